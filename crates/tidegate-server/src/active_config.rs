@@ -13,7 +13,7 @@ use http::HeaderName;
 use tidegate::config::{Envoy, Written};
 use tidegate::http_answer::server_parts::Window;
 use tidegate::http_answer::{HeaderForm, over};
-use tidegate::policy::{Limit, Mode, Policy, PolicySet};
+use tidegate::policy::{Among, Limit, Mode, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
@@ -261,6 +261,11 @@ impl ActiveConfig {
             Facts::of(policy, metrics, own, None)
         };
         set.policies().iter().map(of).collect()
+    }
+
+    /// Returns the policies with these indices.
+    pub(crate) fn among(&self, only: &[usize]) -> Among {
+        Among::new(Arc::clone(&self.set), only.iter().copied())
     }
 
     /// Returns whether an attribute is part of any policy's key.

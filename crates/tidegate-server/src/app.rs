@@ -115,7 +115,7 @@ impl App {
 
     /// Writes the last counters, and sends the spans that wait.
     pub(crate) async fn close(&self) {
-        self.engine.close_stores().await;
+        self.engine.storage.close().await;
         if let Some(spans) = &self.spans {
             spans.close(LAST_SPANS).await;
         }

@@ -1,184 +1,83 @@
-//! The decision engine behind every door (HTTP, gRPC, RESP): decides requests under the policies in force, counts the
-//! decisions and remembers refused requests.
+//! The decision engine behind every door (HTTP, gRPC, RESP).
 //!
-//! The [`Gate`] decides. This module adds what only a server needs: the choice of policies by name, an answer when the
-//! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
-//! follows a decision.
+//! The [`Gate`] decides. This module adds what only a server needs, in parts: [`deciding`] turns decisions into answers,
+//! also when the store has none; [`tickets`] has what follows a decision; [`breakers`], [`keys`] and [`conditions`] are
+//! for operators; [`storage`] is the store beneath the gate, and [`telemetry`] what is told about decisions.
 
-mod breaker_registry;
-mod condition_events;
-mod counting;
-mod decide;
-mod decide_each;
-#[cfg(feature = "grpc")]
-mod decide_together;
-mod demand;
-mod denials;
-mod dry_run;
-mod handle_breakers;
-mod held_charges;
-mod key_errors;
+mod base;
+mod breakers;
+mod conclusion;
+mod conditions;
+mod deciding;
 mod keys;
-mod last_told;
-mod on_first_use;
-mod outage;
-mod peer_names;
-mod refusing_breakers;
-#[cfg(feature = "grpc")]
-mod reservations;
-#[cfg(feature = "grpc")]
-mod reserving;
-mod settling;
-mod shared_gate;
-mod sharing;
-mod store_changes;
-mod switches;
-mod ticket;
-mod ticket_seal;
-mod timed_store;
+mod storage;
+mod telemetry;
+mod tickets;
 
-use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, Guard};
-use foldhash::fast::RandomState;
 use prometheus_client::registry::Registry;
-use tidegate::clock::WallAhead;
-use tidegate::config::Address;
-use tidegate::gate::{Check, KeyedView, Unfit};
-use tidegate::policy::{Among, Descriptor, PolicySet};
-use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
-use tidegate::switches::Switches;
-use tidegate::{Clock, Gate, GateDecision, Tick};
+use tidegate::config::{Address, Peer};
+use tidegate::gate::{KeyedView, Unfit};
+use tidegate::policy::PolicySet;
+use tidegate::store::Store;
+use tidegate::{Clock, Gate, Tick};
 use tokio::runtime::Handle;
-use ulid::Ulid;
 
-use crate::active_config::{ActiveConfig, Facts};
-use crate::denial_log::DenialLog;
+use self::base::Base;
+use self::breakers::Breakers;
+pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
+pub(crate) use self::conclusion::{Conclusion, Want};
+use self::conditions::Conditions;
+pub(crate) use self::conditions::{Setting, SwitchedBy, WATCHED_EVERY, known, per_second};
+use self::deciding::Deciding;
+#[cfg(feature = "grpc")]
+pub(crate) use self::deciding::Together;
+use self::keys::PolicyKeys;
+pub(crate) use self::keys::{LetGo, NotForgotten, missing};
+use self::storage::Storage;
+pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
+pub(crate) use self::telemetry::REMEMBERED;
+use self::telemetry::Telemetry;
+#[cfg(feature = "grpc")]
+pub(crate) use self::tickets::Committed;
+use self::tickets::Tickets;
+pub(crate) use self::tickets::{
+    NoTicket, SettleError, SettledTicket, Settlement, Spent, TicketAnswer, TicketFor, TicketSeal,
+};
+use crate::active_config::ActiveConfig;
 use crate::events::Events;
-use crate::global_deny_list::{self, GlobalDenyList};
-use crate::metrics::peer_names::PeerNames;
 use crate::metrics::{Metrics, admitted_share};
 use crate::redact::Redact;
-use crate::refused_requests::{Refused as RefusedBefore, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
-use crate::span_attributes;
-use crate::stores::{OpenStore, PersistentCounters};
+use crate::stores::OpenStore;
 
-pub(crate) use self::breaker_registry::{ListedBreaker, Wanted, breakers_of, why};
-#[cfg(feature = "grpc")]
-pub(crate) use self::decide_together::Together;
-pub(crate) use self::held_charges::HeldCharges;
-pub(crate) use self::keys::{LetGo, NotForgotten, missing};
-pub(crate) use self::last_told::{WATCHED_EVERY, known, per_second};
-pub(crate) use self::outage::Outage;
-#[cfg(feature = "grpc")]
-pub(crate) use self::reserving::Committed;
-pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
-pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
-pub(crate) use self::switches::{Setting, SwitchedBy};
-pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
-pub(crate) use self::ticket_seal::TicketSeal;
-
-/// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
-/// ordinary service.
-pub(crate) const REMEMBERED: usize = 8192;
-/// The most bytes of the remembered requests.
-const REMEMBERED_BYTES: usize = 6 << 20;
-/// Headers that hold secrets. They are remembered only when a policy's key is made of them.
-const SECRET: [&str; 4] = [
-    "request.header.authorization",
-    "request.header.cookie",
-    "request.header.proxy-authorization",
-    "request.header.x-api-key",
-];
-
-/// The engine behind all doors.
+/// The engine behind all doors: its parts, and the few operations that take several of them.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    gate: Gate,
-    /// The switches that the policies refer to.
-    switches: Switches,
-    store: Arc<dyn Store>,
-    store_kind: &'static str,
-    /// Stands between the gate and a store that may fail; `None` for a store that cannot.
-    fallback: Option<Fallback>,
-    /// Whether a decision never waits: the only store is in this process's memory.
-    decides_at_once: bool,
-    /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
-    asks_no_engine: bool,
-    /// Leases and membership of this node where several nodes share an engine.
-    shared: Option<shared_gate::EngineSharing>,
-    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
-    kept: Option<Arc<dyn PersistentCounters>>,
-    live: ArcSwap<ActiveConfig>,
-    pub(crate) metrics: Metrics,
+    base: Arc<Base>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Arc<Events>,
-    refused: RefusedRequests,
-    ticket_seal: TicketSeal,
-    #[cfg(feature = "grpc")]
-    reservations: reservations::Reservations,
-    breakers: breaker_registry::Breakers,
-    /// What was in force when it was last looked at.
-    seen: last_told::LastSeen,
-    /// How far the wall clock is ahead of the gate's clock.
-    wall: WallAhead,
-    /// When this process started, by the gate's clock.
-    started: Tick,
-    redact: Redact,
-    denials: DenialLog,
-    pub(crate) file_list: GlobalDenyList,
-    /// The blocks for all policies.
-    pub(crate) blocked: GlobalDenyList,
-    peer_names: PeerNames,
-    /// Makes the hashes of keys by which their rates are counted.
-    hasher: RandomState,
+    pub(crate) deciding: Deciding,
+    pub(crate) tickets: Tickets,
+    pub(crate) breakers: Arc<Breakers>,
+    pub(crate) keys: PolicyKeys,
+    pub(crate) conditions: Conditions,
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+/// The options of an engine that are not in the policy file.
+#[derive(Debug, Default)]
+pub(crate) struct EngineOptions {
+    /// Counted by the writer of the log.
+    pub(crate) log_lines_dropped: Arc<AtomicU64>,
+    /// The rate limiter under whose names metrics are shown as well.
+    pub(crate) metrics_names: Option<Peer>,
     /// The address for calls over gRPC, if there is one.
     pub(crate) grpc: Option<Address>,
-}
-
-/// Whether a decision changes the counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// Charges the request and counts the decision.
-    Take,
-    /// Only looks: charges and counts nothing.
-    Peek,
-}
-
-/// How a request was decided.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
-pub(crate) enum Conclusion {
-    /// The policies decided.
-    Decided(GateDecision),
-    /// The store could not decide; `on_store_error` of the policies applies.
-    Unsettled {
-        /// Whether the request may pass.
-        allowed: bool,
-        /// The name of the first policy that refuses because its store is away.
-        policy: Option<String>,
-        /// The error of the store.
-        error: StoreError,
-    },
-}
-
-impl Conclusion {
-    /// Returns whether the request may pass.
-    /// Returns how many limits were asked.
-    pub(crate) fn met(&self) -> usize {
-        match self {
-            Self::Decided(decision) => decision.limits.len(),
-            Self::Unsettled { .. } => 1,
-        }
-    }
-
-    pub(crate) fn allowed(&self) -> bool {
-        match self {
-            Self::Decided(decision) => decision.allowed,
-            Self::Unsettled { allowed, .. } => *allowed,
-        }
-    }
 }
 
 impl Engine {
@@ -188,13 +87,16 @@ impl Engine {
         opened: OpenStore,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
+        options: EngineOptions,
     ) -> Self {
-        let (metrics, events) = (Metrics::new(), Arc::new(Events::default()));
+        let EngineOptions { log_lines_dropped, metrics_names, grpc } = options;
+        let mut metrics = Metrics::new();
+        metrics.log_lines_dropped = log_lines_dropped;
+        let (metrics, events) = (Arc::new(metrics), Arc::new(Events::default()));
         let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
-        let fallback =
-            store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
+        let fallback = storage::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
         if let (Some(fallback), true) = (&fallback, away) {
-            store_changes::find_away(fallback, clock.now());
+            storage::find_away(fallback, clock.now());
         }
         let policies = Arc::clone(&settings.policies);
         let asked: Arc<dyn Store> = match &fallback {
@@ -207,11 +109,12 @@ impl Engine {
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
-                let (gate, shared) = shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer);
+                let (gate, shared) =
+                    storage::shared_gate(policies, asked, sharing, &clock, &ticket_seal.issuer);
                 (gate, Some(shared))
             }
         };
-        let switches = Self::make_switches(&settings.policies, &clock, &metrics);
+        let switches = conditions::make_switches(&settings.policies, &clock, &metrics);
         let runtime = Handle::current();
         let wall = clock.wall().unwrap_or_default();
         let gate = gate
@@ -221,52 +124,53 @@ impl Engine {
             .with_issuer(&ticket_seal.issuer);
         let started = gate.now();
         let live = ActiveConfig::new(settings, &metrics, None, started);
-        let file_list = GlobalDenyList::new(global_deny_list::NAME);
-        file_list.show(&metrics);
-        Self {
-            file_list,
-            blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
+        let base = Arc::new(Base {
             gate,
-            switches,
+            live: ArcSwap::from_pointee(live),
+            metrics: Arc::clone(&metrics),
+            events: Arc::clone(&events),
+            redact: Redact::new(ticket_seal.keys.digest_secret()),
             store,
             store_kind,
-            fallback,
             decides_at_once,
-            asks_no_engine,
-            shared,
-            kept,
-            live: ArcSwap::from_pointee(live),
+            started,
+        });
+        let telemetry = Arc::new(Telemetry::new(Arc::clone(&base), metrics_names, grpc));
+        let breakers = Arc::new(Breakers::new(Arc::clone(&base), kept.is_some()));
+        let storage = Arc::new(Storage::new(Arc::clone(&base), fallback, shared, kept));
+        Self {
+            deciding: Deciding::new(
+                Arc::clone(&base),
+                Arc::clone(&telemetry),
+                Arc::clone(&breakers),
+                Arc::clone(&storage),
+                asks_no_engine,
+            ),
+            tickets: Tickets::new(
+                Arc::clone(&base),
+                Arc::clone(&breakers),
+                Arc::clone(&telemetry),
+                ticket_seal,
+            ),
+            keys: PolicyKeys::new(Arc::clone(&base), Arc::clone(&breakers)),
+            conditions: Conditions::new(Arc::clone(&base), switches, wall),
+            base,
             metrics,
             events,
-            refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
-            redact: Redact::new(ticket_seal.keys.digest_secret()),
-            ticket_seal,
-            #[cfg(feature = "grpc")]
-            reservations: reservations::Reservations::default(),
-            breakers: breaker_registry::Breakers::default(),
-            seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
-            wall,
-            started,
-            denials: DenialLog::of_all(),
-            peer_names: PeerNames::default(),
-            hasher: RandomState::default(),
-            grpc: None,
+            breakers,
+            storage,
+            telemetry,
         }
     }
 
     /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
     /// threads. Keep the guard for one request at most.
     pub(crate) fn live(&self) -> Guard<Arc<ActiveConfig>> {
-        self.live.load()
-    }
-
-    /// Returns whether no other process is asked for decisions: counters are in memory or on this machine's disk.
-    pub(crate) fn asks_no_engine(&self) -> bool {
-        self.asks_no_engine
+        self.base.live()
     }
 
     pub(crate) fn now(&self) -> Tick {
-        self.gate.now()
+        self.base.now()
     }
 
     /// Checks that the running store can do what these policies need.
@@ -274,8 +178,8 @@ impl Engine {
     /// # Errors
     /// [`Refused`] names each policy that the store cannot serve.
     pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
-        let unfit = self.gate.unfit(policies);
-        let kind = self.store_kind;
+        let unfit = self.base.gate.unfit(policies);
+        let kind = self.base.store_kind;
         let told = |unfit: &Unfit| match unfit {
             Unfit::NoStore { .. } | Unfit::NotDurable { .. } => format!(
                 "{unfit}; this server runs on `store.kind: {kind}`, and another one takes a restart, since `store` is read at the start only"
@@ -287,11 +191,11 @@ impl Engine {
     }
 
     /// Puts other settings in force. Calls must not overlap. Returns the breakers that start anew, for
-    /// [`Engine::start_anew`].
+    /// [`Breakers::start_anew`].
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
-        self.follow_switches(&settings.policies);
-        self.gate.replace(Arc::clone(&settings.policies));
+        self.conditions.follow(&settings.policies);
+        self.base.gate.replace(Arc::clone(&settings.policies));
         let live = ActiveConfig::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
@@ -299,149 +203,41 @@ impl Engine {
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
         }
-        let anew = self.breakers.starting_anew(&before, &live);
-        self.breakers.keep_those_of(&before, &live);
-        self.live.store(Arc::new(live));
+        let anew = self.breakers.follow(&before, &live);
+        self.base.live.store(Arc::new(live));
         anew
     }
 
-    /// Returns how many breakers of a policy are known to be forced into a state.
-    pub(crate) fn forced_breakers(&self, policy: &str) -> usize {
-        self.breakers.forced_of(policy)
-    }
-
-    /// Counts a decision and turns it into a [`Conclusion`].
-    fn conclude(
-        &self,
-        live: &ActiveConfig,
-        request: &Descriptor<'_>,
-        decided: Result<GateDecision, StoreError>,
-        want: Want,
-    ) -> Conclusion {
-        let mut conclusion = match decided {
-            Ok(decision) => Conclusion::Decided(decision),
-            Err(error) => self.undecided(error),
-        };
-        self.settle_form(live, request, &mut conclusion, want);
-        self.note_conclusion(request, &conclusion);
-        conclusion
-    }
-
-    /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as counting
-    /// it.
-    fn settle_form(
-        &self,
-        live: &ActiveConfig,
-        request: &Descriptor<'_>,
-        conclusion: &mut Conclusion,
-        want: Want,
-    ) {
-        let Conclusion::Decided(decision) = conclusion else { return };
-        if let Some(anyway) = &decision.anyway {
-            self.count_anyway(live, decision, anyway);
-        }
-        if live.breaks && decision.allowed {
-            decision.binding = breaker_registry::least_left(decision).or(decision.binding);
-        }
-        if decision.by == store::DecidedBy::Fallback
-            && let Some(other) = self.without_engine(live, decision)
-        {
-            *conclusion = other;
-            return;
-        }
-        if want == Want::Take {
-            self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
-            if live.breaks {
-                self.remember_refusers(request, decision);
-            }
-        }
-    }
-
-    /// Gives a decision its id. For a refusal, also remembers the request and logs the denial.
-    pub(crate) fn name(
-        &self,
-        live: &ActiveConfig,
-        check: &Check<'_, '_>,
-        only: Option<&[usize]>,
-        conclusion: &Conclusion,
-    ) -> Ulid {
-        let at = match conclusion {
-            Conclusion::Decided(decision) => decision.at,
-            Conclusion::Unsettled { .. } => self.now(),
-        };
-        if conclusion.allowed() {
-            let id = self.refused.name(at);
-            span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
-            return id;
-        }
-        // Policies are remembered by name, because their indices change when the file changes.
-        let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
-        let only = only.map(|only| only.iter().filter_map(named).collect());
-        let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        let stated = Stated { cost: check.stated_cost(), priority: check.priority };
-        let record = self.record(live, check.request, conclusion, at);
-        let id = self.refused.remember(record, check.request, only, secret, stated);
-        span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
-        if let Conclusion::Decided(decision) = conclusion {
-            self.tell_denial(live, check.request, decision, id);
-        }
-        id
-    }
-
-    /// Returns what is remembered of a refusal.
-    pub(crate) fn find(&self, id: Ulid) -> Option<RefusedBefore> {
-        self.refused.find(id)
+    /// Returns the redactor that hides keys.
+    pub(crate) fn redact(&self) -> Redact {
+        self.base.redact.clone()
     }
 
     /// When this process started, by the gate's clock.
     pub(crate) fn started(&self) -> Tick {
-        self.started
-    }
-
-    /// Returns the facts of the policies that this conclusion was made under.
-    pub(crate) fn facts<'l>(&self, live: &'l ActiveConfig, conclusion: &Conclusion) -> Cow<'l, [Facts]> {
-        match conclusion {
-            Conclusion::Decided(decision) => live.facts(&decision.policies, &self.metrics),
-            Conclusion::Unsettled { .. } => Cow::Borrowed(&live.policies),
-        }
+        self.base.started
     }
 
     /// Writes all metrics as text; `others` registers those that are not about decisions.
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
-        self.tell_conditions();
+        self.conditions.tell();
         let live = self.live();
-        self.show_breakers(&live);
-        self.show_places(&live);
-        self.show_blocks(&live);
+        self.breakers.show(&live);
+        self.keys.show(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
-            self.show_shared(registry);
-            self.show_in_force(&live, registry);
+            self.storage.show(registry);
+            self.conditions.show(&live, registry);
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
             admitted_share::show(registry, judges);
             others(registry);
         };
-        let of_peers = self.peer_metrics(&live);
-        of_peers + &self.metrics.write(self.now(), self.store.occupancy(), series, shared)
-    }
-
-    /// Returns the lists that refuse and belong to no policy.
-    pub(crate) fn lists(&self) -> [&GlobalDenyList; 2] {
-        [&self.file_list, &self.blocked]
-    }
-
-    pub(crate) fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
-    }
-
-    pub(crate) fn store_kind(&self) -> &'static str {
-        self.store_kind
+        let of_peers = self.telemetry.peer_metrics(&live, self.storage.is_away());
+        of_peers + &self.metrics.write(self.now(), self.base.occupancy(), series, shared)
     }
 }
 
-/// Returns the policies in force that have these indices.
-fn among(live: &ActiveConfig, only: &[usize]) -> Among {
-    Among::new(Arc::clone(&live.set), only.iter().copied())
-}
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::auth::Access;
-use crate::engine::{Engine, TicketSeal};
+use crate::engine::{Engine, EngineOptions, TicketSeal};
 use crate::options::ServerOptions;
 use crate::phase::Phase;
 use crate::reload::Reload;
@@ -37,7 +37,7 @@ pub(crate) async fn app(policies: &str, clock: Arc<dyn Clock>) -> Arc<App> {
     let store = OpenStore::in_memory(&StoreSettings::default(), None).expect("there is memory");
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let seal = TicketSeal::of(&tickets, &here.into()).expect("a key can be drawn");
-    let engine = Engine::new(&settings, store, clock, seal);
+    let engine = Engine::new(&settings, store, clock, seal, EngineOptions::default());
     let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
     let access = Access::open(None, None).await.expect("there is no file to read");
     let (_, phase) = watch::channel(Phase::Serving);

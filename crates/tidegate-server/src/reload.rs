@@ -156,12 +156,12 @@ impl Reload {
                 let mut warnings = std::mem::take(&mut settings.warnings);
                 warnings.extend(unknown_numbers(&settings.policies));
                 warnings.extend(settings.without_policies());
-                let forced = |policy: &str| engine.forced_breakers(policy);
+                let forced = |policy: &str| engine.breakers.forced_of(policy);
                 warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies, forced));
                 warnings.extend(counter_warnings::of_blocks(
                     &engine.live().set,
                     &settings.policies,
-                    &engine.blocked_keys(),
+                    &engine.keys.blocked_keys(),
                 ));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
                 warnings.extend(restart_warnings(at_start, settings.at_start.as_ref()));
@@ -207,7 +207,7 @@ impl InForce {
     /// # Cancel safety
     /// If dropped, those that are left do so at their next use.
     async fn start_anew(mut self, engine: &Engine) -> Loaded {
-        let left = engine.start_anew(&self.anew).await;
+        let left = engine.breakers.start_anew(&self.anew).await;
         if left > 0 {
             let warning = format!(
                 "{left} breakers that start anew could not be reset, since the store did not answer; each is reset at its next call"

@@ -1,7 +1,5 @@
-//! Code that all doors share for requests, whatever the protocol: bounds, policy names, keys, outcomes of work, and the
-//! steps after a decision.
+//! Code that all doors share for requests, whatever the protocol: bounds, policy names, keys and outcomes of work.
 
-mod conclude;
 mod inline_limit;
 mod key;
 mod named_policies;
@@ -10,7 +8,6 @@ mod outcome;
 use tidegate::Rate;
 use tidegate::policy::Descriptor;
 
-pub(crate) use self::conclude::conclude;
 pub(crate) use self::inline_limit::{InlineLimit, InlineQuotas};
 pub(crate) use self::key::{key_of, network_of};
 pub(crate) use self::named_policies::find;

@@ -25,7 +25,7 @@ use crate::auth::Access;
 use crate::connections::{self, Drained, Http, Listener, Serving, Threads, Tls};
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
-use crate::engine::{Engine, TicketSeal};
+use crate::engine::{Engine, EngineOptions, TicketSeal};
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::Spans;
@@ -150,11 +150,13 @@ impl Server {
             Some(store) => store,
             None => OpenStore::in_memory(&StoreSettings::default(), None)?,
         };
-        let mut engine = Engine::new(&settings, store, options.clock, tickets);
+        let others = EngineOptions {
+            log_lines_dropped: options.log_lines_dropped,
+            metrics_names: options.metrics_names,
+            grpc: grpc_addr.clone(),
+        };
+        let engine = Engine::new(&settings, store, options.clock, tickets, others);
         engine.fits(&settings.policies)?;
-        engine.metrics.log_lines_dropped = options.log_lines_dropped;
-        engine.name_metrics_as(options.metrics_names);
-        engine.grpc.clone_from(&grpc_addr);
         let (phase, seen) = watch::channel(Phase::Serving);
         reload.take_first(&engine).await;
         let ready = Ready {

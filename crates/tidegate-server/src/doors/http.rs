@@ -85,7 +85,7 @@ impl Handler for HttpDoor {
     }
 
     fn misdirected(&self) {
-        self.app.engine.misdirected(&Misdirected::GrpcAtHttp);
+        self.app.engine.telemetry.misdirected(&Misdirected::GrpcAtHttp);
     }
 
     fn connection_cut(&self, reason: CutReason) {
@@ -102,7 +102,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
     if found.is_err() && is_grpc(&request) {
-        app.engine.misdirected(&Misdirected::GrpcAtHttp);
+        app.engine.telemetry.misdirected(&Misdirected::GrpcAtHttp);
         return Ok(grpc_at_http());
     }
     match &found {
@@ -114,7 +114,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     let found = match found {
         Ok(found) => found,
         Err(problem) if is_sub_request(app, &request) => {
-            app.engine.misdirected(&Misdirected::SubRequestElsewhere);
+            app.engine.telemetry.misdirected(&Misdirected::SubRequestElsewhere);
             let detail = format!("{}; sub-requests of a proxy go to /v1/forward-auth", problem.detail());
             return Err(problem.saying(detail));
         }

@@ -1,23 +1,21 @@
-//! Operations on single keys: operators read, block and reset them; RESP callers charge limits that they bring along.
+//! Operations on single keys: operators read, block and reset them.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tidegate::Cost;
 use tidegate::breaker::Condition;
-use tidegate::gate::{BlockError, Check};
+use tidegate::gate::{BlockError, PlacesStanding};
 use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
-use tidegate::store::{Charge, Op, Settled, StoreError};
+use tidegate::store::{Charge, StoreError};
 use tidegate_core::Standing;
 
-use super::Engine;
-use super::breaker_registry::{ListedBreaker, replace_of};
+use super::base::Base;
+use super::breakers::{Breakers, ListedBreaker, replace_of};
 use crate::active_config::ActiveConfig;
 use crate::global_deny_list;
-use crate::metrics::Transport;
 
 /// The spending of a key was not reset.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +41,19 @@ pub(crate) struct LetGo {
     pub(crate) still_forced: Option<usize>,
 }
 
-impl Engine {
+/// The keys of policies, for operators: what they have spent, their blocks and their places.
+#[derive(Debug)]
+pub(crate) struct PolicyKeys {
+    base: Arc<Base>,
+    /// Says which breakers of a key are forced.
+    breakers: Arc<Breakers>,
+}
+
+impl PolicyKeys {
+    pub(super) fn new(base: Arc<Base>, breakers: Arc<Breakers>) -> Self {
+        Self { base, breakers }
+    }
+
     /// Releases one key of a policy: ends its block and resets what it has spent. States that a person has forced its
     /// breakers into stay.
     ///
@@ -60,7 +70,7 @@ impl Engine {
         // Both looks only tell what the reset does, so it does not depend on them.
         let places = self.places_in_use(live, policy, key).await.ok();
         self.reset(live, policy, key).await.map_err(|store| NotForgotten { unblocked, store })?;
-        let breakers = self.handle_breakers(live, policy, key, None).await.ok();
+        let breakers = self.breakers.handle(live, policy, key, None).await.ok();
         let is_forced =
             |one: &&ListedBreaker| matches!(one.noted.seen.view.condition, Condition::Forced { .. });
         let still_forced = breakers.map(|breakers| breakers.iter().filter(is_forced).count());
@@ -107,8 +117,8 @@ impl Engine {
             ..Charge::new(key, quota, Cost::ONE)
         });
         let charges: Vec<_> = charge.collect();
-        let reset = self.gate.reset_charges_async(&charges).await;
-        reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        let reset = self.base.gate.reset_charges_async(&charges).await;
+        reset.inspect_err(|_| self.base.count_store_error())
     }
 
     /// Returns the standing of a key under each limit, with the limit as the file has it. The standing is `None` for
@@ -129,8 +139,8 @@ impl Engine {
                 None => None,
                 Some((bytes, quota)) => {
                     let charge = Charge::new(bytes, quota, Cost::ONE);
-                    let looked = self.gate.standing_async(words.share, charge).await;
-                    looked.inspect_err(|_| self.metrics.store_error(self.store_kind))?
+                    let looked = self.base.gate.standing_async(words.share, charge).await;
+                    looked.inspect_err(|_| self.base.count_store_error())?
                 }
             };
             standings.push((terms.label.clone(), standing));
@@ -150,9 +160,9 @@ impl Engine {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let now = self.now();
+        let now = self.base.now();
         let block = Block::new(text, now, now.after(lasts), reason);
-        self.gate.block(policy, key, block.clone())?;
+        self.base.gate.block(policy, key, block.clone())?;
         self.tell_key(Some(policy), text, "blocked");
         Ok(block)
     }
@@ -162,8 +172,8 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] if the store that keeps the block did not answer; it has not ended then.
     pub(crate) async fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Result<bool, StoreError> {
-        let ended = self.gate.unblock_async(policy, key).await;
-        let ended = ended.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
+        let ended = self.base.gate.unblock_async(policy, key).await;
+        let ended = ended.inspect_err(|_| self.base.count_store_error())?;
         let Some(ended) = ended else { return Ok(false) };
         self.tell_key(Some(policy), &ended.key, "unblocked");
         Ok(true)
@@ -178,7 +188,7 @@ impl Engine {
         policy: &str,
         key: &Descriptor<'_>,
     ) -> Result<Option<Arc<Block>>, StoreError> {
-        self.gate.block_of(policy, key).await.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        self.base.gate.block_of(policy, key).await.inspect_err(|_| self.base.count_store_error())
     }
 
     /// Blocks a caller for all policies.
@@ -191,44 +201,39 @@ impl Engine {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let (now, text) = (self.now(), global_deny_list::key(&entry));
+        let (now, text) = (self.base.now(), global_deny_list::key(&entry));
         let block = Block::new(&text, now, now.after(lasts), reason);
-        self.gate.block_everywhere(entry, block.clone())?;
+        self.base.gate.block_everywhere(entry, block.clone())?;
         self.tell_key(None, &text, "blocked");
         Ok(block)
     }
 
     /// Ends the block of a caller for all policies. Returns whether there was one.
     pub(crate) fn unblock_everywhere(&self, entry: &AccessEntry) -> bool {
-        let Some(ended) = self.gate.unblock_everywhere(entry) else { return false };
+        let Some(ended) = self.base.gate.unblock_everywhere(entry) else { return false };
         self.tell_key(None, &ended.key, "unblocked");
         true
     }
 
     /// Returns the blocks for all policies.
     pub(crate) fn blocks_everywhere(&self) -> Vec<Arc<Block>> {
-        self.gate.blocks_everywhere()
+        self.base.gate.blocks_everywhere()
     }
 
     /// Returns the block for all policies that refuses these attributes.
     pub(crate) fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
-        self.gate.blocked_everywhere(request)
+        self.base.gate.blocked_everywhere(request)
     }
 
     /// Returns how many blocks by limits did not begin for lack of room.
     pub(crate) fn blocks_left_out(&self) -> u64 {
-        self.gate.blocks_left_out()
-    }
-
-    /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
-    pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
-        self.gate.refusal_before_limits(check).is_some()
+        self.base.gate.blocks_left_out()
     }
 
     /// `policy`: `None` for all.
     fn tell_key(&self, policy: Option<&str>, key: &str, state: &str) {
-        let told = || json!({ "policy": policy, "key": self.redact.text(key, false), "state": state });
-        self.events.publish("key", told);
+        let told = || json!({ "policy": policy, "key": self.base.redact.text(key, false), "state": state });
+        self.base.events.publish("key", told);
     }
 
     /// Returns a number that grows with each change of the configuration and with each block that is set or ended by
@@ -236,43 +241,62 @@ impl Engine {
     #[cfg(feature = "grpc")]
     pub(crate) fn number_in_force(&self, live: &ActiveConfig) -> u64 {
         // Both numbers only grow, so the sum changes whenever either of them does.
-        live.number + self.gate.block_changes()
+        live.number + self.base.gate.block_changes()
     }
 
     /// Returns how many keys of each policy are blocked.
     pub(crate) fn blocked_keys(&self) -> Vec<(String, usize)> {
-        self.gate.blocked_keys()
+        self.base.gate.blocked_keys()
     }
 
     /// Returns the blocks of a policy.
     pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
-        self.gate.blocks(policy)
+        self.base.gate.blocks(policy)
     }
 
-    /// Sets the gauges of blocked keys.
-    pub(super) fn show_blocks(&self, live: &ActiveConfig) {
-        let blocked: HashMap<String, usize> = self.gate.blocked_keys().into_iter().collect();
+    /// Returns the standing of places by policy name, for each policy that has a single key. If there are several
+    /// limits, the smallest counts.
+    pub(crate) fn places(&self, live: &ActiveConfig) -> HashMap<String, PlacesStanding> {
+        let mut places: HashMap<String, PlacesStanding> = HashMap::new();
+        for one in self.base.gate.places() {
+            // The gate's set is this one, except for a moment during a reload.
+            let Some(policy) = live.set.policies().get(one.policy) else { continue };
+            let fewest = places.entry(policy.name.clone()).or_insert(one);
+            if one.standing.limit < fewest.standing.limit {
+                *fewest = one;
+            }
+        }
+        places
+    }
+
+    /// Sets the gauges of places and of blocked keys.
+    pub(super) fn show(&self, live: &ActiveConfig) {
+        self.show_places(live);
+        self.show_blocks(live);
+    }
+
+    fn show_places(&self, live: &ActiveConfig) {
+        let places = self.places(live);
+        for policy in live.set.policies() {
+            match places.get(&policy.name) {
+                Some(one) => {
+                    self.base.metrics.protection.show_places(&policy.name, one.standing.limit, one.in_use());
+                }
+                None => self.base.metrics.protection.forget_places(&policy.name),
+            }
+        }
+    }
+
+    fn show_blocks(&self, live: &ActiveConfig) {
+        let blocked: HashMap<String, usize> = self.base.gate.blocked_keys().into_iter().collect();
         for policy in live.set.policies() {
             let keys = blocked.get(&policy.name).copied().unwrap_or(0);
-            self.metrics.protection.show_blocks(&policy.name, keys);
+            self.base.metrics.protection.show_blocks(&policy.name, keys);
         }
-        self.metrics.protection.show_blocks(global_deny_list::BLOCKS, self.gate.blocks_everywhere().len());
-    }
-
-    /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
-    pub(crate) async fn settle_brought(
-        &self,
-        op: Op<'_>,
-        charge: Charge<'_>,
-        out: &mut Settled,
-    ) -> Result<(), StoreError> {
-        let settled = if self.decides_at_once {
-            self.metrics.time_now(Transport::resp, || self.gate.settle_charge(op, charge, out))
-        } else {
-            let settling = pin!(self.gate.settle_charge_async(op, charge, out));
-            self.metrics.time(Transport::resp, settling).await
-        };
-        settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        self.base
+            .metrics
+            .protection
+            .show_blocks(global_deny_list::BLOCKS, self.base.gate.blocks_everywhere().len());
     }
 }
 

@@ -19,6 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
+use tidegate::config::Peer;
 use tidegate::policy::Policy;
 
 use super::labels::Decided;
@@ -68,12 +69,22 @@ impl DescriptorLabels {
 }
 
 /// The rate limiter whose names are used.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) enum PeerNames {
-    #[default]
     None,
     Envoy(UnknownDomains),
     Limitador(LimitadorCalls),
+}
+
+impl PeerNames {
+    /// Returns the series under the names of this rate limiter, all at zero.
+    pub(crate) fn of(peer: Option<Peer>) -> Self {
+        match peer {
+            Some(Peer::Envoy) => Self::Envoy(UnknownDomains::default()),
+            Some(Peer::Limitador) => Self::Limitador(LimitadorCalls::default()),
+            _ => Self::None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

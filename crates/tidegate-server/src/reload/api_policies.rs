@@ -72,8 +72,8 @@ impl Reload {
         holds: impl FnOnce(&ActiveConfig) -> bool,
     ) -> Result<Changed, NotChanged> {
         let _turn = self.turn.lock().await;
-        if engine.cluster_policies().is_some() {
-            return Err(NotChanged::Cluster(engine.store_kind()));
+        if engine.storage.cluster_policies().is_some() {
+            return Err(NotChanged::Cluster(engine.storage.kind()));
         }
         let Some(settings) = self.settings.lock().clone() else { return Err(NotChanged::Program) };
         let before = Arc::clone(&settings.api);

@@ -26,7 +26,7 @@ impl Reload {
     /// Takes over policies that were published before this node started, so that it serves nobody under others. Waits
     /// at most [`FIRST_WITHIN`]. If they are not available or are refused, the file's policies stay in force.
     pub(crate) async fn take_first(&self, engine: &Engine) {
-        let Some(through) = engine.cluster_policies() else { return };
+        let Some(through) = engine.storage.cluster_policies() else { return };
         let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
             Ok(Ok(Some(version))) => {
                 // The result is logged, and `follow_cluster` reports it to the other nodes.
@@ -45,7 +45,7 @@ impl Reload {
 
     /// Follows the published policies, if this node uses them, for as long as it is polled.
     pub(crate) async fn follow_cluster(&self, engine: &Engine) -> Infallible {
-        if let Some(ClusterPolicies { coordinator, clock, report }) = engine.cluster_policies() {
+        if let Some(ClusterPolicies { coordinator, clock, report }) = engine.storage.cluster_policies() {
             policies::follow(coordinator, clock, report, |version| self.take_over(engine, version)).await;
         }
         std::future::pending().await

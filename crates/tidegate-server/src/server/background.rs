@@ -97,8 +97,8 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                handle.app.engine.tell_membership();
-                handle.app.engine.tidy_leases().await;
+                handle.app.engine.storage.tell_membership();
+                handle.app.engine.storage.tidy_leases().await;
             }
         };
         let conditions = async {
@@ -106,14 +106,14 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                handle.app.engine.tell_conditions();
-                handle.app.engine.note_refusers().await;
+                handle.app.engine.conditions.tell();
+                handle.app.engine.breakers.note_refusers().await;
             }
         };
         #[cfg(feature = "grpc")]
         let reservations = async {
             loop {
-                let next = handle.app.engine.give_back_reservations().await;
+                let next = handle.app.engine.tickets.give_back_reservations().await;
                 tokio::time::sleep(next).await;
             }
         };

@@ -269,7 +269,7 @@ async fn answer(
     };
     answered.map_err(|status| {
         if called.is_none_or(Method::decides) && status.is_the_callers() {
-            calls.service.app.engine.unreadable(status.code.word(), &status.message);
+            calls.service.app.engine.telemetry.unreadable(status.code.word(), &status.message);
         }
         status.response()
     })

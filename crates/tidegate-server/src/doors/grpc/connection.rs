@@ -72,7 +72,7 @@ pub(super) async fn serve(
     if let GrpcEnd::Foreign(first) = ended
         && let Some((why, answer)) = other_protocol(first)
     {
-        service.app.engine.misdirected(&why);
+        service.app.engine.telemetry.misdirected(&why);
         // Short enough for the system's buffer, so it does not wait for the peer.
         drop(timeout(LINGER, stream.write_all(answer)).await);
     }

@@ -20,7 +20,7 @@ use http::header::HeaderMap;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tidegate::deadline::header::read_grpc_timeout;
-use tidegate::{Check, Cost, Deadline};
+use tidegate::{Charged, Check, Cost, Deadline};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
@@ -29,7 +29,7 @@ use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
-use crate::engine::{Conclusion, Engine, HeldCharges, Together, Want};
+use crate::engine::{Conclusion, Engine, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The path of the method.
@@ -109,13 +109,13 @@ fn hits(mut message: &[u8]) -> Option<u32> {
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     engine: &'a Engine,
-    held: Option<HeldCharges>,
+    held: Option<Charged>,
 }
 
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.engine.undo_unwatched(&held);
+            self.engine.tickets.undo_unwatched(&held);
         }
     }
 }
@@ -129,7 +129,7 @@ async fn decide(
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
     let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(HeldCharges::default) };
+    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default) };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {
@@ -137,9 +137,9 @@ async fn decide(
             let want = if alone.units == Units::Peek { Want::Peek } else { Want::Take };
             let mut check = alone.check();
             check.deadline = deadline;
-            one = engine.decide(live, check, None, want, held, Transport::grpc).await;
+            one = engine.deciding.decide(live, check, None, want, held, Transport::grpc).await;
             if want == Want::Peek {
-                engine.count_look(live, &alone.request, &one);
+                engine.telemetry.count_look(live, &alone.request, &one);
             }
             let (allowed, wait) = match &one {
                 Conclusion::Decided(decision) => (decision.allowed, decision.wait),
@@ -158,7 +158,7 @@ async fn decide(
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
-    let facts = |conclusion: &Conclusion| engine.facts(live, conclusion);
+    let facts = |conclusion: &Conclusion| conclusion.facts(live, &engine.metrics);
     warn_of_lost_reports(descriptors, conclusions, facts);
     let mut answer = response::decided(descriptors, conclusions, allowed, facts);
     details.write(engine, live, descriptors, conclusions, &mut answer, allowed);
@@ -172,7 +172,7 @@ async fn decide_several(
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
-    held: Option<&mut HeldCharges>,
+    held: Option<&mut Charged>,
 ) -> Result<Together, Status> {
     let gives_back = |descriptor: &CallDescriptor<'_>| matches!(descriptor.units, Units::GiveBack(_));
     let checks: Vec<Check<'_, '_>> = descriptors
@@ -184,7 +184,7 @@ async fn decide_several(
             check
         })
         .collect();
-    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
+    let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;
     let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
     if checks.len() == descriptors.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
@@ -207,9 +207,10 @@ async fn give_back(
             Units::Take(_) | Units::Peek => conclusions.extend(spent.next()),
             Units::GiveBack(units) => {
                 if together.allowed {
-                    engine.give_back(descriptor.check().maybe_cost(Some(units))).await;
+                    engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
                 }
-                let look = engine.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
+                let look =
+                    engine.deciding.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
                 conclusions.push(look.await);
             }
         }

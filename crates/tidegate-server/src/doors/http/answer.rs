@@ -8,6 +8,7 @@
 
 mod decision_body;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
@@ -56,20 +57,39 @@ impl<'a> RefusalBody<'a> {
 }
 
 /// The parts from which the answer to one check is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Reply<'a, 'd> {
     pub(crate) engine: &'a Engine,
     pub(crate) request: &'a Descriptor<'d>,
     pub(crate) conclusion: &'a Conclusion,
-    pub(crate) facts: &'a [Facts],
+    pub(crate) facts: Cow<'a, [Facts]>,
     pub(crate) want: Want,
+    /// The id of the decision; `None` for a look.
     pub(crate) id: Option<Ulid>,
-    pub(crate) ticket: Option<&'a TicketAnswer>,
+    /// The ticket, or why there is none; `None` if nobody wants one.
+    pub(crate) ticket: Option<TicketAnswer>,
 }
 
-impl<'a> Reply<'a, '_> {
+impl<'a, 'd> Reply<'a, 'd> {
+    /// Makes the reply to a look that is answered without headers, for which alone the facts are needed.
+    pub(crate) fn of_look(
+        engine: &'a Engine,
+        request: &'a Descriptor<'d>,
+        conclusion: &'a Conclusion,
+    ) -> Self {
+        Self {
+            engine,
+            request,
+            conclusion,
+            facts: Cow::Borrowed(&[]),
+            want: Want::Peek,
+            id: None,
+            ticket: None,
+        }
+    }
+
     /// Returns the response for an API caller: the full decision.
-    pub(crate) fn response(self, live: &ActiveConfig) -> Response {
+    pub(crate) fn response(&self, live: &ActiveConfig) -> Response {
         let decision = self.decision_body();
         let status = self.status();
         let (body, kind) = if self.allowed() {
@@ -88,7 +108,7 @@ impl<'a> Reply<'a, '_> {
     /// Returns the response for a proxy. A refusal has a short body, since the proxy may show it to anybody; any other
     /// answer has none, since proxies read only status and headers. `denied` is the status of all refusals if the proxy
     /// accepts no other.
-    pub(crate) fn to_proxy(self, live: &ActiveConfig, denied: Option<StatusCode>) -> Response {
+    pub(crate) fn to_proxy(&self, live: &ActiveConfig, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
             StatusCode::OK.into_response()
         } else {
@@ -107,7 +127,7 @@ impl<'a> Reply<'a, '_> {
     }
 
     /// Writes the entry of one check in a batch: the body of the answer alone, and its status.
-    pub(crate) fn write_in_batch(self, out: &mut Vec<u8>) {
+    pub(crate) fn write_in_batch(&self, out: &mut Vec<u8>) {
         let decision = self.decision_body();
         let status = self.status();
         if self.allowed() {
@@ -120,7 +140,7 @@ impl<'a> Reply<'a, '_> {
     }
 
     /// Returns the decision alone, as the answers of explain and dry-run embed it.
-    pub(crate) fn value(self) -> serde_json::Value {
+    pub(crate) fn value(&self) -> serde_json::Value {
         serde_json::to_value(self.decision_body()).unwrap_or_default()
     }
 
@@ -167,7 +187,7 @@ impl<'a> Reply<'a, '_> {
     /// Returns the state of the breaker that refuses the request. Callers of the check API see a person's reason for it,
     /// as for a block; clients of proxies do not.
     fn breaker(&self) -> Option<BreakerView> {
-        self.engine.refusing_breaker(self.request, self.conclusion)
+        self.engine.breakers.refusing(self.request, self.conclusion)
     }
 
     /// Returns the status code of the answer to a check.
@@ -176,6 +196,6 @@ impl<'a> Reply<'a, '_> {
     }
 
     fn decision_body(&self) -> DecisionBody<'a> {
-        DecisionBody::of(self.conclusion, self.want, self.id, self.ticket)
+        DecisionBody::of(self.conclusion, self.want, self.id, self.ticket.as_ref())
     }
 }

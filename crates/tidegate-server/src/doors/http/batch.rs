@@ -16,8 +16,7 @@ use http::{Request, StatusCode};
 use serde_json::Value;
 use tokio::sync::{SemaphorePermit, mpsc};
 
-use super::answer::Reply;
-use super::check::{Decided, conclude, named, unreturnable};
+use super::check::{named, reply_to, unreturnable};
 use super::request_body::{self, CheckBody, MAX_BATCH_BODY, MAX_BATCH_LIMITS};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
@@ -46,7 +45,7 @@ type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
 pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, MAX_BATCH_BODY).await?;
     let room = request_body::room_for(bytes.len())?;
-    let slice = if app.engine.asks_no_engine() { SLICE } else { ENGINE_SLICE };
+    let slice = if app.engine.deciding.asks_no_engine() { SLICE } else { ENGINE_SLICE };
     // An entry for a limit takes some 250 bytes.
     let held = bytes.len() + PIECE + 250 * slice;
     let (out, pieces) = mpsc::channel(1);
@@ -202,7 +201,7 @@ impl Batch<'_> {
         let asked: Vec<_> =
             checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
         let most = slice_limits.min(most_limits - self.limits);
-        let mut deciding = pin!(app.engine.decide_each(live, &asked, most));
+        let mut deciding = pin!(app.engine.deciding.decide_each(live, &asked, most));
         let first = std::future::poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await;
         let conclusions = match first {
             Poll::Ready(conclusions) => conclusions,
@@ -213,20 +212,19 @@ impl Batch<'_> {
             }
         };
         let (decided, mut met) = (conclusions.len(), 0);
-        for ((asked, only), (conclusion, mut held)) in checks.iter().zip(&chosen).zip(conclusions) {
+        for ((asked, only), (conclusion, held)) in checks.iter().zip(&chosen).zip(conclusions) {
             met += match &conclusion {
                 Conclusion::Decided(decision) => decision.limits.len(),
                 Conclusion::Unsettled { .. } => 0,
             };
-            let decided = Decided { conclusion: &conclusion, held: &mut held };
             let (ticket, only) = (TicketFor::Caller(asked.ticket), only.as_deref());
             self.begin_entry();
-            let written = &mut self.written;
-            let write = |reply: Reply<'_, '_>| reply.write_in_batch(written);
-            let answer = conclude(app, live, asked, only, Want::Take, ticket, decided, write).await;
-            if let Err(none) = answer {
-                let problem = unreturnable(&none, StatusCode::BAD_REQUEST);
-                json::write(&mut self.written, &problem.in_batch());
+            match reply_to(app, live, asked, only, Want::Take, ticket, &conclusion, &held).await {
+                Ok(reply) => reply.write_in_batch(&mut self.written),
+                Err(none) => {
+                    let problem = unreturnable(&none, StatusCode::BAD_REQUEST);
+                    json::write(&mut self.written, &problem.in_batch());
+                }
             }
         }
         drop(turn);

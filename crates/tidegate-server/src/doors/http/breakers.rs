@@ -40,7 +40,7 @@ const EXAMPLE: &str = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#
 pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();
-    let listed = app.engine.breakers(&live, None).await.map_err(|error| unanswered(&error))?;
+    let listed = app.engine.breakers.list(&live, None).await.map_err(|error| unanswered(&error))?;
     Ok(json::shown(&breakers_json(app, &listed, reveal)))
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
         match query.flag("reveal") {
             Ok(reveal) => {
                 let listed =
-                    app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
+                    app.engine.breakers.list(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
                 return Ok(json::shown(&breakers_json(app, &listed, reveal)));
             }
             Err(wrong) if !is_part_of_key() => return Err(wrong),
@@ -137,7 +137,7 @@ async fn handle(
     key: &Descriptor<'_>,
     wanted: Option<&Wanted>,
 ) -> Result<Response, Problem> {
-    let handled = app.engine.handle_breakers(live, policy, key, wanted).await;
+    let handled = app.engine.breakers.handle(live, policy, key, wanted).await;
     let listed = handled.map_err(|error| unanswered(&error))?;
     let note = match wanted {
         Some(Wanted::Forced { to: Force::Open, .. }) => refuses_nobody(&live.set, policy, &listed),

@@ -7,13 +7,14 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Request, StatusCode};
 use smallvec::SmallVec;
+use tidegate::Charged;
 use tidegate::policy::PolicySet;
 
 use super::answer::Reply;
 use super::request_body::{self, CheckBody};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, HeldCharges, NoTicket, TicketFor, Want};
+use crate::engine::{Conclusion, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::requests;
@@ -37,13 +38,14 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let live = app.engine.live();
     let only = named(&live, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
-    let held = &mut HeldCharges::default();
-    let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| {
-        (reply.response(&live), reply.conclusion.met())
-    })
-    .await;
-    let (mut response, met) = answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))?;
-    if met > MANY {
+    let (mut held, only) = (Charged::default(), only.as_deref());
+    let keep = ticket.keeps(&live).then_some(&mut held);
+    let conclusion =
+        app.engine.deciding.decide(&live, asked.check(), only, want, keep, Transport::http).await;
+    let reply = reply_to(app, &live, &asked, only, want, ticket, &conclusion, &held).await;
+    let reply = reply.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))?;
+    let mut response = reply.response(&live);
+    if conclusion.met() > MANY {
         response.extensions_mut().insert(Delayed(Duration::ZERO));
     }
     Ok(response)
@@ -59,52 +61,26 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
     }
 }
 
-/// Decides a request and makes its answer. Afterwards `held` has the charges, if they may become a ticket or be undone.
+/// Makes the reply to a decision: gives it its id and its ticket. `held` has its charges, which may be undone here.
 ///
 /// # Errors
-/// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone. Otherwise
-/// a few callers with long keys could hold all places until their time to live is over.
-#[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
-pub(crate) async fn decide<A>(
-    app: &App,
-    live: &ActiveConfig,
-    asked: &CheckBody<'_>,
+/// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone.
+#[allow(clippy::too_many_arguments, reason = "what was asked, and what came of it")]
+pub(crate) async fn reply_to<'a, 'd>(
+    app: &'a App,
+    live: &'a ActiveConfig,
+    asked: &'a CheckBody<'d>,
     only: Option<&[usize]>,
     want: Want,
     ticket: TicketFor,
-    held: &mut HeldCharges,
-    answer: impl FnOnce(Reply<'_, '_>) -> A,
-) -> Result<A, NoTicket> {
-    let keep = ticket.keeps(live).then_some(&mut *held);
-    let conclusion = app.engine.decide(live, asked.check(), only, want, keep, Transport::http).await;
-    let decided = Decided { conclusion: &conclusion, held };
-    conclude(app, live, asked, only, want, ticket, decided, answer).await
-}
-
-/// A decision and its charges.
-pub(crate) struct Decided<'a> {
-    pub(crate) conclusion: &'a Conclusion,
-    pub(crate) held: &'a mut HeldCharges,
-}
-
-/// Makes the answer to a decision, with the errors of [`decide`].
-#[allow(clippy::too_many_arguments, reason = "what was asked, and what is wanted of the answer")]
-pub(crate) async fn conclude<A>(
-    app: &App,
-    live: &ActiveConfig,
-    asked: &CheckBody<'_>,
-    only: Option<&[usize]>,
-    want: Want,
-    ticket: TicketFor,
-    Decided { conclusion, held }: Decided<'_>,
-    answer: impl FnOnce(Reply<'_, '_>) -> A,
-) -> Result<A, NoTicket> {
-    let check = asked.check();
-    let named = requests::conclude(&app.engine, live, &check, only, want, ticket, conclusion, held).await?;
-    let facts = app.engine.facts(live, conclusion);
-    let (request, id, ticket) = (&asked.request, named.id, named.ticket.as_ref());
-    let engine = &app.engine;
-    Ok(answer(Reply { engine, request, conclusion, facts: &facts, want, id, ticket }))
+    conclusion: &'a Conclusion,
+    held: &Charged,
+) -> Result<Reply<'a, 'd>, NoTicket> {
+    let (engine, request) = (&app.engine, &asked.request);
+    let id = (want == Want::Take).then(|| engine.telemetry.name(live, &asked.check(), only, conclusion));
+    let ticket = engine.tickets.make_or_undo(request, conclusion, held, ticket, id).await?;
+    let facts = conclusion.facts(live, &engine.metrics);
+    Ok(Reply { engine, request, conclusion, facts, want, id, ticket })
 }
 
 /// Returns the indices of the policies that a caller named.

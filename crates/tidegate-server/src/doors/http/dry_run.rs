@@ -21,7 +21,6 @@ use super::query::Query;
 use super::refused_policies;
 use super::request_body::{self, MAX_PROPOSED, MAX_PROPOSED_BODY};
 use crate::app::App;
-use crate::engine::Want;
 use crate::json;
 use crate::problem::Problem;
 use crate::settings::Refused;
@@ -72,19 +71,10 @@ async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Probl
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
     let only = named_among(set, &asked.check)?;
-    let conclusion = app.engine.dry_run(set, asked.check.check(), only.as_deref()).await;
-    let request = &asked.check.request;
-    // Facts are needed for headers only, and policies that are not in force have none.
-    let reply = Reply {
-        engine: &app.engine,
-        request,
-        conclusion: &conclusion,
-        facts: &[],
-        want: Want::Peek,
-        id: None,
-        ticket: None,
-    };
-    let mut answer = explained(app, set, reply, only.as_deref(), reveal);
+    let conclusion = app.engine.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
+    // Without headers: they need facts, which policies that are not in force do not have.
+    let reply = Reply::of_look(&app.engine, &asked.check.request, &conclusion);
+    let mut answer = explained(app, set, &reply, only.as_deref(), reveal);
     answer["status"] = reply.status().as_u16().into();
     answer["config"] = json!(if proposed.is_some() { "proposed" } else { "in-force" });
     answer["warnings"] = json!(proposed.map(|proposed| proposed.warnings).unwrap_or_default());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
 use tidegate::explain::{BreakerState, Explanation};
@@ -20,13 +20,14 @@ use tidegate::{Quota, Retry, Tick};
 use ulid::Ulid;
 
 use super::answer::{Reply, mode};
-use super::check::{decide, named, unreturnable};
+use super::check::named;
 use super::query::Query;
 use super::request_body::{self, CheckBody};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, HeldCharges, REMEMBERED, TicketFor, Want, breakers_of, why};
+use crate::engine::{Conclusion, REMEMBERED, Want, breakers_of, why};
 use crate::json;
+use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::spelling::quoted;
@@ -55,7 +56,8 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 
 /// Answers with the record of a decision, and how its request would be decided now.
 async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
-    let Refused { record, stated, request } = app.engine.find(id).ok_or_else(|| unknown(app, id))?;
+    let Refused { record, stated, request } =
+        app.engine.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
     let cause = shown_cause(app, &record, reveal);
     let mut lines = record_lines(&record, key.as_deref(), &cause, app.engine.now(), live);
@@ -210,14 +212,12 @@ async fn would(
     reveal: bool,
 ) -> Result<Value, Problem> {
     let only = named(live, asked)?;
-    let (ticket, held) = (TicketFor::Nobody, &mut HeldCharges::default());
-    let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
-        let explanation = explanation(app, &live.set, &reply, only.as_deref(), reveal);
-        (reply.value(), explanation)
-    });
-    let answered = answered.await.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST));
-    let (mut answer, explanation) = answered?;
-    if let Some(explanation) = explanation {
+    let only = only.as_deref();
+    let deciding = &app.engine.deciding;
+    let conclusion = deciding.decide(live, asked.check(), only, Want::Peek, None, Transport::http).await;
+    let reply = Reply::of_look(&app.engine, &asked.request, &conclusion);
+    let mut answer = reply.value();
+    if let Some(explanation) = explanation(app, &live.set, &reply, only, reveal) {
         let states = match explanation.has_breakers() {
             true => breaker_states(app, live, &explanation, asked).await,
             false => Vec::new(),
@@ -246,7 +246,7 @@ async fn breaker_states(
             continue;
         }
         // A store that does not answer leaves what the decision says.
-        let listed = app.engine.handle_breakers(live, at, &asked.request, None).await.unwrap_or_default();
+        let listed = app.engine.breakers.handle(live, at, &asked.request, None).await.unwrap_or_default();
         for one in listed {
             let seen = &one.noted.seen;
             let mut admitted_share = None;
@@ -313,12 +313,12 @@ fn forced_state(to: Force, until: Option<&str>, reason: &str) -> String {
 pub(super) fn explained(
     app: &App,
     set: &PolicySet,
-    reply: Reply<'_, '_>,
+    reply: &Reply<'_, '_>,
     only: Option<&[usize]>,
     reveal: bool,
 ) -> Value {
     let mut answer = reply.value();
-    if let Some(explanation) = explanation(app, set, &reply, only, reveal) {
+    if let Some(explanation) = explanation(app, set, reply, only, reveal) {
         put(&mut answer, &explanation);
     }
     answer

@@ -21,7 +21,7 @@ pub(super) async fn extend(app: &App, request: Request<Body>) -> Result<Response
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, .. } = request_body::extend(&bytes)?;
     let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let extended = app.engine.extend(&ticket).await.map_err(|error| refuse(error.into()))?;
+    let extended = app.engine.tickets.extend(&ticket).await.map_err(|error| refuse(error.into()))?;
     Ok(json::ok(&answer(&extended, app.engine.now())))
 }
 

@@ -25,14 +25,15 @@ use http::header::{
     ORIGIN,
 };
 use http::{Request, StatusCode};
+use tidegate::Charged;
 use tidegate::gate::ticket::Ticket;
 
 use self::original::{Original, add_others};
-use super::check::{Decided, conclude, unreturnable};
+use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
-use crate::engine::{HeldCharges, TicketFor, Want};
+use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
 use crate::uncovered_requests::Misdirected;
@@ -40,16 +41,16 @@ use crate::uncovered_requests::Misdirected;
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     app: &'a App,
-    held: Option<HeldCharges>,
+    held: Option<Charged>,
     ticket: Option<Ticket>,
 }
 
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.app.engine.undo_unwatched(&held);
+            self.app.engine.tickets.undo_unwatched(&held);
             if let Some(ticket) = &self.ticket {
-                self.app.engine.withdraw(ticket);
+                self.app.engine.tickets.withdraw(ticket);
             }
         }
     }
@@ -72,38 +73,37 @@ pub(crate) async fn forward_auth(
         .and_then(|forward_auth| Ok((forward_auth, Original::of(headers, peer.ip(), proxy)?)));
     let (forward_auth, original) = read.inspect_err(|problem| {
         if problem.is_of_proxy() {
-            app.engine.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
+            app.engine.telemetry.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
         }
     })?;
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
-    if preflight && !app.engine.refuses_before_limits(&asked.check()) {
+    if preflight && !app.engine.deciding.refuses_before_limits(&asked.check()) {
         app.engine.metrics.requests.count(Transport::http, RequestOutcome::allowed);
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());
     }
     let denied = proxy.deny_status();
-    let mut held = HeldCharges::default();
+    let mut held = Charged::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
-    let conclusion = &app.engine.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
+    let conclusion =
+        app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
     if conclusion.met() == 0 {
         live.unmet.note_sub_request(&live.set);
     }
     if !conclusion.allowed() {
         add_others(headers, proxy, &mut asked.request);
     }
-    let decided = Decided { conclusion, held: &mut held };
-    let answered = conclude(app, &live, &asked, None, Want::Take, TicketFor::Proxied, decided, |reply| {
-        let mut response = reply.to_proxy(&live, denied);
-        write_decision(reply.id, reply.ticket, response.headers_mut());
-        let ticket = reply.ticket.and_then(|answer| answer.ticket.clone());
-        (response, reply.wait(), ticket.filter(|_| !reply.wait().is_zero()))
-    })
-    .await;
+    let proxied = TicketFor::Proxied;
+    let reply = reply_to(app, &live, &asked, None, Want::Take, proxied, &conclusion, &held).await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    let (response, wait, ticket) = answered.map_err(|none| unreturnable(&none, too_long))?;
+    let reply = reply.map_err(|none| unreturnable(&none, too_long))?;
+    let mut response = reply.to_proxy(&live, denied);
+    write_decision(reply.id, reply.ticket.as_ref(), response.headers_mut());
+    let wait = reply.wait();
     if !wait.is_zero() {
+        let ticket = reply.ticket.and_then(|answer| answer.ticket);
         let mut hung_up = HungUp { app, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;

@@ -49,7 +49,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     };
     let live = app.engine.live();
     // The lists of no policy are listed as policies; a policy that has its name stands before it.
-    let lists = app.engine.lists();
+    let lists = app.engine.telemetry.lists();
     let own = |name: &str| {
         let list = lists.iter().find(|list| list.name == name).map(|list| list.name);
         list.filter(|_| live.set.find(name).is_none())
@@ -101,7 +101,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-    let let_go = app.engine.let_go(&live, at, &key).await;
+    let let_go = app.engine.keys.let_go(&live, at, &key).await;
     let LetGo { unblocked, places, still_forced } = let_go.map_err(|error| not_forgotten(&error))?;
     let digest = app.redact.key(&live.set, words, &key, false);
     Ok(json::shown(&json!({

@@ -57,15 +57,15 @@ fn state(serving: bool) -> String {
 
 /// Every check with its result.
 fn checks(app: &App, serving: bool) -> String {
-    app.engine.tell_conditions();
+    app.engine.conditions.tell();
     let live = app.engine.live();
-    let occupancy = app.engine.occupancy();
+    let occupancy = app.engine.storage.occupancy();
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
     let reload = app.reload.last();
     // A refused file does not make the server unready: the old one is in force.
     let is_idle =
         !live.set.is_empty() && live.set.policies().iter().all(|policy| policy.mode != Mode::Enforce);
-    let is_empty = limits_nothing(&live.set) && app.engine.cluster_policies().is_none();
+    let is_empty = limits_nothing(&live.set) && app.engine.storage.cluster_policies().is_none();
     let in_force = match live.set.len() {
         1 => format!("config #{} in force, 1 policy", live.number),
         count => format!("config #{} in force, {count} policies", live.number),
@@ -79,9 +79,9 @@ fn checks(app: &App, serving: bool) -> String {
             refused.diagnostics.first().map_or("", String::as_str)
         ),
     };
-    let kind = app.engine.store_kind();
+    let kind = app.engine.storage.kind();
     // Neither does a store outage: the policies say what happens then, and no other node would have the store.
-    let store = match (app.engine.outage(), app.engine.trouble()) {
+    let store = match (app.engine.storage.outage(), app.engine.storage.trouble()) {
         (None, Some((reason, lasts))) => {
             let seconds = lasts.as_secs();
             format!(
@@ -107,12 +107,12 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
     };
-    let nodes = app.engine.membership().map_or_else(String::new, |status| {
+    let nodes = app.engine.storage.membership().map_or_else(String::new, |status| {
         let mark = if status.failed.is_some() || status.too_many { "[!]" } else { "[+]" };
         let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
         let why = match (&status.failed, status.too_many) {
             (Some(why), _) => format!("; the last round failed: {}", visible::line(why)),
-            (None, true) if app.engine.region().is_some() => {
+            (None, true) if app.engine.storage.region().is_some() => {
                 "; more regions than store.region.most".to_owned()
             }
             (None, true) => "; more than store.nodes".to_owned(),
@@ -123,23 +123,28 @@ fn checks(app: &App, serving: bool) -> String {
             0 => String::new(),
             members => format!("{members} members, "),
         };
-        let (of, whose) = match app.engine.region() {
+        let (of, whose) = match app.engine.storage.region() {
             Some(region) => ("regions", format!("region {}", visible::line(region))),
             None => ("nodes", "this one".to_owned()),
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let unmet = unmet_lines(&live, &app.engine.metrics) + &out_of_date_line(&app.engine.out_of_date(&live));
-    let unread = app.engine.unread_sources(&live).into_iter().chain(app.engine.unended(&live));
+    let unmet = unmet_lines(&live, &app.engine.metrics)
+        + &out_of_date_line(&app.engine.conditions.out_of_date(&live));
+    let unread =
+        app.engine.conditions.unread_sources(&live).into_iter().chain(app.engine.conditions.unended(&live));
     let unread: String = unread.map(|one| format!("\n[!] {}", visible::line(&one))).collect();
-    let blocks = match app.engine.blocks_left_out() {
+    let blocks = match app.engine.keys.blocks_left_out() {
         0 => String::new(),
         count => format!(
             "\n[!] {count} blocks of `over: block` did not begin, since too many keys are blocked; their limits refused"
         ),
     };
-    let policies =
-        app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
+    let policies = app
+        .engine
+        .storage
+        .cluster_policies()
+        .map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     let tls = app
         .certificates
         .as_ref()

@@ -24,7 +24,7 @@ use crate::time_text::moment;
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
-    app.engine.tell_conditions();
+    app.engine.conditions.tell();
     let live = app.engine.live();
     let policies = live.set.policies().iter().enumerate();
     let shown = |(at, policy): (usize, &Policy)| {
@@ -44,7 +44,7 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 /// # Errors
 /// 404 that suggests the nearest name.
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
-    app.engine.tell_conditions();
+    app.engine.conditions.tell();
     let live = app.engine.live();
     let (at, policy) = find(&live.set, name)?;
     let (mut shown, tag) = json_and_tag(app, &live, policy);
@@ -55,7 +55,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
         moving = true;
     }
-    if let Some(places) = app.engine.places(&live).get(&policy.name) {
+    if let Some(places) = app.engine.keys.places(&live).get(&policy.name) {
         shown["places"] = json!({ "limit": places.standing.limit, "in_use": places.in_use() });
         moving = true;
     }

@@ -68,12 +68,12 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     if names_key {
         let key = key_with_plan(&live, at, uri.query().unwrap_or_default())?;
         // The list has it then. Without an answer it has what is known here.
-        let _ = app.engine.block_of(&words.name, &key).await;
+        let _ = app.engine.keys.block_of(&words.name, &key).await;
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known(app, &live, at).into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let mut known = known.unwrap_or_default();
         // A block for all policies refuses the key too.
-        known.block = known.block.or_else(|| app.engine.blocked_everywhere(&key));
+        known.block = known.block.or_else(|| app.engine.keys.blocked_everywhere(&key));
         let standing = standing(app, &live, at, &key).await;
         return Ok(json::shown(&key_json(&text, &known, &standing)));
     }
@@ -86,7 +86,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     for (text, mut known) in known.into_iter().skip(from).take(most) {
         let standing = match key_in(words, &text) {
             Some(key) => {
-                if let Ok(block) = app.engine.block_of(&words.name, &key).await {
+                if let Ok(block) = app.engine.keys.block_of(&words.name, &key).await {
                     known.block = block;
                 }
                 standing(app, &live, at, &key).await
@@ -116,6 +116,7 @@ fn page(query: &Query<'_>) -> Result<(usize, usize), Problem> {
 pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let counts: BTreeMap<String, u64> = app
         .engine
+        .telemetry
         .blocked
         .keys
         .largest(top_keys::KEYS)
@@ -125,7 +126,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
         .collect();
     let known =
         |key: &str, block| Known { denied: counts.get(key).copied().unwrap_or(0), block, ..Known::default() };
-    let blocks = app.engine.blocks_everywhere();
+    let blocks = app.engine.keys.blocks_everywhere();
     let names_caller = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
         .any(|(name, _)| !OF_LISTS.contains(&&*name));
     if names_caller {
@@ -134,7 +135,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
         // A caller may be blocked by an entry that was written otherwise: a network around it.
         let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
             let (name, value) = named_value(&entry);
-            app.engine.blocked_everywhere(&Descriptor::new().with(name, value))
+            app.engine.keys.blocked_everywhere(&Descriptor::new().with(name, value))
         });
         return Ok(json::shown(&key_json(&key, &known(&key, block), &Value::Null)));
     }
@@ -162,7 +163,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
     let digest = app.redact.text(&global_deny_list::key(&entry), false);
     let Some([lasts, reason]) = wanted else {
-        let unblocked = app.engine.unblock_everywhere(&entry);
+        let unblocked = app.engine.keys.unblock_everywhere(&entry);
         if unblocked {
             tracing::info!(token, key = digest, "a caller is no longer blocked for all policies");
         }
@@ -178,7 +179,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         }
         _ => None,
     };
-    let block = app.engine.block_everywhere(entry, lasts, &reason);
+    let block = app.engine.keys.block_everywhere(entry, lasts, &reason);
     let block = block.map_err(|error| Problem::conflict(error.to_string()))?;
     tracing::info!(
         token,
@@ -306,7 +307,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     let (at, words) = find(&live.set, policy)?;
     let Some([lasts, reason]) = request_body::block(&bytes, EXAMPLE)? else {
         let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-        let unblocked = app.engine.unblock(&words.name, &key).await;
+        let unblocked = app.engine.keys.unblock(&words.name, &key).await;
         let unblocked = unblocked.map_err(|error| {
             let detail =
                 format!("the store did not answer, and the key may still be blocked; try again ({error})");
@@ -330,10 +331,11 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         return Err(Problem::conflict(detail));
     }
     let text = app.redact.key(&live.set, words, &key, true);
-    let block = app.engine.block(&words.name, &key, &text, lasts, &reason).map_err(|error| match error {
-        BlockError::NoPolicy { .. } => Problem::not_found(error.to_string()),
-        error => Problem::conflict(error.to_string()),
-    })?;
+    let block =
+        app.engine.keys.block(&words.name, &key, &text, lasts, &reason).map_err(|error| match error {
+            BlockError::NoPolicy { .. } => Problem::not_found(error.to_string()),
+            error => Problem::conflict(error.to_string()),
+        })?;
     let digest = app.redact.text(&text, false);
     tracing::info!(
         token,
@@ -365,7 +367,7 @@ fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> 
     if words.by.is_empty() {
         known.insert(key_text(&live.set, words, &Descriptor::new()), Known::default());
     }
-    for block in app.engine.blocks(&words.name) {
+    for block in app.engine.keys.blocks(&words.name) {
         let key = block.key.to_string();
         known.entry(key).or_default().block = Some(block);
     }
@@ -404,7 +406,7 @@ fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<D
 /// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more than
 /// the key says on what (`depends_on`).
 async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
-    let standings = app.engine.standings(live, policy, key).await;
+    let standings = app.engine.keys.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
     let words = &live.set.policies()[policy];
     let limits = words.limits.iter().chain(&words.shadow_limit);

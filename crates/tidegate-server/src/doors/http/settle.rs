@@ -122,7 +122,7 @@ async fn run(
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let settled = app.engine.settle(&live, &ticket, settlement, body).await;
+    let settled = app.engine.tickets.settle(&live, &ticket, settlement, body).await;
     settled.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 

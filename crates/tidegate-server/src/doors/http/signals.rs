@@ -19,7 +19,7 @@ const MAX_BODY: usize = 1 << 10;
 /// `GET /v1/signals`: every number that conditions and moving rates depend on: the value that they go by, which is null
 /// if none is known or the last one is stale for all of them, and the last one.
 pub(crate) fn list(app: &App) -> Response {
-    let numbers = app.engine.sources().into_iter().map(|one| {
+    let numbers = app.engine.conditions.sources().into_iter().map(|one| {
         json!({
             "name": one.source.to_string(),
             "value": one.value,
@@ -39,7 +39,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let name = path.strip_prefix("/v1/signals/").unwrap_or_default();
     let bytes = request_body::read(request, MAX_BODY).await?;
     let value = request_body::signal(&bytes)?;
-    app.engine.report_signal(name, value).map_err(|error| match error {
+    app.engine.conditions.report_signal(name, value).map_err(|error| match error {
         SignalError::Unknown { name, known } => {
             let meant = nearest(&name, known.iter().map(String::as_str));
             let advice = match meant {

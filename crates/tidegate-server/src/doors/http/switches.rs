@@ -38,7 +38,9 @@ struct Put {
 
 /// `GET /v1/switches`: every switch that policies refer to or that the section `switches` names.
 pub(crate) fn list(app: &App) -> Response {
-    json::shown(&json!({ "switches": app.engine.switches().iter().map(switch_json).collect::<Vec<Value>>() }))
+    json::shown(
+        &json!({ "switches": app.engine.conditions.switches().iter().map(switch_json).collect::<Vec<Value>>() }),
+    )
 }
 
 /// `PUT /v1/switches/{name}`: turns a switch off or on, and answers its state.
@@ -52,7 +54,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
     let (by, setting) = wanted(&put)?;
-    app.engine.turn_switch(name, by, setting).map_err(|unknown| {
+    app.engine.conditions.turn_switch(name, by, setting).map_err(|unknown| {
         let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
         let advice = match meant {
             Some(meant) => format!("; did you mean {meant:?}?"),
@@ -74,7 +76,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
             "a switch is turned by hand"
         );
     }
-    let all = app.engine.switches();
+    let all = app.engine.conditions.switches();
     let one = all.iter().filter(|one| one.name == name);
     Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
 }

@@ -99,7 +99,7 @@ async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resul
     let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
     let key = requests::key_of(&live.set, at, pairs);
     let key = key.map_err(|wrong| Refusal::wrong(wrong.to_string()))?;
-    let let_go = door.app.engine.let_go(&live, at, &key).await;
+    let let_go = door.app.engine.keys.let_go(&live, at, &key).await;
     let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
     replies.simple("OK");
     Ok(())

@@ -195,7 +195,7 @@ fn settings(session: &Session, names: &[&[u8]], replies: &mut Replies) {
 
 fn info(door: &RespDoor) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let occupancy = door.app.engine.occupancy();
+    let occupancy = door.app.engine.storage.occupancy();
     format!(
         "# Server\r\nredis_version:{LIKE}\r\ntidegate_version:{version}\r\nredis_mode:standalone\r\n\
          # Replication\r\nrole:master\r\n# Keyspace\r\ndb0:keys={}\r\n",

@@ -115,7 +115,7 @@ async fn decide(
         Some(cost) => (Op::Take, cost),
         None => (Op::Peek, Cost::ONE),
     };
-    engine.settle_brought(op, Charge::new(key, quota, cost), settled).await?;
+    engine.deciding.settle_brought(op, Charge::new(key, quota, cost), settled).await?;
     // A look charges nothing, so it is never refused.
     settled.allowed |= quantity == 0;
     Ok(())

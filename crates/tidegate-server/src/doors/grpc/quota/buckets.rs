@@ -102,7 +102,7 @@ impl Buckets {
                 if let Ok(descriptors) = descriptors::read(&bucket.call, &service.quotas, &live)
                     && let [descriptor] = &*descriptors
                     && descriptor.refused.is_none()
-                    && let Err(error) = engine.book(check(descriptor), requests).await
+                    && let Err(error) = engine.tickets.book(check(descriptor), requests).await
                 {
                     (refused, why) = (refused + 1, Some(error));
                 }
@@ -166,7 +166,7 @@ impl Buckets {
             return (Assignment::Abandon, Assigned::abandoned);
         }
         bucket.unbooked = bucket.unbooked.saturating_add(allowed);
-        let number = engine.number_in_force(live);
+        let number = engine.keys.number_in_force(live);
         if !bucket.knows_its_limits(number, now) {
             find_limits(service, live, bucket, number, now).await;
         }
@@ -222,15 +222,19 @@ async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket
         return bucket.blanket(false, number, now);
     }
     let engine = &service.app.engine;
-    match engine.decide(live, check(&descriptor).peek(), None, Want::Peek, None, Transport::grpc).await {
+    match engine
+        .deciding
+        .decide(live, check(&descriptor).peek(), None, Want::Peek, None, Transport::grpc)
+        .await
+    {
         // While an engine is away, a proxy keeps its part. A bucket without a part is looked up again with the next
         // report.
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
             // Noted, since a proxy that has no limit for a bucket asks no more.
-            if !engine.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
-                engine.note_looked_at(live, &decision);
+            if !engine.telemetry.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
+                engine.telemetry.note_looked_at(live, &decision);
             }
             // A fallback does not know all limits, so they are looked up again with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };

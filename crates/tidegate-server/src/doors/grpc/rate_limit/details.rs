@@ -113,7 +113,7 @@ impl Details {
         if !self.decision && !span_attributes::wanted() {
             return;
         }
-        let id = engine.name(live, &deciding.check(), None, conclusion).to_string();
+        let id = engine.telemetry.name(live, &deciding.check(), None, conclusion).to_string();
         if self.decision {
             let to = if allowed {
                 &mut answer.request_headers_to_add
@@ -221,7 +221,7 @@ fn headers(
     allowed: bool,
     answer: &mut RateLimitResponse,
 ) {
-    let facts = engine.facts(live, conclusion);
+    let facts = conclusion.facts(live, &engine.metrics);
     let mut out = HeaderMap::new();
     let shown = ShownLimits::of(decision, &deciding.request, |policy, quota| {
         facts[policy].window(quota, decision.at)

@@ -18,10 +18,10 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
-use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Check, Part};
 use tidegate::policy::Usage;
+use tidegate::{Charged, Outcome};
 
 use super::super::framing;
 use super::super::service::Service;
@@ -30,7 +30,7 @@ use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::{HungUp, response};
 use crate::active_config::ActiveConfig;
-use crate::engine::{Committed, Engine, HeldCharges, SettleError, Settlement, Spent, TicketFor, Together};
+use crate::engine::{Committed, Conclusion, Engine, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
@@ -102,7 +102,7 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     }
     let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
     let Together { conclusions, allowed, .. } = together;
-    let facts = |conclusion: &_| engine.facts(&live, conclusion);
+    let facts = |conclusion: &Conclusion| conclusion.facts(&live, &engine.metrics);
     let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
     // Kuadrant's filter refuses whatever is over its limit.
     Details { enforces: true, ..Details::default() }.write(
@@ -149,7 +149,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
-    let mut hung_up = HungUp { engine, held: Some(HeldCharges::default()) };
+    let mut hung_up = HungUp { engine, held: Some(Charged::default()) };
     let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
@@ -159,8 +159,14 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     }
     let ticket = match (descriptors.first(), together.conclusions.first(), &hung_up.held) {
         (Some(first), Some(conclusion), Some(held)) => {
-            let id = engine.name(&live, &first.check(), None, conclusion);
-            engine.ticket(&first.request, conclusion, held, TicketFor::Reservation(holds(engine, ttl)), id)
+            let id = engine.telemetry.name(&live, &first.check(), None, conclusion);
+            engine.tickets.make(
+                &first.request,
+                conclusion,
+                held,
+                TicketFor::Reservation(holds(engine, ttl)),
+                id,
+            )
         }
         _ => None,
     };
@@ -168,7 +174,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         None => UNLIMITED.to_owned(),
         Some(answer) => match (answer.ticket, answer.error) {
             (Some(ticket), _) => {
-                engine.remember_reservation(&ticket);
+                engine.tickets.remember_reservation(&ticket);
                 ticket.to_string()
             }
             // A long header of the client may have made the keys too long for a ticket. An error instead would let the
@@ -197,7 +203,7 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
             units => (Outcome::Success, Spent::Usage(Usage::cost(units))),
         };
         let settlement = Settlement { part: Part::All, outcome, spent };
-        match engine.commit(&ticket, &settlement).await {
+        match engine.tickets.commit(&ticket, &settlement).await {
             Ok(Committed::Settled) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: true }));
             }
@@ -220,7 +226,7 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
 
 /// Returns how long a reservation holds: the longest possible time if `ttl` is missing or invalid.
 fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
-    let longest = engine.longest_reservation();
+    let longest = engine.tickets.longest_reservation();
     ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
@@ -238,10 +244,10 @@ async fn decide<'a, 'r>(
     live: &ActiveConfig,
     descriptors: &'a [CallDescriptor<'r>],
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
-    held: Option<&mut HeldCharges>,
+    held: Option<&mut Charged>,
 ) -> Result<Together, Status> {
     let checks: Vec<Check<'_, '_>> = descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
-    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
+    let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;
     together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
 
@@ -255,8 +261,10 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
         }
         match descriptor.units {
             Units::Peek => {}
-            Units::GiveBack(units) => engine.give_back(descriptor.check().maybe_cost(Some(units))).await,
-            Units::Take(_) => engine.book(descriptor.check(), 1).await.map_err(|error| {
+            Units::GiveBack(units) => {
+                engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await
+            }
+            Units::Take(_) => engine.tickets.book(descriptor.check(), 1).await.map_err(|error| {
                 tracing::warn!(%error, "units that were spent elsewhere were not booked");
                 Status::new(Code::Unavailable, error.to_string())
             })?,

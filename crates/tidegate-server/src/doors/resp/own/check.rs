@@ -3,13 +3,13 @@
 use smallvec::SmallVec;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{self, Descriptor};
-use tidegate::{Check, Cost, Priority, Retry};
+use tidegate::{Charged, Check, Cost, Priority, Retry};
 
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
 use super::attributes;
 use super::command_words::{Refusal, cost, once, shown, text, too_few};
-use crate::engine::{Conclusion, HeldCharges, TicketFor, Want};
+use crate::engine::{Conclusion, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
 
@@ -73,19 +73,20 @@ pub(super) async fn run(
         Want::Peek => TicketFor::Nobody,
         Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
     };
-    let mut held = HeldCharges::default();
+    let mut held = Charged::default();
     let keep = wanted.keeps(&live).then_some(&mut held);
-    let conclusion = engine.decide(&live, check, only, want, keep, Transport::resp).await;
-    let named = requests::conclude(engine, &live, &check, only, want, wanted, &conclusion, &held).await;
-    let named = named.map_err(|none| {
+    let conclusion = engine.deciding.decide(&live, check, only, want, keep, Transport::resp).await;
+    let id = (want == Want::Take).then(|| engine.telemetry.name(&live, &check, only, &conclusion));
+    let ticket = engine.tickets.make_or_undo(&request, &conclusion, &held, wanted, id).await;
+    let ticket = ticket.map_err(|none| {
         Refusal::wrong(format!("refused, since the place that it takes could not be returned: {none}"))
     })?;
     let resp3 = session.resp3;
     let over = Over::of(&conclusion);
     replies.list(if over.is_some() { 11 } else { 8 });
     answer(&conclusion, resp3, replies);
-    replies.text(named.id.map(|id| id.to_string()).as_deref(), resp3);
-    let ticket = named.ticket.as_ref();
+    replies.text(id.map(|id| id.to_string()).as_deref(), resp3);
+    let ticket = ticket.as_ref();
     let sealed = ticket.and_then(|ticket| ticket.ticket.as_ref());
     replies.text(sealed.map(ToString::to_string).as_deref(), resp3);
     let why_not = ticket.and_then(|ticket| ticket.error.as_ref());

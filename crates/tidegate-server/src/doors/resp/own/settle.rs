@@ -31,7 +31,8 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     let settlement = Settlement { part: Part::All, outcome, spent };
     let ticket: Ticket = text(ticket).parse().map_err(|error: TicketError| refused(&error.into()))?;
     let live = door.app.engine.live();
-    let settled = door.app.engine.settle(&live, &ticket, &settlement, |told| told.charges.len()).await;
+    let settled =
+        door.app.engine.tickets.settle(&live, &ticket, &settlement, |told| told.charges.len()).await;
     let charges = settled.map_err(|error| refused(&error))?;
     replies.integer(i64::try_from(charges).unwrap_or(i64::MAX));
     Ok(())

@@ -1,32 +1,89 @@
-//! Logs denials and makes the records that are remembered of them: the policy that refused, by what (a list, a block, a limit, ...), the key it refused, and the id by
-//! which the decision can be looked up.
+//! Gives decisions their ids. Logs denials and remembers them: the policy that refused, by what (a list, a block, a limit,
+//! ...), the key it refused, and the id by which the decision can be looked up.
 //!
 //! Keys are logged as digests. The list of top keys shows the same digests, and shows callers with the right to see
 //! them the keys themselves.
 
 use tidegate::explain::key_text;
+use tidegate::gate::Check;
 use tidegate::policy::{AccessEntry, Descriptor, Limit, Mode, Over};
 use tidegate::visible::excerpt;
 use tidegate::{GateDecision, LimitDecision, Retry, Tick};
 use tracing::Level;
 use ulid::Ulid;
 
-use super::{Conclusion, Engine};
+use super::Telemetry;
 use crate::active_config::ActiveConfig;
+use crate::engine::Conclusion;
 use crate::global_deny_list;
-use crate::refused_requests::{Record, SeenLimit};
+use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
+use crate::span_attributes;
 
 /// The log target of these lines: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns them off.
 const TARGET: &str = "tidegate_server::denials";
+
+/// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
+/// ordinary service.
+pub(crate) const REMEMBERED: usize = 8192;
+/// The most bytes of the remembered requests.
+pub(super) const REMEMBERED_BYTES: usize = 6 << 20;
+/// Headers that hold secrets. They are remembered only when a policy's key is made of them.
+const SECRET: [&str; 4] = [
+    "request.header.authorization",
+    "request.header.cookie",
+    "request.header.proxy-authorization",
+    "request.header.x-api-key",
+];
 
 /// The most limits in a record. A request that meets more has its first ones recorded, and the number of the others.
 const RECORDED_LIMITS: usize = 32;
 /// The longest key in a record, in bytes; of a longer one, the beginning is kept.
 const RECORDED_KEY: usize = 1024;
 
-impl Engine {
+impl Telemetry {
+    /// Gives a decision its id. For a refusal, also remembers the request and logs the denial.
+    pub(crate) fn name(
+        &self,
+        live: &ActiveConfig,
+        check: &Check<'_, '_>,
+        only: Option<&[usize]>,
+        conclusion: &Conclusion,
+    ) -> Ulid {
+        let at = match conclusion {
+            Conclusion::Decided(decision) => decision.at,
+            Conclusion::Unsettled { .. } => self.base.now(),
+        };
+        if conclusion.allowed() {
+            let id = self.refused.name(at);
+            span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
+            return id;
+        }
+        // Policies are remembered by name, because their indices change when the file changes.
+        let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
+        let only = only.map(|only| only.iter().filter_map(named).collect());
+        let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
+        let stated = Stated { cost: check.stated_cost(), priority: check.priority };
+        let record = self.record(live, check.request, conclusion, at);
+        let id = self.refused.remember(record, check.request, only, secret, stated);
+        span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
+        if let Conclusion::Decided(decision) = conclusion {
+            self.tell_denial(live, check.request, decision, id);
+        }
+        id
+    }
+
+    /// Returns what is remembered of a refusal.
+    pub(crate) fn find(&self, id: Ulid) -> Option<Refused> {
+        self.refused.find(id)
+    }
+
+    /// Returns the id of something that is not remembered.
+    pub(crate) fn fresh_id(&self, at: Tick) -> Ulid {
+        self.refused.name(at)
+    }
+
     /// Makes the record of a denial.
-    pub(super) fn record(
+    fn record(
         &self,
         live: &ActiveConfig,
         request: &Descriptor<'_>,
@@ -78,18 +135,12 @@ impl Engine {
     }
 
     /// Logs a denial, unless the log is rate-limited or turned off.
-    pub(super) fn tell_denial(
-        &self,
-        live: &ActiveConfig,
-        request: &Descriptor<'_>,
-        decision: &GateDecision,
-        id: Ulid,
-    ) {
+    fn tell_denial(&self, live: &ActiveConfig, request: &Descriptor<'_>, decision: &GateDecision, id: Ulid) {
         if !tracing::enabled!(target: TARGET, Level::INFO) {
             return;
         }
         let Some(refuser) = Refuser::of(decision, request) else { return };
-        let facts = live.facts(&decision.policies, &self.metrics);
+        let facts = live.facts(&decision.policies, &self.base.metrics);
         let (log, policy, key) = match refuser.source {
             Source::GlobalDenyList(entry) => {
                 let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
@@ -102,7 +153,7 @@ impl Engine {
             }
         };
         let Some(left_out) = log.turn(&self.denials) else { return };
-        let key = self.redact.text(&key, false);
+        let key = self.base.redact.text(&key, false);
         let retry_after_ms = match decision.retry() {
             Retry::After(wait) => u64::try_from(wait.as_millis()).ok(),
             _ => None,

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate::Charged;
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, HeldCharges, Want};
+use super::Deciding;
 use crate::active_config::ActiveConfig;
+use crate::engine::{Conclusion, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The result of checks that were decided as one.
@@ -21,8 +23,8 @@ pub(crate) struct Together {
     pub(crate) conclusions: Vec<Conclusion>,
 }
 
-impl Engine {
-    /// Decides checks as one, like [`Engine::decide`]: either all are charged or none is. A check that only looks
+impl Deciding {
+    /// Decides checks as one, like [`Deciding::decide`]: either all are charged or none is. A check that only looks
     /// spends nothing, but its refusal refuses the call too. Writes what was charged to `held`, if given.
     ///
     /// # Errors
@@ -30,26 +32,26 @@ impl Engine {
     /// errors become a conclusion by `on_store_error`.
     ///
     /// # Cancel safety
-    /// As [`Engine::decide`].
+    /// As [`Deciding::decide`].
     pub(crate) async fn decide_together(
         &self,
         live: &ActiveConfig,
         checks: &[Check<'_, '_>],
-        held: Option<&mut HeldCharges>,
+        held: Option<&mut Charged>,
         transport: Transport,
     ) -> Result<Together, StoreError> {
         let deciding = async {
             match held {
-                Some(held) => self.gate.charge_together_async(checks, &mut held.charged).await,
-                None => self.gate.check_together_async(checks).await,
+                Some(held) => self.base.gate.charge_together_async(checks, held).await,
+                None => self.base.gate.check_together_async(checks).await,
             }
         };
-        let together = match self.metrics.time(transport, deciding).await {
+        let together = match self.base.metrics.time(transport, deciding).await {
             Ok(together) => together,
             Err(error @ StoreError::TwoQuotas { .. }) => return Err(error),
             Err(error) => {
                 let conclusions = vec![self.undecided(error)];
-                self.metrics.requests.count(transport, RequestOutcome::failed_closed);
+                self.base.metrics.requests.count(transport, RequestOutcome::failed_closed);
                 return Ok(Together { allowed: false, wait: Duration::ZERO, conclusions });
             }
         };
@@ -57,11 +59,11 @@ impl Engine {
             together.decisions.into_iter().map(Conclusion::Decided).collect();
         for (check, conclusion) in checks.iter().zip(&mut conclusions) {
             let want = if check.peek { Want::Peek } else { Want::Take };
-            self.settle_form(live, check.request, conclusion, want);
-            self.note_conclusion(check.request, conclusion);
+            self.count_and_adjust(live, check.request, conclusion, want);
+            self.telemetry.note_conclusion(check.request, conclusion);
             if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
-                self.note_looked_at(live, decision);
-                self.count_refused_look(live, check.request, decision);
+                self.telemetry.note_looked_at(live, decision);
+                self.telemetry.count_refused_look(live, check.request, decision);
             }
         }
         // A policy whose store is away may refuse what the gate allows.
@@ -71,13 +73,15 @@ impl Engine {
         let allowed = together.allowed && !closed;
         // Every one, so that the kind of each is noted.
         let each = checks.iter().zip(&conclusions).map(|(check, conclusion)| match conclusion {
-            Conclusion::Decided(decision) => self.is_unmet(live, transport, check.request, None, decision),
+            Conclusion::Decided(decision) => {
+                self.telemetry.is_unmet(live, transport, check.request, None, decision)
+            }
             Conclusion::Unsettled { .. } => false,
         });
         let unmet: SmallVec<[bool; 8]> = each.collect();
         let undecided =
             conclusions.iter().any(|conclusion| matches!(conclusion, Conclusion::Unsettled { .. }));
-        let turn = self.metrics.requests.count(
+        let turn = self.base.metrics.requests.count(
             transport,
             match (allowed, undecided) {
                 (true, true) => RequestOutcome::failed_open,
@@ -97,7 +101,7 @@ impl Engine {
             note_charged_twice(live, checks, &conclusions);
         }
         if let Some(check) = checks.iter().find(|check| !check.peek) {
-            self.count_call(live, check.request, transport, allowed);
+            self.telemetry.count_call(live, check.request, transport, allowed);
         }
         Ok(Together { allowed, wait: together.wait, conclusions })
     }

@@ -4,42 +4,27 @@
 //! One with `on_store_error: allow` is left out of the answer, since it counts nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate::GateDecision;
 use tidegate::policy::{Mode, OnStoreError, Policy};
 use tidegate::store::StoreError;
 
-use super::counting::tally;
-use super::{Conclusion, Engine};
+use super::Deciding;
 use crate::active_config::ActiveConfig;
+use crate::engine::Conclusion;
+use crate::engine::telemetry::tally;
 use crate::metrics::Decided;
 
-/// An outage of the store, as the health check reports it.
-#[derive(Debug)]
-pub(crate) struct Outage {
-    /// Why the engine is not asked.
-    pub(crate) reason: Arc<str>,
-    /// How long the outage has lasted.
-    pub(crate) lasts: Duration,
-}
-
-impl Engine {
-    /// Returns the current outage, if there is one.
-    pub(crate) fn outage(&self) -> Option<Outage> {
-        let health = self.fallback.as_ref()?.health();
-        Some(Outage { reason: health.down?, lasts: self.now().since(health.since) })
-    }
-
-    /// Counts a decision that was made without the engine, then does what [`Engine::left_by_engine`] does.
+impl Deciding {
+    /// Counts a decision that was made without the engine, then does what [`Deciding::left_by_engine`] does.
     pub(super) fn without_engine(
         &self,
         live: &ActiveConfig,
         decision: &mut GateDecision,
     ) -> Option<Conclusion> {
-        self.metrics.store_error(self.store_kind);
+        self.base.count_store_error();
         let policies = decision.policies.policies();
-        let facts = live.facts(&decision.policies, &self.metrics);
+        let facts = live.facts(&decision.policies, &self.base.metrics);
         for at in matching(decision) {
             tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
         }
@@ -50,7 +35,7 @@ impl Engine {
     /// `on_store_error: local`, and picks the binding one anew. Returns another conclusion if a policy refuses, or if
     /// no limit is left.
     pub(super) fn left_by_engine(&self, decision: &mut GateDecision) -> Option<Conclusion> {
-        let outage = self.fallback.as_ref().and_then(|fallback| fallback.health().down);
+        let outage = self.storage.down();
         let reason = outage.as_deref().unwrap_or("it could not decide this request");
         let error = StoreError::Unavailable { reason: reason.to_owned() };
         let set = Arc::clone(&decision.policies);
@@ -82,7 +67,7 @@ impl Engine {
             // Not a failure of the store, so it is neither counted as one nor logged as a bug.
             tracing::debug!(%error, "a request could not be decided");
         } else {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::error!(%error, "a request could not be decided");
         }
         Conclusion::Unsettled { allowed: false, policy: None, error }

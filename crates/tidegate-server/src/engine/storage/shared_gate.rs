@@ -16,23 +16,25 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate::cluster::shares::{Division, Driver, Status};
 use tidegate::cluster::{self, Coordinator, Part};
 use tidegate::policy::{PolicySet, Share};
-use tidegate::store::{Leased, MemoryStore, Regional, Split, Store};
-use tidegate::{Clock, Gate};
+use tidegate::store::{
+    Answer, Later, Leased, MemoryStore, Occupancy, Op, Regional, Settled, Settling, Split, Step, Store,
+};
+use tidegate::{Clock, Gate, Rate};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::demand::Demand;
 use super::on_first_use::OnFirstUse;
 use crate::stores::Sharing;
 
 /// The leases and the membership of a node that shares an engine.
-pub(super) struct EngineSharing {
+pub(crate) struct EngineSharing {
     /// Units drawn from the engine in advance.
     pub(super) leased: Leased,
     /// This node's membership, where nodes agree on their parts.
@@ -78,7 +80,7 @@ impl fmt::Debug for EngineSharing {
 
 /// Makes the gate of a node that shares `engine` with others; `name` identifies the node among them. Must be called
 /// inside a tokio runtime.
-pub(super) fn gate(
+pub(crate) fn shared_gate(
     policies: Arc<PolicySet>,
     engine: Arc<dyn Store>,
     sharing: &Sharing,
@@ -145,5 +147,81 @@ impl Membership {
             leaves: Mutex::new(Some((leaves, task))),
         };
         Some((member, part))
+    }
+}
+
+/// The demand by which nodes divide limits among themselves: the number of units asked of stores whose limits nodes divide, whether allowed or not. Clones share the count.
+#[derive(Clone, Debug, Default)]
+struct Demand(Arc<AtomicU64>);
+
+impl Demand {
+    /// Wraps a store so that the units of its `take` steps are counted.
+    fn of(&self, store: impl Store + 'static) -> impl Store + 'static {
+        Counted { store, demand: self.clone() }
+    }
+
+    /// Returns how many units were asked for since the start.
+    fn units(&self) -> u64 {
+        // Relaxed, here and below: the number stands alone and is averaged over seconds.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, step: &Step<'_>) {
+        if matches!(step.op, Op::Take) {
+            // What can never be granted, or has no known cost, is no demand that more of the limit would meet.
+            let units = step.charges.iter().map(|charge| charge.cost.units());
+            let units = units.filter(|units| *units < Rate::MAX_COUNT).fold(0, u64::saturating_add);
+            self.0.fetch_add(units, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Counted<S> {
+    store: S,
+    demand: Demand,
+}
+
+impl<S: Store> Store for Counted<S> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        self.demand.note(step);
+        self.store.settle_into(step, out)
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        steps.iter().for_each(|step| self.demand.note(step));
+        self.store.settle_each(steps, out)
+    }
+
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&self.store)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::store::{Charge, PlainStore};
+    use tidegate::{Cost, Quota, Tick};
+
+    use super::*;
+
+    /// Regression: batches were not counted, a check of a hundred units counted as one, and peeks were counted.
+    #[test]
+    fn units_that_are_asked_for_count_alone_or_in_a_batch_and_looks_do_not() {
+        let demand = Demand::default();
+        let store = demand.of(PlainStore::default());
+        let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
+        let charges = [Charge::new(b"key", &quota, Cost::new(7).unwrap())];
+        let step = |op| Step::new(Tick::from_secs(1000), op, &charges);
+        let _ = store.blocking_settle(&step(Op::Take));
+        assert_eq!(demand.units(), 7);
+        let _ = store.blocking_settle(&step(Op::Peek));
+        assert_eq!(demand.units(), 7);
+        assert!(store.settle_each(&[step(Op::Take), step(Op::Take)], &mut Vec::new()).is_none());
+        assert_eq!(demand.units(), 21);
     }
 }

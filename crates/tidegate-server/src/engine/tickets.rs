@@ -1,22 +1,72 @@
-//! Makes the ticket of a decision: decides whether it gets one, and which of its charges the ticket holds.
+//! Tickets hold the charges of a decision, for whoever settles them later. Makes the ticket of a decision: decides whether
+//! it gets one, and which of its charges the ticket holds.
+//!
+//! [`settling`] handles what follows. Reservations are tickets that expire by themselves.
 
+#[cfg(feature = "grpc")]
+mod reservations;
+mod settling;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::gate::ticket::{Extended, SealError, Ticket, TicketError};
+use tidegate::config::Address;
+use tidegate::gate::ticket::{Extended, KeyError, SealError, Ticket, TicketError, TicketKeys};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy};
 use tidegate::{Charged, GateDecision};
 use ulid::Ulid;
 
 #[cfg(feature = "grpc")]
-use super::reservations;
-use super::{Conclusion, Engine, HeldCharges};
+pub(crate) use self::reservations::Committed;
+pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
+use super::Conclusion;
+use super::base::Base;
+use super::breakers::Breakers;
+use super::telemetry::Telemetry;
 use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
+use crate::ticket_options::TicketOptions;
 
 /// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
 /// the 4 KiB buffer into which a proxy reads it.
 const LONGEST_IN_HEADER: usize = 1024;
+
+/// The tickets of this server. It keeps no state about them, but for the open reservations: a ticket holds what was charged,
+/// and the store knows which tickets were settled.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    base: Arc<Base>,
+    /// Told of the calls that end.
+    breakers: Arc<Breakers>,
+    /// Makes the ids of tickets that are extended.
+    telemetry: Arc<Telemetry>,
+    seal: TicketSeal,
+    #[cfg(feature = "grpc")]
+    reservations: reservations::Reservations,
+}
+
+/// The keys of the tickets, their lifetime, and the name of this node in them.
+#[derive(Debug)]
+pub(crate) struct TicketSeal {
+    pub(super) keys: TicketKeys,
+    pub(super) ttl: Duration,
+    pub(super) issuer: String,
+}
+
+impl TicketSeal {
+    /// Uses the configured keys, or draws one at random. The node is named after `addr` unless it has a name.
+    ///
+    /// # Errors
+    /// [`KeyError`] if no random key can be drawn.
+    pub(crate) fn of(options: &TicketOptions, addr: &Address) -> Result<Self, KeyError> {
+        Ok(Self {
+            keys: options.keys.clone().map_or_else(TicketKeys::random, Ok)?,
+            ttl: options.ttl,
+            issuer: options.issuer.clone().unwrap_or_else(|| addr.to_string()),
+        })
+    }
+}
 
 /// Who gets the ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +132,11 @@ impl NoTicket {
         error: &SealError,
         decision: &GateDecision,
         request: &Descriptor<'_>,
-        held: &HeldCharges,
+        held: &Charged,
         wanted: TicketFor,
     ) -> Self {
         let set = &decision.policies;
-        let charged = || held.charged.lines().filter_map(|line| Some((line.limit, set.find(line.policy)?)));
+        let charged = || held.lines().filter_map(|line| Some((line.limit, set.find(line.policy)?)));
         let keeps_place = charged().any(|(limit, (_, policy))| is_enforced_place(policy, limit));
         let SealError::TooLong { bytes } = error else {
             return Self { why: error.to_string(), policy: None, keeps_place };
@@ -151,7 +201,23 @@ fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
         && policy.limit(limit).is_some_and(Limit::is_guard)
 }
 
-impl Engine {
+impl Tickets {
+    pub(super) fn new(
+        base: Arc<Base>,
+        breakers: Arc<Breakers>,
+        telemetry: Arc<Telemetry>,
+        seal: TicketSeal,
+    ) -> Self {
+        Self {
+            base,
+            breakers,
+            telemetry,
+            seal,
+            #[cfg(feature = "grpc")]
+            reservations: reservations::Reservations::default(),
+        }
+    }
+
     /// Makes the ticket of a decision; `None` if nobody wants one, or nothing was charged that could be settled. Call
     /// it once for each decision, with its fresh `id`. A caller that undoes `held` afterwards must not hand the ticket
     /// out.
@@ -159,36 +225,36 @@ impl Engine {
     /// In a header, a ticket that is too long is cut down to the places, since only the ticket returns them. The other
     /// charges stand.
     ///
-    /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Engine::undo`]
-    /// if a place that nothing returns early must not be kept.
-    pub(crate) fn ticket(
+    /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Tickets::undo`]
+    /// if a place that nothing returns early must not be kept, or [`Tickets::make_or_undo`] instead.
+    pub(crate) fn make(
         &self,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
-        held: &HeldCharges,
+        held: &Charged,
         wanted: TicketFor,
         id: Ulid,
     ) -> Option<TicketAnswer> {
         let Conclusion::Decided(decision) = conclusion else { return None };
-        if held.charged.is_empty() {
+        if held.is_empty() {
             return None;
         }
         let sealed = match wanted {
             TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
-            TicketFor::Caller(Some(true)) => self.seal(&held.charged, id),
+            TicketFor::Caller(Some(true)) => self.seal_all(held, id),
             #[cfg(feature = "grpc")]
-            TicketFor::Reservation(holds) => self.seal_for(&held.charged, id, reservations::life(holds)),
+            TicketFor::Reservation(holds) => self.seal_for(held, id, reservations::life(holds)),
             TicketFor::Caller(None) => {
                 let policies = decision.policies.policies();
                 let expected = decision.limits.iter().any(|limit| settles(&policies[limit.policy]));
                 if !expected {
                     return None;
                 }
-                self.seal(&held.charged, id)
+                self.seal_all(held, id)
             }
             TicketFor::Proxied => {
                 let find = |name: &str| decision.policies.find(name).map(|(_, policy)| policy);
-                let whole = held.charged.only(|line| find(line.policy).is_some_and(settles));
+                let whole = held.only(|line| find(line.policy).is_some_and(settles));
                 if whole.is_empty() {
                     return None;
                 }
@@ -234,6 +300,29 @@ impl Engine {
         })
     }
 
+    /// Makes the ticket of an answer, like [`Tickets::make`]. A look has no `id` and no ticket. `held` may be undone here.
+    ///
+    /// # Errors
+    /// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone. Otherwise
+    /// a few callers with long keys could hold all places until their time to live is over.
+    pub(crate) async fn make_or_undo(
+        &self,
+        request: &Descriptor<'_>,
+        conclusion: &Conclusion,
+        held: &Charged,
+        wanted: TicketFor,
+        id: Option<Ulid>,
+    ) -> Result<Option<TicketAnswer>, NoTicket> {
+        match id.and_then(|id| self.make(request, conclusion, held, wanted, id)) {
+            Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
+                // Boxed: otherwise every check would reserve space for it.
+                Box::pin(self.undo(held)).await;
+                Err(none)
+            }
+            ticket => Ok(ticket),
+        }
+    }
+
     /// Holds the places of a ticket for another time to live, and makes a ticket in place of this one.
     ///
     /// # Errors
@@ -249,33 +338,33 @@ impl Engine {
             Err(TicketError::Expired { .. }) => ExtensionResult::expired,
             Err(TicketError::Elsewhere { .. }) => ExtensionResult::elsewhere,
             Err(TicketError::Store(_)) => {
-                self.metrics.store_error(self.store_kind);
+                self.base.count_store_error();
                 ExtensionResult::error
             }
             Err(TicketError::Seal(_)) => ExtensionResult::error,
             Err(_) => ExtensionResult::refused,
         };
-        self.metrics.extension(result);
+        self.base.metrics.extension(result);
         extended
     }
 
     async fn extend_uncounted(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
-        let keys = &self.ticket_seal.keys;
-        let open = keys.open(ticket, self.now())?;
-        let id = self.refused.name(self.now());
-        self.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await
+        let keys = &self.seal.keys;
+        let open = keys.open(ticket, self.base.now())?;
+        let id = self.telemetry.fresh_id(self.base.now());
+        self.base.gate.extend_async(&open, keys, self.seal.ttl, Some(id.into())).await
     }
 
-    fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
-        self.seal_for(charged, id, self.ticket_seal.ttl)
+    fn seal_all(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
+        self.seal_for(charged, id, self.seal.ttl)
     }
 
     fn seal_for(&self, charged: &Charged, id: Ulid, life: Duration) -> Result<Ticket, SealError> {
-        self.gate.seal(charged, &self.ticket_seal.keys, life, Some(id.into()))
+        self.base.gate.seal(charged, &self.seal.keys, life, Some(id.into()))
     }
 
     fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
-        let ticket = self.seal(charged, id)?;
+        let ticket = self.seal_all(charged, id)?;
         let bytes = ticket.as_bytes().len();
         if characters(bytes) <= LONGEST_IN_HEADER { Ok(ticket) } else { Err(SealError::TooLong { bytes }) }
     }

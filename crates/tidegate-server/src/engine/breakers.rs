@@ -1,32 +1,62 @@
-//! Notes the breakers that checks and settlements touch, lists them, and forces or releases them for operators. At a
-//! reload, carries them over to their changed limits.
+//! The breakers: notes those that checks and settlements touch, lists them, and forces or releases them for operators.
+//! At a reload, carries them over to their changed limits.
 
+mod notes;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::KeyedView;
-use tidegate::policy::{Descriptor, Policy, text_of_key};
-use tidegate::store::{Charge, Handling, StoreError};
-use tidegate::{Charged, Cost, Quota, visible};
+use tidegate::policy::{Descriptor, Limit, Policy, text_of_key};
+use tidegate::store::{BreakerView, Charge, DecidedBy, Handling, StoreError};
+use tidegate::{Charged, Cost, GateDecision, Quota, visible};
 
-use super::Engine;
-use super::breaker_registry::{
-    BreakerChange, FirstSight, ListedBreaker, Noted, Occasion, Wanted, breaker_of, breakers_of, charge_of,
-    listed_of, only_quota, replace_of, why, why_closed,
+use self::notes::{
+    BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, charge_of, listed_of, only_quota,
+    why_closed,
 };
+pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, replace_of, why};
+use super::Conclusion;
+use super::base::Base;
 use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
-use crate::redact::Redact;
 
 /// How long a reload waits for a store that carries its breakers over.
 const STARTED_WITHIN: Duration = Duration::from_secs(5);
 
-impl Engine {
+/// The breakers of the policies in force.
+#[derive(Debug)]
+pub(crate) struct Breakers {
+    base: Arc<Base>,
+    notes: BreakerNotes,
+    /// Whether the store is in this process and keeps states from one process to the next.
+    survives: bool,
+}
+
+impl Breakers {
+    pub(super) fn new(base: Arc<Base>, survives: bool) -> Self {
+        Self { base, notes: BreakerNotes::default(), survives }
+    }
+
+    /// Takes over the breakers of a changed configuration, before it is in force. Returns those that start anew, for
+    /// [`Breakers::start_anew`].
+    pub(super) fn follow(&self, before: &ActiveConfig, live: &ActiveConfig) -> Vec<KeyedView> {
+        let anew = self.notes.starting_anew(before, live);
+        self.notes.keep_those_of(before, live);
+        anew
+    }
+
+    /// Returns how many breakers of a policy are known to be forced into a state.
+    pub(crate) fn forced_of(&self, policy: &str) -> usize {
+        self.notes.forced_of(policy)
+    }
+
     /// Updates the notes of breakers that a check has entered. Breakers without a note are skipped: they are closed,
     /// and entering a closed breaker does not change its state.
     pub(crate) async fn note_entered(&self, charged: &Charged) {
-        if self.breakers.lock().is_empty() {
+        if self.notes.lock().is_empty() {
             return;
         }
         self.note_all(charged, Occasion::Entered).await;
@@ -39,8 +69,8 @@ impl Engine {
 
     async fn note_all(&self, charged: &Charged, occasion: Occasion) {
         // Errors are ignored: a breaker that could not be read now is read the next time.
-        for seen in self.gate.view_breakers_async(charged).await.unwrap_or_default() {
-            if occasion == Occasion::Left || self.breakers.knows(&seen.key) {
+        for seen in self.base.gate.view_breakers_async(charged).await.unwrap_or_default() {
+            if occasion == Occasion::Left || self.notes.knows(&seen.key) {
                 self.note(seen, occasion);
             }
         }
@@ -52,36 +82,36 @@ impl Engine {
         let same_before = match seen.view.condition {
             // Its change may have been told before its note was forgotten. Otherwise callers who keep more breakers open
             // than are noted would have the same changes told again and again.
-            _ if occasion == Occasion::Refused && self.breakers.is_full() => true,
-            Condition::Open { since, .. } => since < self.started,
+            _ if occasion == Occasion::Refused && self.notes.is_full() => true,
+            Condition::Open { since, .. } => since < self.base.started,
             // Other states do not say since when. In a store of this process, only an earlier process can have left
             // them.
-            _ => self.kept.is_some() && !acted,
+            _ => self.survives && !acted,
         };
-        let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.started);
+        let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.base.started);
         // In an engine, another node may have changed it at any time before.
-        let entered_now = acted || !same_before && self.decides_at_once;
+        let entered_now = acted || !same_before && self.base.decides_at_once;
         FirstSight { same_before, entered_now, told_before }
     }
 
-    pub(super) fn note(&self, seen: KeyedView, occasion: Occasion) {
+    fn note(&self, seen: KeyedView, occasion: Occasion) {
         let first = self.first_sight(&seen, occasion);
         let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
         let would_trip = seen.view.would_trip;
-        let BreakerChange { from, would_open } = self.breakers.note(seen, first);
-        let key = self.redact.text(&key, false);
+        let BreakerChange { from, would_open } = self.notes.note(seen, first);
+        let key = self.base.redact.text(&key, false);
         if let Some(would) = would_trip.filter(|_| would_open > 0) {
             tracing::info!(policy, key, by = %would.by, times = would.times, "a metrics-only breaker would have opened");
-            self.metrics.protection.breaker_would_open(&policy, would_open);
+            self.base.metrics.protection.breaker_would_open(&policy, would_open);
         }
         let Some(from) = from else { return };
         let why = if to == "closed" { why_closed(from, occasion).to_owned() } else { why };
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
-        self.metrics.protection.breaker_changed(&policy, BreakerStateLabel::of(to));
+        self.base.metrics.protection.breaker_changed(&policy, BreakerStateLabel::of(to));
         let why = visible::line(&why).to_string();
         let told = || json!({ "policy": policy, "key": key, "from": from, "to": to, "why": why });
-        self.events.publish("breaker", told);
+        self.base.events.publish("breaker", told);
     }
 
     /// Reads every noted breaker, and those of each policy without a key. Lists those that are not closed first. `only`
@@ -89,7 +119,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`StoreError`] if the store did not answer.
-    pub(crate) async fn breakers(
+    pub(crate) async fn list(
         &self,
         live: &ActiveConfig,
         only: Option<usize>,
@@ -98,21 +128,21 @@ impl Engine {
         let wanted = |policy: &str| {
             only.is_none_or(|at| live.set.policies().get(at).is_some_and(|only| only.name == policy))
         };
-        let noted = self.breakers.lock().values().map(|noted| noted.seen.clone()).collect::<Vec<_>>();
+        let noted = self.notes.lock().values().map(|noted| noted.seen.clone()).collect::<Vec<_>>();
         for KeyedView { key, policy, limit, .. } in noted.into_iter().filter(|seen| wanted(&seen.policy)) {
             let Some((words, quota)) = breaker_of(live, &policy, limit) else { continue };
             let charge = charge_of(words, limit, &key, quota);
             self.look(words, limit, &charge, Handling::Look).await?;
         }
         let mut listed: Vec<ListedBreaker> = Vec::new();
-        for noted in self.breakers.lock().values().filter(|noted| wanted(&noted.seen.policy)) {
+        for noted in self.notes.lock().values().filter(|noted| wanted(&noted.seen.policy)) {
             listed.extend(listed_of(live, noted.clone()));
         }
         for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| policy.by.is_empty())
         {
             for (limit, quota) in breakers_of(policy) {
                 let Some(key) = live.set.key(at, limit, &Descriptor::new()) else { continue };
-                if !wanted(&policy.name) || self.breakers.knows(&key) {
+                if !wanted(&policy.name) || self.notes.knows(&key) {
                     continue;
                 }
                 let charge = charge_of(policy, limit, &key, quota);
@@ -135,7 +165,7 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] if the store did not answer. The breakers of the policy that come before the failed one are
     /// changed already.
-    pub(crate) async fn handle_breakers(
+    pub(crate) async fn handle(
         &self,
         live: &ActiveConfig,
         policy: usize,
@@ -146,7 +176,7 @@ impl Engine {
         let forced = wanted.map(|wanted| match wanted {
             Wanted::Auto => None,
             Wanted::Forced { to, lasts, reason } => {
-                let until = lasts.map(|lasts| self.now().after(lasts));
+                let until = lasts.map(|lasts| self.base.now().after(lasts));
                 Some(Forced::new(*to, until, reason))
             }
         });
@@ -168,19 +198,19 @@ impl Engine {
 
     /// Makes the list entry of a breaker that was just looked at, from its note if it has one.
     fn listed(&self, live: &ActiveConfig, seen: KeyedView) -> Option<ListedBreaker> {
-        let noted = self.breakers.lock().get(&seen.key).cloned();
+        let noted = self.notes.lock().get(&seen.key).cloned();
         listed_of(live, noted.unwrap_or(Noted { seen, since: None }))
     }
 
-    pub(super) async fn look(
+    async fn look(
         &self,
         policy: &Policy,
         limit: usize,
         charge: &Charge<'_>,
         handling: Handling<'_>,
     ) -> Result<Option<KeyedView>, StoreError> {
-        let handled = self.gate.handle_breaker_async(policy.share, charge, handling).await;
-        let (view, at) = handled.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
+        let handled = self.base.gate.handle_breaker_async(policy.share, charge, handling).await;
+        let (view, at) = handled.inspect_err(|_| self.base.count_store_error())?;
         Ok(view.map(|view| {
             let seen = KeyedView::new(charge.key, &policy.name, limit, view, at);
             let looked = matches!(handling, Handling::Look);
@@ -190,8 +220,8 @@ impl Engine {
     }
 
     /// Sets the gauges of all breakers from the notes.
-    pub(super) fn show_breakers(&self, live: &ActiveConfig) {
-        let noted = self.breakers.lock();
+    pub(super) fn show(&self, live: &ActiveConfig) {
+        let noted = self.notes.lock();
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some()) {
             let mut counts = [0_i64; BreakerStateLabel::ALL.len()];
             let own = noted.values().filter(|noted| noted.seen.policy == policy.name);
@@ -202,7 +232,7 @@ impl Engine {
             if policy.by.is_empty() && counts.iter().all(|count| *count == 0) {
                 counts[BreakerStateLabel::closed as usize] = 1;
             }
-            self.metrics.protection.show_breakers(&policy.name, counts);
+            self.base.metrics.protection.show_breakers(&policy.name, counts);
         }
     }
 
@@ -220,7 +250,7 @@ impl Engine {
     /// Carries breakers over one after the other, and counts in `done` how many are.
     async fn carry_over(&self, breakers: &[KeyedView], done: &mut usize) -> Result<(), StoreError> {
         for KeyedView { key, policy, limit, .. } in breakers {
-            let live = self.live();
+            let live = self.base.live();
             let found =
                 live.set.find(policy).and_then(|(_, words)| Some((words, only_quota(words, *limit)?)));
             let Some((words, quota)) = found else {
@@ -236,11 +266,53 @@ impl Engine {
         }
         Ok(())
     }
-}
 
-impl Engine {
-    /// Returns the redactor that hides keys.
-    pub(crate) fn redact(&self) -> Redact {
-        self.redact.clone()
+    /// Remembers the breakers that refuse a request and are not noted as refusing. Asks no store.
+    pub(super) fn remember_refusers(&self, request: &Descriptor<'_>, decision: &GateDecision) {
+        if decision.by == DecidedBy::Fallback {
+            // The breakers of this node alone, which refuse until the engine is back, are not those of the list.
+            return;
+        }
+        for line in decision.limits.iter().filter(|line| !line.decision.is_allowed()) {
+            let policy = &decision.policies.policies()[line.policy];
+            if !policy.limit(line.limit).is_some_and(Limit::is_breaker) {
+                continue;
+            }
+            let Some(key) = decision.policies.key(line.policy, line.limit, request) else { continue };
+            if !self.notes.is_noted_as_refusing(&key) {
+                self.notes.unnoted.add(&key, &policy.name, line.limit);
+            }
+        }
+    }
+
+    /// Notes the breakers that have refused a request since the last call and had no note. After an error of the store
+    /// the others wait for their next refusal.
+    pub(crate) async fn note_refusers(&self) {
+        for (key, (policy, limit)) in self.notes.unnoted.take() {
+            let live = self.base.live();
+            let Some((words, quota)) = breaker_of(&live, &policy, limit) else { continue };
+            let charge = charge_of(words, limit, &key, quota);
+            let handled = self.base.gate.handle_breaker_async(words.share, &charge, Handling::Look).await;
+            let Ok((view, at)) = handled else { return };
+            if let Some(view) = view {
+                self.note(KeyedView::new(&key, &policy, limit, view, at), Occasion::Refused);
+            }
+        }
+    }
+
+    /// Returns the state of the breaker that refuses a request; `None` if none does, or its state is not known. In a store
+    /// of this process it is the present state, otherwise the one that was last seen: a refusal costs no exchange with
+    /// an engine.
+    pub(crate) fn refusing(&self, request: &Descriptor<'_>, conclusion: &Conclusion) -> Option<BreakerView> {
+        let Conclusion::Decided(decision) = conclusion else { return None };
+        let bound = decision.binding.filter(|_| !decision.allowed).map(|at| &decision.limits[at])?;
+        let policy = &decision.policies.policies()[bound.policy];
+        policy.limit(bound.limit).filter(|limit| Limit::is_breaker(limit))?;
+        let key = decision.policies.key(bound.policy, bound.limit, request)?;
+        let charge = charge_of(policy, bound.limit, &key, only_quota(policy, bound.limit)?);
+        match self.base.gate.handle_breaker(policy.share, &charge, Handling::Look) {
+            Ok((seen, _)) => seen,
+            Err(_) => self.notes.last_seen(&key),
+        }
     }
 }

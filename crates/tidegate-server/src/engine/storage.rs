@@ -1,5 +1,9 @@
-//! Operations of a node that shares an engine, apart from decisions: it returns leased units, reports its membership
-//! and leaves in an orderly way.
+//! The store beneath the gate: whether it can be asked, and how it is left in an orderly way. Where nodes share an engine,
+//! also the leased units and the membership of this node.
+
+mod on_first_use;
+mod shared_gate;
+mod watched_store;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +12,14 @@ use prometheus_client::registry::Registry;
 use tidegate::Clock;
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
+use tidegate::store::{Fallback, Occupancy};
 
-use super::Engine;
-use super::shared_gate::LoggedProblems;
+pub(super) use self::shared_gate::shared_gate;
+use self::shared_gate::{EngineSharing, LoggedProblems};
+pub(super) use self::watched_store::{fallback_for, find_away};
+use super::base::Base;
 use crate::metrics::leases;
+use crate::stores::PersistentCounters;
 
 /// How often leases are checked: a few times within the second for which units may be held.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
@@ -23,6 +31,27 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 /// kill after 30 s to 90 s.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);
 
+/// The store of this server.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    base: Arc<Base>,
+    /// Stands between the gate and a store that may fail; `None` for a store that cannot.
+    fallback: Option<Fallback>,
+    /// Leases and membership of this node where several nodes share an engine.
+    shared: Option<EngineSharing>,
+    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
+    kept: Option<Arc<dyn PersistentCounters>>,
+}
+
+/// An outage of the store, as the health check reports it.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    /// Why the engine is not asked.
+    pub(crate) reason: Arc<str>,
+    /// How long the outage has lasted.
+    pub(crate) lasts: Duration,
+}
+
 /// The parts that are needed to follow the policies published for all nodes.
 pub(crate) struct ClusterPolicies {
     pub(crate) coordinator: Arc<dyn Coordinator>,
@@ -30,18 +59,48 @@ pub(crate) struct ClusterPolicies {
     pub(crate) report: OwnReport,
 }
 
-impl Engine {
+impl Storage {
+    pub(super) fn new(
+        base: Arc<Base>,
+        fallback: Option<Fallback>,
+        shared: Option<EngineSharing>,
+        kept: Option<Arc<dyn PersistentCounters>>,
+    ) -> Self {
+        Self { base, fallback, shared, kept }
+    }
+
+    /// Returns the kind of the store, in the word of the policy file.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.base.store_kind
+    }
+
+    /// Returns how full the store is.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        self.base.occupancy()
+    }
+
+    /// Returns the current outage, if there is one.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        let health = self.fallback.as_ref()?.health();
+        Some(Outage { reason: health.down?, lasts: self.base.now().since(health.since) })
+    }
+
+    /// Returns why the engine is not asked at present, if it is not.
+    pub(super) fn down(&self) -> Option<Arc<str>> {
+        self.fallback.as_ref()?.health().down
+    }
+
     /// Returns units that leases have held too long. Called every [`LEASES_EVERY`].
     pub(crate) async fn tidy_leases(&self) {
         let Some(shared) = &self.shared else { return };
-        if let Some(returned) = shared.leased.tick(self.now()) {
+        if let Some(returned) = shared.leased.tick(self.base.now()) {
             returned.await;
         }
     }
 
     /// Returns the units that leases hold, ends this node's membership, and writes the counters for the last time.
     /// Called when no more requests come.
-    pub(crate) async fn close_stores(&self) {
+    pub(crate) async fn close(&self) {
         if let Some(shared) = &self.shared {
             // Units that the engine does not take back in time expire with the leases.
             let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
@@ -67,6 +126,11 @@ impl Engine {
     /// Returns why counters cannot be written at present, and since how long.
     pub(crate) fn trouble(&self) -> Option<(String, Duration)> {
         self.kept.as_ref()?.trouble()
+    }
+
+    /// Returns whether the store cannot be asked at present, or cannot write its counters.
+    pub(super) fn is_away(&self) -> bool {
+        self.down().is_some() || self.trouble().is_some()
     }
 
     /// Returns the state of this node's membership, where nodes agree on their parts.
@@ -136,9 +200,9 @@ impl Engine {
     }
 
     /// Registers the metrics of an engine that nodes share, and of counters that are kept on disk.
-    pub(super) fn show_shared(&self, registry: &mut Registry) {
+    pub(super) fn show(&self, registry: &mut Registry) {
         if self.kept.is_some() {
-            self.metrics.store_is(self.store_kind, self.trouble().is_none());
+            self.base.metrics.store_is(self.base.store_kind, self.trouble().is_none());
         }
         if let Some(shared) = &self.shared {
             leases::show(registry, &shared.leased.health());

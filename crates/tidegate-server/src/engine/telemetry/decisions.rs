@@ -1,5 +1,4 @@
-//! Counts each request of a door once, and each decision under every policy that took part in it. Notes the outcome of a
-//! call for its tracing span.
+//! Counts each decision under every policy that took part in it.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
@@ -8,19 +7,16 @@ use tidegate::explain::key_text;
 use tidegate::gate::ChargedAnyway;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode, Refusal};
-use tidegate::store::DecidedBy;
 use tidegate::{GateDecision, LimitDecision};
 
-use super::{Conclusion, Engine, among};
+use super::Telemetry;
 use crate::active_config::{ActiveConfig, Facts};
-use crate::metrics::{Decided, RequestOutcome, Tally, Transport, Used, count_units};
-use crate::span_attributes;
-use crate::uncovered_requests::Misdirected;
+use crate::metrics::{Decided, Tally, Used, count_units};
 
-impl Engine {
+impl Telemetry {
     /// Counts a decision under each of its policies.
-    pub(super) fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if !decision.allowed && self.events.any() {
+    pub(crate) fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
+        if !decision.allowed && self.base.events.any() {
             self.tell_listeners(request, decision);
         }
         if let Some(refusal) = &decision.refusal {
@@ -37,7 +33,7 @@ impl Engine {
                 let passes = policy.lets_through() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
-                        self.metrics.protection.over(&policy.name, policy.over);
+                        self.base.metrics.protection.over(&policy.name, policy.over);
                         Decided::allowed
                     }
                     decided => decided,
@@ -45,7 +41,7 @@ impl Engine {
                 let enforced = policy.mode == Mode::Enforce;
                 if decided == Decided::delayed && enforced {
                     let waits = own.clone().map(|line| line.decision.wait());
-                    self.metrics.requests.waits(&policy.name, waits.max().unwrap_or_default());
+                    self.base.metrics.requests.waits(&policy.name, waits.max().unwrap_or_default());
                 }
                 tally(facts, enforced).count(decided);
             }
@@ -83,8 +79,8 @@ impl Engine {
 
     /// Counts the units that policies with `charge: always` were charged although the request was refused.
     #[cold]
-    pub(super) fn count_anyway(&self, live: &ActiveConfig, decision: &GateDecision, anyway: &ChargedAnyway) {
-        let facts = live.facts(&decision.policies, &self.metrics);
+    pub(crate) fn count_anyway(&self, live: &ActiveConfig, decision: &GateDecision, anyway: &ChargedAnyway) {
+        let facts = live.facts(&decision.policies, &self.base.metrics);
         // The limits of one policy are charged the same units, so the first stands for all of them.
         for lines in anyway.lines.chunk_by(|one, next| one.0 == next.0) {
             if let [(policy, _, cost), ..] = lines {
@@ -92,7 +88,7 @@ impl Engine {
             }
         }
         if let Some(error) = &anyway.error {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::warn!(%error, "units of a refused request were not charged");
         }
     }
@@ -120,76 +116,6 @@ impl Engine {
         Some(used)
     }
 
-    /// Counts a request by how it ended; one for each request of a door, however many policies it has.
-    pub(super) fn count_request(
-        &self,
-        live: &ActiveConfig,
-        transport: Transport,
-        request: &Descriptor<'_>,
-        only: Option<&[usize]>,
-        conclusion: &Conclusion,
-    ) {
-        let outcome = match conclusion {
-            Conclusion::Unsettled { allowed: true, .. } => RequestOutcome::failed_open,
-            Conclusion::Unsettled { allowed: false, .. } => RequestOutcome::failed_closed,
-            Conclusion::Decided(decision) if !decision.allowed => RequestOutcome::denied,
-            Conclusion::Decided(decision) if self.is_unmet(live, transport, request, only, decision) => {
-                RequestOutcome::unmatched
-            }
-            Conclusion::Decided(decision) if !decision.wait.is_zero() => RequestOutcome::delayed,
-            Conclusion::Decided(_) => RequestOutcome::allowed,
-        };
-        let unmatched = outcome == RequestOutcome::unmatched;
-        let turn = self.metrics.requests.count(transport, outcome);
-        if let Some(count) = live.unmet.looks_at(turn).filter(|_| !unmatched) {
-            live.unmet.look_at(&live.set, &live.proxy.named, transport, request, count);
-        }
-    }
-
-    /// Returns whether a request that passes is one that no policy is about, and notes its kind.
-    pub(crate) fn is_unmet(
-        &self,
-        live: &ActiveConfig,
-        transport: Transport,
-        request: &Descriptor<'_>,
-        only: Option<&[usize]>,
-        decision: &GateDecision,
-    ) -> bool {
-        if !decision.limits.is_empty() || !decision.allowed {
-            return false;
-        }
-        let among = only.map(|only| among(live, only));
-        if live.set.meets(request, among.as_ref()) {
-            return false;
-        }
-        if transport == Transport::grpc {
-            self.count_unknown_domain(live, request);
-        }
-        live.unmet.note_request(&live.set, transport, request, only);
-        true
-    }
-
-    /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
-    pub(crate) fn misdirected(&self, why: &Misdirected) {
-        let transport = match why {
-            Misdirected::GrpcAtHttp
-            | Misdirected::SubRequestElsewhere
-            | Misdirected::SubRequest(_)
-            | Misdirected::NoToken(..) => Transport::http,
-            #[cfg(feature = "grpc")]
-            Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
-        };
-        self.metrics.requests.count(transport, RequestOutcome::invalid);
-        self.live().unmet.note_misdirected(why, self.grpc.as_ref());
-    }
-
-    /// Counts a call over gRPC that is answered with an error, which a proxy that fails open takes for a permission.
-    #[cfg(feature = "grpc")]
-    pub(crate) fn unreadable(&self, code: &'static str, message: &str) {
-        self.metrics.requests.count(Transport::grpc, RequestOutcome::invalid);
-        self.live().unmet.note_unreadable(code, message);
-    }
-
     /// Counts a refusal by a list, a block or a deadline. A list of the whole file counts under its own name.
     fn count_refusal(
         &self,
@@ -200,9 +126,9 @@ impl Engine {
     ) {
         let Some(at) = refusal.policy else {
             let list = if refusal.block.is_some() { &self.blocked } else { &self.file_list };
-            list.count(&self.metrics, &refusal.entry);
+            list.count(&self.base.metrics, &refusal.entry);
             if refusal.block.is_some() {
-                self.metrics.protection.blocked(list.name);
+                self.base.metrics.protection.blocked(list.name);
             }
             return;
         };
@@ -210,19 +136,19 @@ impl Engine {
         facts[at].series.enforce.count(Decided::denied);
         facts[at].keys.denied.add(&key_text(&decision.policies, policy, request));
         if refusal.needs.is_some() {
-            self.metrics.protection.too_late(&policy.name);
+            self.base.metrics.protection.too_late(&policy.name);
         }
         if refusal.block.is_some() {
-            self.metrics.protection.blocked(&policy.name);
+            self.base.metrics.protection.blocked(&policy.name);
         }
     }
 
     /// Sends a denial to the listeners of the event stream, with a digest of its key.
     #[cold]
     fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
-        self.events.denied(decision.at, || {
+        self.base.events.denied(decision.at, || {
             let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
-            let key = policy.map(|policy| self.redact.key(&decision.policies, policy, request, false));
+            let key = policy.map(|policy| self.base.redact.key(&decision.policies, policy, request, false));
             let retry = decision.retry();
             json!({
                 "policy": policy.map(|policy| &policy.name),
@@ -232,37 +158,10 @@ impl Engine {
             })
         });
     }
-
-    /// Notes a decision. If a call has several, the first that may not pass is kept, otherwise the first.
-    pub(super) fn note_conclusion(&self, request: &Descriptor<'_>, conclusion: &Conclusion) {
-        span_attributes::note(|notes| {
-            let told = matches!(notes.outcome, Some("denied" | "error"));
-            if told || notes.outcome.is_some() && conclusion.allowed() {
-                return;
-            }
-            let decision = match conclusion {
-                Conclusion::Unsettled { policy, .. } => {
-                    (notes.outcome, notes.key) = (Some("error"), None);
-                    notes.policy.clone_from(policy);
-                    return;
-                }
-                Conclusion::Decided(decision) => decision,
-            };
-            notes.outcome = Some(match decision.allowed {
-                false => "denied",
-                true if decision.wait.is_zero() => "allowed",
-                true => "delayed",
-            });
-            notes.by_fallback = decision.by == DecidedBy::Fallback;
-            let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
-            notes.policy = policy.map(|policy| policy.name.clone());
-            let key = |policy| self.redact.key(&decision.policies, policy, request, notes.reveals_keys);
-            notes.key = policy.map(key);
-        });
-    }
 }
 
-pub(super) fn tally(facts: &Facts, enforced: bool) -> &Tally {
+/// Returns the counters of a policy that is enforced, or only measured.
+pub(crate) fn tally(facts: &Facts, enforced: bool) -> &Tally {
     if enforced { &facts.series.enforce } else { &facts.series.shadow }
 }
 

@@ -6,10 +6,10 @@
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
 use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
 use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsage, Usage};
-use tidegate::{Cost, Outcome};
+use tidegate::{Charged, Cost, Outcome};
 use ulid::Ulid;
 
-use super::{Engine, HeldCharges};
+use super::Tickets;
 use crate::active_config::ActiveConfig;
 use crate::metrics::{SettlementResult, count_units};
 
@@ -91,25 +91,25 @@ fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
     }
 }
 
-impl Engine {
+impl Tickets {
     /// Undoes the charges of a decision.
-    pub(crate) async fn undo(&self, held: &HeldCharges) {
-        let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
+    pub(crate) async fn undo(&self, held: &Charged) {
+        let undone = self.base.gate.finish_async(held, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::warn!(%error, "the charge of a decision could not be given back");
         }
     }
 
     /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
-    pub(crate) fn undo_unwatched(&self, held: &HeldCharges) {
-        self.gate.undo_unwatched(&held.charged);
+    pub(crate) fn undo_unwatched(&self, held: &Charged) {
+        self.base.gate.undo_unwatched(held);
     }
 
     /// Records that a ticket reached nobody: the request no longer counts as in flight. Its charges stay.
     pub(crate) fn withdraw(&self, ticket: &Ticket) {
-        if let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) {
-            self.gate.withdraw(&open);
+        if let Ok(open) = self.seal.keys.open(ticket, self.base.now()) {
+            self.base.gate.withdraw(&open);
         }
     }
 
@@ -133,7 +133,7 @@ impl Engine {
                 TicketError::Expired { .. } => SettlementResult::expired,
                 TicketError::Elsewhere { .. } => SettlementResult::elsewhere,
                 TicketError::Store(_) => {
-                    self.metrics.store_error(self.store_kind);
+                    self.base.count_store_error();
                     SettlementResult::error
                 }
                 _ => SettlementResult::refused,
@@ -141,11 +141,11 @@ impl Engine {
             // The mistake is in the report, not in the ticket, which may be handed in again.
             Err(_) => return settled,
         };
-        self.metrics.settlement(result);
+        self.base.metrics.settlement(result);
         settled
     }
 
-    /// Settles a ticket like [`Engine::settle`], but does not count the result in the metrics.
+    /// Settles a ticket like [`Tickets::settle`], but does not count the result in the metrics.
     pub(super) async fn settle_uncounted<T>(
         &self,
         live: &ActiveConfig,
@@ -153,9 +153,9 @@ impl Engine {
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
     ) -> Result<T, SettleError> {
-        let open = self.ticket_seal.keys.open(ticket, self.now())?;
+        let open = self.seal.keys.open(ticket, self.base.now())?;
         let id = Ulid::from(open.id());
-        self.gate.holds(&open)?;
+        self.base.gate.holds(&open)?;
         match &settlement.spent {
             Spent::Usage(usage) => live.set.check_usage(usage).map_err(SettleError::Unknown)?,
             Spent::Refund(_) if !open.has(Part::Spent) => return Err(SettleError::AwaitsReport(id)),
@@ -183,7 +183,7 @@ impl Engine {
         };
         self.count_settled(live, &settled);
         if live.breaks {
-            self.note_left(open.charged()).await;
+            self.breakers.note_left(open.charged()).await;
         }
         let by_cost = |(one, _): &(SettledCharge<'_>, _)| {
             live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))
@@ -214,9 +214,9 @@ impl Engine {
             }
         };
         match &settlement.spent {
-            Spent::Usage(usage) => self.gate.settle_by_async(open, part, outcome, usage).await,
+            Spent::Usage(usage) => self.base.gate.settle_by_async(open, part, outcome, usage).await,
             _ => {
-                let finished = self.gate.settle_async(open, part, outcome, used).await?;
+                let finished = self.base.gate.settle_async(open, part, outcome, used).await?;
                 let told = |one: SettledCharge<'t>| {
                     let why = match &settlement.spent {
                         Spent::AsCharged => unsent(live, &one),

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use tidegate::breaker::{Condition, Force};
 use tidegate::gate::KeyedView;
-use tidegate::policy::{Limit, Mode, Policy, text_of_key};
+use tidegate::policy::{Mode, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge};
-use tidegate::{Cost, GateDecision, LimitDecision, Quota, Replace, Tick};
+use tidegate::{Cost, Quota, Replace, Tick};
 
 use crate::active_config::ActiveConfig;
 
@@ -34,7 +34,7 @@ const MOST_WAITING: usize = 64;
 
 /// The notes about breakers, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Breakers {
+pub(super) struct BreakerNotes {
     noted: Mutex<HashMap<Box<[u8]>, Noted>>,
     pub(super) unnoted: UnnotedRefusers,
 }
@@ -44,7 +44,7 @@ type LimitsByKey = HashMap<Box<[u8]>, (String, usize)>;
 
 /// Breakers that have refused a request and have no note.
 #[derive(Debug, Default)]
-pub(crate) struct UnnotedRefusers(Mutex<LimitsByKey>);
+pub(super) struct UnnotedRefusers(Mutex<LimitsByKey>);
 
 impl UnnotedRefusers {
     /// Adds a breaker, unless it waits already or too many do.
@@ -132,7 +132,7 @@ pub(crate) enum Wanted {
     Auto,
 }
 
-impl Breakers {
+impl BreakerNotes {
     pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<[u8]>, Noted>> {
         // Ignores poisoning: a panic while the lock is held leaves every single note whole.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
@@ -231,7 +231,7 @@ impl Breakers {
     }
 
     /// Counts the noted breakers of a policy that a person has forced into a state.
-    pub(crate) fn forced_of(&self, policy: &str) -> usize {
+    pub(super) fn forced_of(&self, policy: &str) -> usize {
         let noted = self.lock();
         let own = noted.values().filter(|noted| noted.seen.policy == policy);
         own.filter(|noted| matches!(noted.seen.view.condition, Condition::Forced { .. })).count()
@@ -255,18 +255,8 @@ pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
 }
 
 /// Returns how a limit of a policy takes over its state when it is changed.
-pub(super) fn replace_of(policy: &Policy, limit: usize) -> Replace {
+pub(crate) fn replace_of(policy: &Policy, limit: usize) -> Replace {
     policy.limit(limit).map_or(Replace::AsIs, |limit| limit.replace)
-}
-
-/// Returns the index of the limit that has least left for an allowed request. Skips breakers: a closed breaker always
-/// has one left, however many requests it admits.
-pub(super) fn least_left(decision: &GateDecision) -> Option<usize> {
-    let policies = decision.policies.policies();
-    let is_breaker =
-        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
-    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
-    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
 /// Returns the breakers among the limits of a policy, each with its index.
@@ -330,5 +320,22 @@ pub(crate) fn why(seen: &KeyedView) -> String {
         (Condition::Open { by: None, .. }, _) => "its forced state has ended".to_owned(),
         (Condition::HalfOpen { .. }, _) => "its open time is over, and probes try the service".to_owned(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_refusers_wait_each_once_and_all_are_taken() {
+        let waiting = UnnotedRefusers::default();
+        for _ in 0..2 {
+            for key in 0..=MOST_WAITING {
+                waiting.add(&key.to_be_bytes(), "search", 0);
+            }
+        }
+        assert_eq!(waiting.take().len(), MOST_WAITING);
+        assert!(waiting.take().is_empty());
     }
 }

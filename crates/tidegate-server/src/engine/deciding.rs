@@ -1,0 +1,253 @@
+//! Decides requests: one, each of a batch, several as one, or under policies that are not in force.
+//!
+//! The [`Gate`](tidegate::Gate) decides; this counts what it decided and turns it into a [`Conclusion`].
+
+#[cfg(feature = "grpc")]
+mod together;
+mod without_engine;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tidegate::gate::Check;
+use tidegate::policy::{Among, Descriptor, Limit, PolicySet};
+use tidegate::store::{Charge, DecidedBy, Op, Settled, StoreError};
+use tidegate::{Charged, GateDecision, LimitDecision};
+
+#[cfg(feature = "grpc")]
+pub(crate) use self::together::Together;
+use super::base::Base;
+use super::breakers::Breakers;
+use super::storage::Storage;
+use super::telemetry::Telemetry;
+use super::{Conclusion, Want};
+use crate::active_config::ActiveConfig;
+use crate::metrics::Transport;
+
+/// Decides requests under the policies in force.
+#[derive(Debug)]
+pub(crate) struct Deciding {
+    base: Arc<Base>,
+    telemetry: Arc<Telemetry>,
+    breakers: Arc<Breakers>,
+    /// Says why an engine is not asked.
+    storage: Arc<Storage>,
+    /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
+    asks_no_engine: bool,
+}
+
+impl Deciding {
+    pub(super) fn new(
+        base: Arc<Base>,
+        telemetry: Arc<Telemetry>,
+        breakers: Arc<Breakers>,
+        storage: Arc<Storage>,
+        asks_no_engine: bool,
+    ) -> Self {
+        Self { base, telemetry, breakers, storage, asks_no_engine }
+    }
+
+    /// Returns whether no other process is asked for decisions: counters are in memory or on this machine's disk.
+    pub(crate) fn asks_no_engine(&self) -> bool {
+        self.asks_no_engine
+    }
+
+    /// Decides a request. Writes what was charged to `held`, if given. `only` restricts the decision to the policies
+    /// with these indices in the set of `live`. `transport` is the protocol of the request.
+    ///
+    /// # Cancel safety
+    /// A dropped call has spent nothing. If an engine was already asked, its charge is undone in the background once it
+    /// has answered.
+    pub(crate) async fn decide(
+        &self,
+        live: &ActiveConfig,
+        check: Check<'_, '_>,
+        only: Option<&[usize]>,
+        want: Want,
+        held: Option<&mut Charged>,
+        transport: Transport,
+    ) -> Conclusion {
+        if self.base.decides_at_once && held.is_none() && only.is_none() {
+            let decided = self.base.metrics.time_now(transport, || match want {
+                Want::Take => self.base.gate.check(check),
+                Want::Peek => self.base.gate.peek(check),
+            });
+            return self.conclude(live, check.request, only, decided, want, transport);
+        }
+        // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
+        Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
+    }
+
+    /// The general form of [`Deciding::decide`]: may wait for an engine, keep the charges, and leave policies out.
+    async fn decide_waiting(
+        &self,
+        live: &ActiveConfig,
+        check: Check<'_, '_>,
+        only: Option<&[usize]>,
+        want: Want,
+        held: Option<&mut Charged>,
+        transport: Transport,
+    ) -> Conclusion {
+        let keeps = held.is_some();
+        let mut unwanted = Charged::default();
+        let held = held.unwrap_or(&mut unwanted);
+        let among = only.map(|only| live.among(only));
+        let check = check.among(among.as_ref());
+        let deciding = async {
+            match want {
+                Want::Take if keeps => self.base.gate.charge_async(check, held).await,
+                Want::Take => self.base.gate.check_async(check).await,
+                Want::Peek => self.base.gate.check_async(check.peek()).await,
+            }
+        };
+        // Pinned and passed by reference: passed by value it would take up space in this future twice.
+        let decided = self.base.metrics.time(transport, pin!(deciding)).await;
+        if live.breaks && keeps {
+            self.breakers.note_entered(held).await;
+        }
+        self.conclude(live, check.request, only, decided, want, transport)
+    }
+
+    /// Decides the requests of a batch like [`Deciding::decide`], in one exchange with an engine. Returns each conclusion
+    /// with its charges. Requests after the first `most_limits` limits are not decided and have no entry in the result.
+    ///
+    /// # Cancel safety
+    /// As [`Deciding::decide`].
+    pub(crate) async fn decide_each(
+        &self,
+        live: &ActiveConfig,
+        asked: &[(Check<'_, '_>, Option<&[usize]>)],
+        most_limits: usize,
+    ) -> Vec<(Conclusion, Charged)> {
+        let among: Vec<Option<Among>> =
+            asked.iter().map(|(_, only)| only.map(|only| live.among(only))).collect();
+        let each = asked.iter().zip(&among);
+        let checks: Vec<Check<'_, '_>> =
+            each.map(|((check, _), among)| check.among(among.as_ref())).collect();
+        let mut charged: Vec<Charged> = Vec::new();
+        let deciding = self.base.gate.charge_each_async(&checks, &mut charged, most_limits);
+        let decided = self.base.metrics.time_each(deciding).await;
+        if live.breaks {
+            for charged in &charged {
+                self.breakers.note_entered(charged).await;
+            }
+        }
+        let each = checks.iter().zip(decided).zip(charged);
+        each.zip(asked)
+            .map(|(((check, decided), charged), (_, only))| {
+                (self.conclude(live, check.request, *only, decided, Want::Take, Transport::http), charged)
+            })
+            .collect()
+    }
+
+    /// Decides a request under a set of policies that the store can serve ([`super::Engine::fits`]). Charges and counts
+    /// nothing.
+    ///
+    /// Policies that are not in the file have no metric series, and this call makes none.
+    ///
+    /// # Cancel safety
+    /// As [`Deciding::decide`].
+    pub(crate) async fn dry_run(
+        &self,
+        set: &Arc<PolicySet>,
+        check: Check<'_, '_>,
+        only: Option<&[usize]>,
+    ) -> Conclusion {
+        let among = match only {
+            Some(only) => Among::new(Arc::clone(set), only.iter().copied()),
+            None => Among::new(Arc::clone(set), 0..set.len()),
+        };
+        let check = check.among(&among).peek();
+        match self.base.gate.check_async(check).await {
+            Ok(mut decision) if decision.by == DecidedBy::Fallback => {
+                self.left_by_engine(&mut decision).unwrap_or(Conclusion::Decided(decision))
+            }
+            Ok(decision) => Conclusion::Decided(decision),
+            Err(error) => self.undecided(error),
+        }
+    }
+
+    /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
+    pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
+        self.base.gate.refusal_before_limits(check).is_some()
+    }
+
+    /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
+    pub(crate) async fn settle_brought(
+        &self,
+        op: Op<'_>,
+        charge: Charge<'_>,
+        out: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let settled = if self.base.decides_at_once {
+            self.base.metrics.time_now(Transport::resp, || self.base.gate.settle_charge(op, charge, out))
+        } else {
+            let settling = pin!(self.base.gate.settle_charge_async(op, charge, out));
+            self.base.metrics.time(Transport::resp, settling).await
+        };
+        settled.inspect_err(|_| self.base.count_store_error())
+    }
+
+    /// Counts a decision and its call, and turns it into a [`Conclusion`].
+    fn conclude(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+        decided: Result<GateDecision, StoreError>,
+        want: Want,
+        transport: Transport,
+    ) -> Conclusion {
+        let mut conclusion = match decided {
+            Ok(decision) => Conclusion::Decided(decision),
+            Err(error) => self.undecided(error),
+        };
+        self.count_and_adjust(live, request, &mut conclusion, want);
+        self.telemetry.note_conclusion(request, &conclusion);
+        if want == Want::Take {
+            self.telemetry.count_call(live, request, transport, conclusion.allowed());
+            self.telemetry.count_request(live, transport, request, only, &conclusion);
+        }
+        conclusion
+    }
+
+    /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as counting
+    /// it.
+    fn count_and_adjust(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        conclusion: &mut Conclusion,
+        want: Want,
+    ) {
+        let Conclusion::Decided(decision) = conclusion else { return };
+        if let Some(anyway) = &decision.anyway {
+            self.telemetry.count_anyway(live, decision, anyway);
+        }
+        if live.breaks && decision.allowed {
+            decision.binding = least_left(decision).or(decision.binding);
+        }
+        if decision.by == DecidedBy::Fallback
+            && let Some(other) = self.without_engine(live, decision)
+        {
+            *conclusion = other;
+            return;
+        }
+        if want == Want::Take {
+            self.telemetry.count(&live.facts(&decision.policies, &self.base.metrics), request, decision);
+            if live.breaks {
+                self.breakers.remember_refusers(request, decision);
+            }
+        }
+    }
+}
+
+/// Returns the index of the limit that has least left for an allowed request. Skips breakers: a closed breaker always
+/// has one left, however many requests it admits.
+fn least_left(decision: &GateDecision) -> Option<usize> {
+    let policies = decision.policies.policies();
+    let is_breaker =
+        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
+    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
+    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
+}

@@ -1,0 +1,240 @@
+//! Watches a store that may fail: a fallback that decides while it is away and tells when it goes and comes back, how long
+//! its answers take, and the keys that it cannot settle.
+//!
+//! The time is measured directly around the engine, inside the fallback, so that calls that were given up are measured
+//! too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::metrics::histogram::Histogram;
+use serde_json::json;
+use tidegate::store::fallback::{Change, OUTAGE_AFTER};
+use tidegate::store::{
+    Answer, Charge, Fallback, Later, Occupancy, Op, Settled, Settling, Step, Store, StoreError,
+};
+use tidegate::{Clock, Cost, Limiter, Quota, SystemClock, Tick, visible};
+
+use crate::events::Events;
+use crate::metrics::{Metrics, StoreOp, StoreState, StoreTimes};
+use crate::span_attributes;
+use crate::stores::Sharing;
+
+/// How many lines may be logged at once.
+const BURST: u64 = 3;
+/// How many lines a minute may be logged after that.
+const PER_MINUTE: u64 = 1;
+
+/// Returns the fallback between the gate and a store that may fail; `None` for a store in this process, which cannot.
+pub(crate) fn fallback_for(
+    store: &Arc<dyn Store>,
+    kind: &'static str,
+    sharing: Option<&Sharing>,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+    events: &Arc<Events>,
+) -> Option<Fallback> {
+    // A store in this process always decides, even one that may answer later, like the one on disk.
+    if store.caps().always_decides || store.caps().later_if_strict {
+        return None;
+    }
+    let states = metrics.store_states(kind);
+    let events = Arc::clone(events);
+    let told = move |change: &Change| {
+        log_change(change, kind, &states);
+        let (state, reason) =
+            (if change.up { "up" } else { "down" }, visible::line(&change.reason).to_string());
+        events.publish("store", || json!({ "store": kind, "state": state, "reason": reason }));
+    };
+    let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind), kind);
+    let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
+    if let Some(sharing) = sharing {
+        fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);
+    }
+    Some(fallback.build())
+}
+
+/// Marks an engine as away that was unreachable when the server started, so that no request has to find out.
+pub(crate) fn find_away(fallback: &Fallback, now: Tick) {
+    let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
+    let charges = [Charge::new(&[0], &quota, Cost::ONE)];
+    // The fallback answers at once. The answer does not matter: no policy uses this key.
+    for _ in 0..OUTAGE_AFTER {
+        let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
+    }
+}
+
+fn log_change(change: &Change, store: &'static str, states: &StoreState) {
+    states.turn(change.up);
+    let (reason, lasted_ms) = (&*change.reason, change.lasted.as_millis());
+    match change.up {
+        true => tracing::info!(
+            store,
+            reason,
+            lasted_ms,
+            decided_without_it = change.without_engine,
+            "the store is back"
+        ),
+        false => tracing::warn!(store, reason, "the store is gone; until it is back, on_store_error decides"),
+    }
+}
+
+/// Times answers of an engine that come later. Answers that are there at once are not timed, and cost nothing.
+#[derive(Debug)]
+struct TimedStore<S> {
+    store: S,
+    times: StoreTimes,
+    errors: Arc<KeyErrors>,
+}
+
+impl<S: Store> TimedStore<S> {
+    fn new(store: S, times: StoreTimes, kind: &'static str) -> Self {
+        Self { store, times, errors: Arc::new(KeyErrors::of(kind)) }
+    }
+
+    fn timed<T: Send + 'static>(
+        &self,
+        op: StoreOp,
+        later: Later<T>,
+        each: impl Fn(&T, &KeyErrors) + Send + 'static,
+    ) -> Later<T> {
+        let (times, errors) = (self.times.series(op), Arc::clone(&self.errors));
+        Box::pin(async move {
+            // Uses the system's clock, not the gate's, which a test may stop.
+            let timer = Timer { times, since: SystemClock::new().now() };
+            let answer = later.await;
+            drop(timer);
+            each(&answer, &errors);
+            answer
+        })
+    }
+}
+
+/// Records the time since its start when it is dropped: when the store has answered, or was given up.
+struct Timer {
+    times: Histogram,
+    since: Tick,
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let took = SystemClock::new().now().since(self.since);
+        self.times.observe(took.as_secs_f64());
+        span_attributes::note(|notes| span_attributes::add(&mut notes.store, took));
+    }
+}
+
+impl<S: Store> Store for TimedStore<S> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match self.store.settle_into(step, out) {
+            Settling::Later(later) => {
+                Settling::Later(self.timed(StoreOp::of(step.op), later, |answer, errors| errors.note(answer)))
+            }
+            done => done,
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let later = self.store.settle_each(steps, out)?;
+        let each =
+            |answers: &Vec<Answer>, errors: &KeyErrors| answers.iter().for_each(|one| errors.note(one));
+        Some(self.timed(StoreOp::batch, later, each))
+    }
+
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&self.store)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+}
+
+/// Logs steps that a store could not settle because of the data under their keys. Limits how many are logged, and counts
+/// the rest.
+///
+/// Nothing else reports these errors: the store answers, so there is no outage, and `on_store_error` decides the
+/// requests. The cause is a foreign program that overwrote the store's keys, or too many nodes writing one key at once.
+/// While it lasts, each node grants its own part of the limit.
+#[derive(Debug)]
+struct KeyErrors {
+    store: &'static str,
+    often: Limiter,
+    left_out: AtomicU64,
+}
+
+impl KeyErrors {
+    /// Makes the log limit of a store of this kind.
+    fn of(store: &'static str) -> Self {
+        let quota = Quota::per_minute(PER_MINUTE).burst(BURST).gcra().expect("a rate in range");
+        Self { store, often: Limiter::new(quota).expect("a quota in range"), left_out: AtomicU64::new(0) }
+    }
+
+    /// Logs an answer if it is such an error and the limit of lines allows it.
+    fn note(&self, answer: &Answer) {
+        let Err(error) = answer else { return };
+        if !matches!(
+            error,
+            StoreError::Corrupt { .. } | StoreError::CellTooLarge { .. } | StoreError::Contended { .. }
+        ) {
+            return;
+        }
+        // Relaxed: the count stands alone, and only people read it.
+        if !self.often.admit() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(
+            store = self.store,
+            reason = %error,
+            why,
+            left_out,
+            "the store cannot settle a key; on_store_error decides its requests"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Never answers.
+    #[derive(Debug)]
+    struct Hanging;
+
+    impl Store for Hanging {
+        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
+            Settling::Later(Box::pin(std::future::pending()))
+        }
+
+        fn occupancy(&self) -> Occupancy {
+            Occupancy::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_step_that_nobody_waits_for_any_longer_is_noted_and_one_never_asked_is_not() {
+        let metrics = Metrics::new();
+        let store = TimedStore::new(Hanging, metrics.store_times("redis"), "redis");
+        let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
+        let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+        let asked = |op| {
+            let step = Step::new(Tick::from_secs(1000), op, &charges);
+            let Settling::Later(later) = store.settle_into(&step, &mut Settled::default()) else { panic!() };
+            later
+        };
+        drop(asked(Op::Peek));
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, asked(Op::Take)).await.is_err());
+        let text = metrics.write(Tick::EPOCH, Occupancy::default(), [].into_iter(), |_| {});
+        let count = |op: &str, count: u32| {
+            let line = format!(
+                "tidegate_store_operation_duration_seconds_count{{store=\"redis\",op=\"{op}\"}} {count}\n"
+            );
+            assert!(text.contains(&line), "{line}{text}");
+        };
+        count("take", 1);
+        count("peek", 0);
+    }
+}

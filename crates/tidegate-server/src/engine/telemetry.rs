@@ -1,0 +1,241 @@
+//! What the server tells about decisions: counts each request of a door once and each decision under its policies, notes
+//! the outcome of a call for its tracing span, and remembers and logs denials.
+
+mod decisions;
+mod denials;
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::registry::Registry;
+use tidegate::GateDecision;
+use tidegate::config::{Address, Peer};
+use tidegate::policy::Descriptor;
+use tidegate::store::DecidedBy;
+
+pub(super) use self::decisions::tally;
+pub(crate) use self::denials::REMEMBERED;
+use self::denials::REMEMBERED_BYTES;
+use super::Conclusion;
+use super::base::Base;
+use crate::active_config::ActiveConfig;
+use crate::denial_log::DenialLog;
+use crate::global_deny_list::{self, GlobalDenyList};
+use crate::metrics::peer_names::{PeerNames, show_envoy};
+use crate::metrics::{RequestOutcome, Transport};
+use crate::refused_requests::RefusedRequests;
+use crate::span_attributes;
+use crate::uncovered_requests::Misdirected;
+
+/// What is told about decisions.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    base: Arc<Base>,
+    refused: RefusedRequests,
+    /// The log limit of all denials together.
+    denials: DenialLog,
+    /// The deny list of the whole file.
+    file_list: GlobalDenyList,
+    /// The blocks for all policies.
+    pub(crate) blocked: GlobalDenyList,
+    peer_names: PeerNames,
+    /// Makes the hashes of keys by which their rates are counted.
+    hasher: RandomState,
+    /// The address for calls over gRPC, if there is one.
+    grpc: Option<Address>,
+}
+
+impl Telemetry {
+    pub(super) fn new(base: Arc<Base>, metrics_names: Option<Peer>, grpc: Option<Address>) -> Self {
+        let file_list = GlobalDenyList::new(global_deny_list::NAME);
+        file_list.show(&base.metrics);
+        Self {
+            base,
+            refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
+            denials: DenialLog::of_all(),
+            file_list,
+            blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
+            peer_names: PeerNames::of(metrics_names),
+            hasher: RandomState::default(),
+            grpc,
+        }
+    }
+
+    /// Returns the lists that refuse and belong to no policy.
+    pub(crate) fn lists(&self) -> [&GlobalDenyList; 2] {
+        [&self.file_list, &self.blocked]
+    }
+
+    /// Counts a request by how it ended; one for each request of a door, however many policies it has.
+    pub(super) fn count_request(
+        &self,
+        live: &ActiveConfig,
+        transport: Transport,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+        conclusion: &Conclusion,
+    ) {
+        let outcome = match conclusion {
+            Conclusion::Unsettled { allowed: true, .. } => RequestOutcome::failed_open,
+            Conclusion::Unsettled { allowed: false, .. } => RequestOutcome::failed_closed,
+            Conclusion::Decided(decision) if !decision.allowed => RequestOutcome::denied,
+            Conclusion::Decided(decision) if self.is_unmet(live, transport, request, only, decision) => {
+                RequestOutcome::unmatched
+            }
+            Conclusion::Decided(decision) if !decision.wait.is_zero() => RequestOutcome::delayed,
+            Conclusion::Decided(_) => RequestOutcome::allowed,
+        };
+        let unmatched = outcome == RequestOutcome::unmatched;
+        let turn = self.base.metrics.requests.count(transport, outcome);
+        if let Some(count) = live.unmet.looks_at(turn).filter(|_| !unmatched) {
+            live.unmet.look_at(&live.set, &live.proxy.named, transport, request, count);
+        }
+    }
+
+    /// Returns whether a request that passes is one that no policy is about, and notes its kind.
+    pub(crate) fn is_unmet(
+        &self,
+        live: &ActiveConfig,
+        transport: Transport,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+        decision: &GateDecision,
+    ) -> bool {
+        if !decision.limits.is_empty() || !decision.allowed {
+            return false;
+        }
+        let among = only.map(|only| live.among(only));
+        if live.set.meets(request, among.as_ref()) {
+            return false;
+        }
+        if transport == Transport::grpc {
+            self.count_unknown_domain(live, request);
+        }
+        live.unmet.note_request(&live.set, transport, request, only);
+        true
+    }
+
+    /// Records that a look has reached the limits of these policies: what a look finds is not counted.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn note_looked_at(&self, live: &ActiveConfig, decision: &GateDecision) {
+        let facts = live.facts(&decision.policies, &self.base.metrics);
+        decision.limits.iter().for_each(|line| facts[line.policy].met.note_look());
+    }
+
+    /// Counts a look that refuses a request of a proxy as a decision of its policies. One that passes is not counted: the
+    /// charge that follows is.
+    #[cfg(feature = "grpc")]
+    pub(super) fn count_refused_look(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+    ) {
+        if decision.refusal.is_some() || decision.refusing().next().is_some() {
+            self.count(&live.facts(&decision.policies, &self.base.metrics), request, decision);
+        }
+    }
+
+    /// Counts a look that decides a request of a proxy: a call over gRPC that spends nothing.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn count_look(&self, live: &ActiveConfig, request: &Descriptor<'_>, conclusion: &Conclusion) {
+        if let Conclusion::Decided(decision) = conclusion {
+            self.note_looked_at(live, decision);
+            self.count_refused_look(live, request, decision);
+        }
+        self.count_request(live, Transport::grpc, request, None, conclusion);
+    }
+
+    /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
+    pub(crate) fn misdirected(&self, why: &Misdirected) {
+        let transport = match why {
+            Misdirected::GrpcAtHttp
+            | Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequest(_)
+            | Misdirected::NoToken(..) => Transport::http,
+            #[cfg(feature = "grpc")]
+            Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
+        };
+        self.base.metrics.requests.count(transport, RequestOutcome::invalid);
+        self.base.live().unmet.note_misdirected(why, self.grpc.as_ref());
+    }
+
+    /// Counts a call over gRPC that is answered with an error, which a proxy that fails open takes for a permission.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn unreadable(&self, code: &'static str, message: &str) {
+        self.base.metrics.requests.count(Transport::grpc, RequestOutcome::invalid);
+        self.base.live().unmet.note_unreadable(code, message);
+    }
+
+    /// Notes a decision. If a call has several, the first that may not pass is kept, otherwise the first.
+    pub(super) fn note_conclusion(&self, request: &Descriptor<'_>, conclusion: &Conclusion) {
+        span_attributes::note(|notes| {
+            let told = matches!(notes.outcome, Some("denied" | "error"));
+            if told || notes.outcome.is_some() && conclusion.allowed() {
+                return;
+            }
+            let decision = match conclusion {
+                Conclusion::Unsettled { policy, .. } => {
+                    (notes.outcome, notes.key) = (Some("error"), None);
+                    notes.policy.clone_from(policy);
+                    return;
+                }
+                Conclusion::Decided(decision) => decision,
+            };
+            notes.outcome = Some(match decision.allowed {
+                false => "denied",
+                true if decision.wait.is_zero() => "allowed",
+                true => "delayed",
+            });
+            notes.by_fallback = decision.by == DecidedBy::Fallback;
+            let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
+            notes.policy = policy.map(|policy| policy.name.clone());
+            let key = |policy| self.base.redact.key(&decision.policies, policy, request, notes.reveals_keys);
+            notes.key = policy.map(key);
+        });
+    }
+
+    /// Counts a gRPC call. Does nothing unless Limitador's metric names are in use.
+    pub(super) fn count_call(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        transport: Transport,
+        allowed: bool,
+    ) {
+        if let (PeerNames::Limitador(calls), Transport::grpc) = (&self.peer_names, transport)
+            && let Some(namespace) = request.value("rls.domain")
+        {
+            calls.count(namespace, allowed, live.set.policies());
+        }
+    }
+
+    /// Counts a gRPC call that no policy is about by its domain, if there is no policy of that. Does nothing unless the
+    /// metric names of envoyproxy/ratelimit are in use.
+    pub(super) fn count_unknown_domain(&self, live: &ActiveConfig, request: &Descriptor<'_>) {
+        if let (PeerNames::Envoy(unknown), Some(domain)) = (&self.peer_names, request.value("rls.domain")) {
+            unknown.count(domain, live.set.policies());
+        }
+    }
+
+    /// Returns the series under the names of another rate limiter as text; empty if none are in use.
+    pub(super) fn peer_metrics(&self, live: &ActiveConfig, store_is_away: bool) -> String {
+        let mut registry = Registry::default();
+        match &self.peer_names {
+            PeerNames::None => return String::new(),
+            PeerNames::Envoy(unknown) => {
+                unknown.show(&mut registry);
+                let series = live.policies.iter().map(|facts| &*facts.series);
+                show_envoy(&mut registry, live.set.policies().iter().zip(series));
+            }
+            PeerNames::Limitador(calls) => {
+                calls.show(&mut registry, store_is_away, live.set.policies());
+            }
+        }
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode_registry(&mut text, &registry);
+        text
+    }
+}
