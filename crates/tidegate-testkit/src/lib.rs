@@ -7,12 +7,14 @@
 //!   `zookeeper`. If one is missing, a test says so and is skipped, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
 //! * [`Process`], [`program`], [`built`], [`folder`]: the building blocks of these servers
 //! * [`FaultRun`]: the record of a run of fault scenarios
+//! * [`keep_tables`], [`table`], [`cell`], [`name`]: the tables of the manual that are made from the program
 //! * [`within`], [`free_port`], [`free_address`], [`runtime`]: further helpers for tests with servers
 
 mod charges;
 mod etcd_server;
 mod fault_run;
 mod faulty_proxy;
+mod manual;
 mod process;
 mod redis_server;
 mod tcp;
@@ -23,6 +25,7 @@ pub use charges::{Charges, charge_under_faults};
 pub use etcd_server::EtcdServer;
 pub use fault_run::FaultRun;
 pub use faulty_proxy::{Fault, FaultyProxy};
+pub use manual::{cell, keep_tables, name, table};
 pub use process::{Process, built, folder, missing, program, python_program};
 pub use redis_server::RedisServer;
 pub use waiting::{PATIENCE, free_address, free_port, runtime, within};
