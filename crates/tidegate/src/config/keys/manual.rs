@@ -163,11 +163,14 @@ fn rated() -> Vec<Row> {
     all
 }
 
-/// Lists the keys of a guard.
+/// Lists the keys of a guard. Those that it shares with `concurrency` are in that table.
 fn guard(algorithm: &str) -> Vec<Row> {
-    let algorithm = ALGORITHMS.iter().find(|known| known.name == algorithm).expect("a guard");
+    let named = |name: &str| ALGORITHMS.iter().find(|known| known.name == name).expect("a guard");
+    let algorithm = named(algorithm);
+    let shared: &[&str] = if algorithm.name == CONCURRENCY { &[] } else { named(CONCURRENCY).takes };
     let key = |of: &&'static str| LIMIT.key(of).expect("a key of a limit");
-    let rows = algorithm.takes.iter().map(key).map(|key| {
+    let own = algorithm.takes.iter().filter(|of| !shared.contains(of));
+    let rows = own.map(key).map(|key| {
         let mut row = Row::new("", key, algorithm.needs.contains(&key.name));
         match algorithm.name {
             BREAKER => {
