@@ -78,7 +78,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("off_when", "#conditions-when"),
     ("store.kind", "stores/README.md"),
     ("store.path", "stores/disk.md#which-folder"),
-    ("store.after_loss", "stores/redis.md#after-a-loss"),
+    ("store.after_loss", "stores/engines.md#after-a-loss"),
     ("store.region", "stores/nodes.md#regions"),
 ];
 
