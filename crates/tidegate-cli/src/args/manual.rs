@@ -41,7 +41,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("serve --admin", "http-api.md#an-address-for-operations"),
     ("serve --grpc", "envoy.md"),
     ("serve --resp", "resp.md"),
-    ("serve --store-path", "stores/disk.md#which-folder"),
+    ("serve --store-path", "stores/README.md#which-folder"),
     ("serve --connections", "http-api.md#connections"),
     ("serve --tokens-file", "http-api.md#who-may-ask"),
     ("serve --tls-cert", "running.md#tls"),

@@ -131,7 +131,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("tidegate_connections_cut_total", "security.md#connections"),
     ("tidegate_otlp_spans_total", "running.md#opentelemetry"),
     ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
-    ("tidegate_store_up", "stores/disk.md"),
+    ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
     ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),
 ];
 

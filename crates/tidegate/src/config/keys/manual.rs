@@ -51,7 +51,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("tickets", "algorithms.md#tickets"),
     ("defaults.mode", "#trying-a-limit-out-modes-and-shadow_limit"),
     ("defaults.on_store_error", "stores/README.md#when-the-store-is-gone"),
-    ("defaults.durable", "stores/disk.md#durable-strict"),
+    ("defaults.durable", "stores/README.md#durable-strict"),
     ("defaults.share", "stores/README.md#several-nodes"),
     ("defaults.headers", "http-api.md#headers"),
     ("defaults.priority_header", "#over-the-limit-mark-and-demote"),
@@ -77,7 +77,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("settle", "algorithms.md#settling"),
     ("off_when", "#conditions-when"),
     ("store.kind", "stores/README.md"),
-    ("store.path", "stores/disk.md#which-folder"),
+    ("store.path", "stores/README.md#which-folder"),
     ("store.after_loss", "stores/engines.md#after-a-loss"),
     ("store.region", "stores/nodes.md#regions"),
 ];
