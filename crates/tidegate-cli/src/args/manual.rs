@@ -141,7 +141,8 @@ fn common(cli: &Command) -> Vec<Row> {
     cli.get_arguments().chain(file).chain(server).filter(|arg| is_shown(arg)).map(Row::of).collect()
 }
 
-/// Makes the table of a verb's options and those of its subcommands, without those that the page has elsewhere.
+/// Makes the table of a verb's options and those of its subcommands, without those that the page has elsewhere. The
+/// arguments of subcommands are in the table of [`subcommands`].
 fn options(cli: &Command, name: &str, common: &[Row]) -> Vec<[String; 2]> {
     let elsewhere = |arg: &Arg| match arg.get_help_heading() {
         Some(GLOBAL | READING) => true,
@@ -149,9 +150,11 @@ fn options(cli: &Command, name: &str, common: &[Row]) -> Vec<[String; 2]> {
         _ => false,
     };
     let command = verb(cli, name);
+    let arguments_too = !SUBCOMMANDS.contains(&name);
     let mut found: Vec<Found<'_>> = Vec::new();
     for of in std::iter::once(command).chain(command.get_subcommands()) {
-        for arg in of.get_arguments().filter(|arg| is_shown(arg) && !elsewhere(arg)) {
+        let here = |arg: &&Arg| is_shown(arg) && !elsewhere(arg) && (arguments_too || !arg.is_positional());
+        for arg in of.get_arguments().filter(here) {
             let row = Row::of(arg);
             if common.contains(&row) {
                 continue;
