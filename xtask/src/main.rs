@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
           redis: decisions on a Redis server, compared with its own counters; on its own, only printed;
           doors: the cost of the server's protocols, compared with other servers; on its own, or with words that the names of rows must have;
           --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: the number of rounds
-  docs    write the files made from the program: man pages, completions, the config schema";
+  docs    write what is made from the program: man pages, and the tables of keys, options, paths and metrics in the manual";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

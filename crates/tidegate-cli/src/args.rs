@@ -6,6 +6,8 @@ mod key;
 mod limit;
 mod logs;
 mod lookup;
+#[cfg(test)]
+mod manual;
 mod policies;
 mod policy_key;
 mod reading;
@@ -210,7 +212,7 @@ pub(crate) enum Config {
         #[arg(long, value_enum, default_value_t = Document::PolicyFile, value_name = "DOCUMENT")]
         of: Document,
     },
-    /// Format policy files in place; comments stay
+    /// Normalise blanks and line ends of policy files in place; words, comments, permissions, owner and symlinks stay
     Fmt {
         /// Policy files
         #[arg(value_name = "FILE", default_value = "tidegate.yaml", value_hint = ValueHint::FilePath)]
@@ -262,7 +264,7 @@ pub(crate) struct Explain {
     /// An attribute of the request, such as client.ip=203.0.113.9; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) attributes: Vec<(String, String)>,
-    /// Show the record of a recent denial of the running server, by its decision id, and how it would go now
+    /// Show the record of a recent denial of the running server, by its decision id, and how it would go now; exit 1 if it is not remembered
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
     /// Cost of the request [default: as the policies say]

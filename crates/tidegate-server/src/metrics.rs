@@ -120,8 +120,12 @@ impl Metrics {
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
         };
-        registry.register("decisions", "Decisions of each policy", decisions.clone());
-        registry.register("near_limit", "Requests that passed with little left of the limit", near.clone());
+        registry.register("decisions", "Decisions, one for each policy that a request meets; (access.deny): by the file's deny list, (blocked): by blocks for all policies", decisions.clone());
+        registry.register(
+            "near_limit",
+            "Requests that passed with little left of the limit, as near_limit of the policy says",
+            near.clone(),
+        );
         registry.register(
             "policy_utilization_ratio",
             "Used share of the hottest key's limit, over one to two minutes",
@@ -143,25 +147,38 @@ impl Metrics {
         for transport in Transport::ALL {
             drop(auth_failed.get_or_create(&TransportLabel { transport }));
         }
-        registry.register("store_errors", "Steps that the store could not settle", store_errors.clone());
-        registry.register("store_up", "1 while the store is asked, 0 while it is gone", store_up.clone());
+        registry.register(
+            "store_errors",
+            "Steps that the store could not settle, also while it was gone",
+            store_errors.clone(),
+        );
+        registry.register(
+            "store_up",
+            "1 while the store is asked, 0 while it is gone or counters cannot be written to disk",
+            store_up.clone(),
+        );
         registry.register(
             "store_state_changes",
             "How often the store came back, and how often it went",
             store_changes.clone(),
         );
-        registry.register("settlements", "Tickets sent to be settled, by result", settlements.clone());
+        registry.register(
+            "settlements",
+            "Tickets sent to be settled, by result; lapsed: reservations that nobody committed",
+            settlements.clone(),
+        );
         for result in SettlementResult::ALL {
             drop(settlements.get_or_create(&SettlementLabel { result }));
         }
-        let extended = "Tickets sent to hold their places longer, by result";
+        let extended =
+            "Tickets sent to hold their places longer, by result; not_held: their places have lapsed";
         registry.register("extensions", extended, extensions.clone());
         for result in ExtensionResult::ALL {
             drop(extensions.get_or_create(&ExtensionLabel { result }));
         }
         registry.register(
             "settled_units",
-            "Units that settlements gave back, or booked beyond the charge",
+            "Units that settlements gave back, or booked beyond the charge, also by charge: always",
             units.clone(),
         );
         registry.register("connections_cut", "Connections that the server ended, by reason", cut.clone());
@@ -334,12 +351,12 @@ impl Metrics {
         );
         store.register(
             "evicted",
-            "Live keys evicted because the store was full",
+            "Live keys, and marks of settled tickets, evicted because the store was full",
             ConstCounter::new(occupancy.evicted),
         );
         store.register(
             "evicted_over_limit",
-            "Evicted keys that had nothing left",
+            "Evicted keys that had nothing left, and evicted marks; if it rises, raise store.keys",
             ConstCounter::new(occupancy.evicted_over_limit),
         );
         let mut now_asked = Registry::with_prefix("tidegate");

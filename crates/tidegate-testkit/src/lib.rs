@@ -6,11 +6,13 @@
 //!   own, that end with the test. They need the Debian packages `redis-server`, `etcd-server` and `etcd-client`,
 //!   `zookeeper`. If one is missing, a test says so and is skipped, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
 //! * [`Process`], [`program`], [`built`], [`folder`]: the building blocks of these servers
+//! * [`keep_tables`], [`table`], [`cell`], [`name`]: the tables of the manual that are made from the program
 //! * [`within`], [`free_port`], [`free_address`], [`runtime`]: further helpers for tests with servers
 
 mod charges;
 mod etcd_server;
 mod faulty_proxy;
+mod manual;
 mod process;
 mod redis_server;
 mod tcp;
@@ -20,6 +22,7 @@ mod zookeeper_server;
 pub use charges::{Charges, charge_under_faults};
 pub use etcd_server::EtcdServer;
 pub use faulty_proxy::{Fault, FaultyProxy};
+pub use manual::{cell, keep_tables, name, table};
 pub use process::{Process, built, folder, missing, program, python_program};
 pub use redis_server::RedisServer;
 pub use waiting::{PATIENCE, free_address, free_port, runtime, within};

@@ -133,17 +133,12 @@ pub mod service {
     pub use tidegate::priority::Carrying as PriorityFuture;
 }
 
-/// The program on the page about layers.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/protection/layers.md")]
-struct Page;
-
 /// The programs on the page about poorer answers.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/degrading.md")]
 struct DegradingPage;
 
-/// The programs on the page about axum and tonic.
+/// The programs on the page about axum, tonic and the layers.
 #[cfg(all(doctest, feature = "grpc"))]
 #[doc = include_str!("../../../docs/axum-and-tonic.md")]
 struct AxumAndTonicPage;

@@ -1,6 +1,6 @@
 //! The rows of the table, with the bounds that they must keep.
 //!
-//! Names are those of the simulated table where the same thing happens. docs/stores/faults.md has the bound of each
+//! Names are those of the simulated table where the same thing happens. docs/stores/README.md has the bound of each
 //! fault.
 
 use std::time::Duration;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The second word is the file for the picture; docs/figures.md shows those of Redis and etcd. Exits with 1 if more was
-//! admitted than the bounds of docs/stores/faults.md allow, or a request was not answered. nginx and the nodes read the
+//! admitted than the bounds of docs/stores/README.md allow, or a request was not answered. nginx and the nodes read the
 //! files of examples/two-nodes, with other ports.
 
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on has failed")]

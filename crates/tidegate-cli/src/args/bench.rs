@@ -22,10 +22,10 @@ pub(crate) struct Bench {
     /// Open loop: send requests at this rate even if answers are slow, such as 500 or 500/s [default: closed loop, each connection sends the next request after the answer]
     #[arg(short = 'q', long, value_name = "RATE", value_parser = per_second, allow_hyphen_values = true)]
     pub(crate) rate: Option<PerSecond>,
-    /// Connections, each with one request at a time
+    /// Connections, each with one request at a time; at most 10,000
     #[arg(short = 'c', long, value_name = "N", default_value = "16", value_parser = at_once, allow_negative_numbers = true)]
     pub(crate) connections: usize,
-    /// How long to wait for an answer before the request counts as failed
+    /// How long to wait for an answer before the request counts as failed, at most 60s
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = waiting, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
     /// Print only results and errors: no progress, no remarks

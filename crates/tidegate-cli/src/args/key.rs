@@ -36,11 +36,11 @@ pub(crate) enum Key {
     },
     /// Show the units that a key has left, how often it was refused, and its block
     Get(KeyOrCaller),
-    /// Forget the units that a key has spent, and end its block
+    /// Forget the units that a key has spent and its places in use, close its breakers except forced ones, and end its block
     Reset(PolicyKey),
     /// Refuse every request of a key for a while, under one policy or under all
     Block(Blocking),
-    /// End the block of a key; the units that it has spent stay spent
+    /// End the block of a key; the units that it has spent stay spent; exit 1 if there was none
     Unblock(KeyOrCaller),
 }
 

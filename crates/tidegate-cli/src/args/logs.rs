@@ -16,7 +16,7 @@ pub(crate) struct Replay {
     /// Attributes that make the key, if the limit is given by flags; '' for one key of all requests
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip", help_heading = LIMIT)]
     pub(crate) by: Vec<String>,
-    /// Cost of a request, if the limit is given by flags: a number, an attribute or an expression
+    /// Cost of a request, if the limit is given by flags: a number, an attribute, or an expression, such as 'int(total_tokens)' for a column without a dot
     #[arg(long, value_name = "COST", help_heading = LIMIT, allow_negative_numbers = true)]
     pub(crate) cost: Option<String>,
     /// Other limits to run on the same log: names of algorithms, with the same rate and burst, or limits in the form of --limit
@@ -28,7 +28,7 @@ pub(crate) struct Replay {
     /// Write the pictures of the folder as PNG instead of SVG
     #[arg(long, requires = "plot")]
     pub(crate) png: bool,
-    /// List the keys hit: for each policy, the N with most denied requests; 20 without a number
+    /// List the keys hit: for each policy, the N with most denied requests; 20 without a number; write it after the log
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20", value_parser = listed, allow_negative_numbers = true)]
     pub(crate) hit: Option<usize>,
     /// Exit 3 if this condition holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
@@ -67,7 +67,7 @@ pub(crate) struct Suggest {
     /// Cost of a request: a number, an attribute or an expression, such as 'int(total_tokens)'
     #[arg(long, value_name = "COST", allow_negative_numbers = true)]
     pub(crate) cost: Option<String>,
-    /// Period of the proposed rate; of all limits that spare the same keys, the one that grants the least in this period is proposed
+    /// Period of the proposed rate, at least 1ms; of all limits that spare the same keys, the one that grants the least in this period is proposed
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = period, allow_hyphen_values = true)]
     pub(crate) per: Duration,
     /// Share of the keys that must never be denied, such as 99% [default: all keys below the gap, if there is one]
@@ -82,7 +82,7 @@ pub(crate) struct Suggest {
     /// Exit 2, without a proposal, if a larger share of the requests came too late to be put in order
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
     pub(crate) max_late: f64,
-    /// How many keys to remember at once
+    /// How many keys to remember at once, some 700 bytes each
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: usize,
     #[command(flatten)]

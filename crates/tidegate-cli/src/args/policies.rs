@@ -20,7 +20,7 @@ pub(crate) enum Policies {
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// Print the text of the policies, as it was put
+    /// Print the text of the policies, as it was put; exit 1 if it is not kept
     Show {
         /// A version listed by `history` [default: the one in force]
         #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
@@ -33,7 +33,7 @@ pub(crate) enum Policies {
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// Put the text of an earlier version in force again, as a new version
+    /// Put the text of an earlier version in force again, as a new version; exit 1 if it is not kept
     Rollback {
         /// A version listed by `history`
         #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]

@@ -20,7 +20,7 @@ pub(crate) struct WhichServer {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Trust {
-    /// File of the authorities, in PEM, for checking the certificate of a server at an https:// URL
+    /// File of the only authorities, in PEM, for checking the certificate of a server at an https:// URL
     #[arg(long, global = true, env = "TIDEGATE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
     /// File of the certificate, in PEM, to send to a server that asks for one

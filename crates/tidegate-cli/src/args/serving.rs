@@ -59,7 +59,7 @@ pub(crate) struct Serve {
     /// Folder for counters on disk [default: as in the file, else the system's state folder]
     #[arg(long, env = "TIDEGATE_STORE_PATH", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) store_path: Option<PathBuf>,
-    /// The most connections at once; beyond that, new connections replace idle ones
+    /// The most connections at once, each with a file descriptor; beyond that, new connections replace idle ones
     #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,
     /// File with one token that callers must send, valid for everything; this, --tokens-file or --tls-client-ca is needed to bind beyond loopback

@@ -19,7 +19,7 @@ impl Throttled {
         let series = Family::<ThrottleLabel, Counter>::default();
         registry.register(
             "throttle_decisions",
-            "Decisions on limits that Redis clients send (CL.THROTTLE)",
+            "Decisions on limits that Redis clients send (CL.THROTTLE), except those of quantity 0",
             series.clone(),
         );
         let of = |decision| series.get_or_create_owned(&ThrottleLabel { decision });

@@ -52,5 +52,9 @@ impl Fates {
 
 /// Registers the number of spans by fate.
 pub(crate) fn show(registry: &mut Registry, fates: &Fates) {
-    registry.register("otlp_spans", "Spans of decisions: sent, failed or dropped", fates.0.clone());
+    registry.register(
+        "otlp_spans",
+        "Spans of decisions: sent, failed, or dropped because the queue was full",
+        fates.0.clone(),
+    );
 }

@@ -43,19 +43,19 @@ impl Protection {
         );
         registry.register(
             "too_late",
-            "Requests refused because too little time was left",
+            "Requests refused by a deadline, because too little time was left",
             made.too_late.clone(),
         );
-        registry.register("blocked", "Requests refused because their key is blocked", made.blocked.clone());
+        registry.register("blocked", "Requests refused because a person, or over: block, has blocked their key; (blocked): for all policies", made.blocked.clone());
         registry.register("blocked_keys", "How many keys of a policy are blocked", made.blocks.clone());
         registry.register(
             "concurrency_limit",
-            "How many requests may be in flight now, for policies with one key for all requests",
+            "How many requests may be in flight now, for policies with one key for all requests, unless an engine keeps their places",
             made.places.clone(),
         );
         registry.register(
             "inflight",
-            "How many requests are in flight, for policies with one key for all requests",
+            "How many requests are in flight, for the same policies",
             made.in_flight.clone(),
         );
         made

@@ -92,7 +92,7 @@ impl Requests {
                 family.get_or_create(&RequestLabels { transport, outcome }).inc_by(count);
             }
         }
-        registry.register("requests", "Requests of each door, each counted once, by how they ended", family);
+        registry.register("requests", "Requests of each door, each counted once, by how they ended, and each check of a batch; not peeks", family);
     }
 
     /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.

@@ -17,10 +17,14 @@ pub(crate) struct SwitchSeries {
 impl SwitchSeries {
     pub(super) fn registered(registry: &mut Registry) -> Self {
         let made = Self::default();
-        registry.register("switch_off", "1 while a degrade switch is off, else 0", made.off.clone());
+        registry.register(
+            "switch_off",
+            "1 while a degrade switch is off, also if only below a level, else 0",
+            made.off.clone(),
+        );
         registry.register(
             "switch_changes",
-            "How often a degrade switch was set, or a setting ended",
+            "How often a degrade switch was set by hand, or by a signal or trigger, or a setting ended in time",
             made.changes.clone(),
         );
         made

@@ -3,7 +3,7 @@
 //!
 //! Runs differ slightly, because the jitter of retries is random.
 //!
-//! `cargo run --example under_load -- docs/images/under-load.svg` draws the picture of docs/protection/layers.md.
+//! `cargo run --example under_load -- docs/images/under-load.svg` draws the picture of docs/axum-and-tonic.md.
 
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on has failed")]
 

@@ -1,12 +1,14 @@
 //! The table of all keys of the file: name, kind of value, default and purpose.
 //!
-//! The table has three users: the validator learns which keys are allowed where, the JSON Schema is generated from it,
-//! and `config show` prints its defaults. Planned keys are listed too and marked as unavailable, so that a file with
+//! The table has four users: the validator learns which keys are allowed where, the JSON Schema and the manual's tables
+//! are generated from it, and `config show` prints its defaults. Planned keys are listed too and marked as unavailable, so that a file with
 //! such a key gets that message instead of "unknown key".
 
 mod adaptive;
 mod breaker;
 mod limit;
+#[cfg(all(test, not(tidegate_loom)))]
+mod manual;
 mod policy;
 mod store;
 mod switch;
@@ -66,12 +68,17 @@ const TLS: Table = Table {
             None,
             "The file with the server's certificate, in PEM, followed by its intermediates",
         ),
-        key("key", Kind::Text, None, "The file with the certificate's private key, in PEM"),
+        key(
+            "key",
+            Kind::Text,
+            None,
+            "The file with the certificate's private key, in PEM without a passphrase: RSA, ECDSA P-256 or P-384, Ed25519",
+        ),
         key(
             "client_ca",
             Kind::Text,
             None,
-            "The file with the authorities, in PEM, for checking callers' certificates; default: callers need no certificate",
+            "The file with the authorities, in PEM, that must have signed callers' certificates (mutual TLS); default: callers need none",
         ),
         key(
             "plain",
@@ -127,7 +134,7 @@ const CLIENT_IP: Table = Table {
             "header",
             Kind::Header,
             Some("x-forwarded-for"),
-            "x-forwarded-for, forwarded, or a header with one address",
+            "x-forwarded-for, forwarded, or a header with one address, as x-real-ip",
         ),
         key(
             "ipv6_prefix",
@@ -148,7 +155,12 @@ const FORWARD_AUTH: Table = Table {
             None,
             "The proxy that calls /v1/forward-auth: nginx (x-original-method, -uri, -host), caddy or traefik (x-forwarded-method, -uri, -host)",
         ),
-        key("method", Kind::Header, None, "Instead of proxy: the header with the original method"),
+        key(
+            "method",
+            Kind::Header,
+            None,
+            "Instead of proxy, with uri and host: the header with the original method",
+        ),
         key("uri", Kind::Header, None, "Instead of proxy: the header with the original path and query"),
         key("host", Kind::Header, None, "Instead of proxy: the header with the original host"),
         key(
@@ -205,10 +217,20 @@ const TICKETS: Table = Table {
             "key_file",
             Kind::Text,
             None,
-            "The file with the keys that seal tickets, one per line, the current key first; default: a random key",
+            "The file with the keys that seal tickets, one per line: 32 random bytes in hexadecimal or base64. The first seals, up to 7 older ones still open; default: a random key, kept beside counters on disk, else lost with the process",
         ),
-        key("ttl", Kind::Span, Some(TICKET_TTL), "How long a ticket can be settled, up to 30 days"),
-        key("issuer", Kind::Name, None, "The name of this node; default: the address that it listens on"),
+        key(
+            "ttl",
+            Kind::Span,
+            Some(TICKET_TTL),
+            "How long a ticket can be settled, up to 30 days; less than the ttl of places is a warning",
+        ),
+        key(
+            "issuer",
+            Kind::Name,
+            None,
+            "The name of this node, which other nodes answer for a ticket that only it can settle; default: the address that it listens on",
+        ),
     ],
     required: &[],
 };
@@ -223,12 +245,17 @@ pub(super) const DEFAULTS: Table = Table {
             Some("80%"),
             "The used share of a limit from which a key is reported as near it",
         ),
-        key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
+        key(
+            "on_store_error",
+            ON_STORE_ERROR,
+            Some("local"),
+            "What happens when the store cannot decide: a store of this process does (local), requests pass (allow), or are refused with 503 (deny)",
+        ),
         key(
             "durable",
             DURABLE,
             Some("interval"),
-            "When a charge is written to disk, if counters are there: shortly after the answer, or before it",
+            "When a charge is written to disk, if counters are there: shortly after the answer (interval), or before it (strict)",
         ),
         key(
             "share",
@@ -295,7 +322,7 @@ pub(super) const FILE: Table = Table {
             "policies",
             Kind::List(&Kind::Table(&POLICY)),
             None,
-            "The policies; all that match are tried in this order, and a refusal charges none of them but those with charge: always",
+            "The policies; all that match are tried in this order, and a refusal charges none of them but those with charge: always; an empty list limits nothing",
         ),
     ],
     required: &["version", "policies"],

@@ -152,7 +152,70 @@ fn extend(object: &mut Value, more: Map<String, Value>) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use tidegate_testkit::{cell, keep_tables, name, table};
+
     use super::*;
+
+    /// The section of docs/http-api.md, or the page, that says more about a path.
+    const SECTIONS: &[(&str, &str)] = &[
+        ("/v1/check", "#check"),
+        ("/v1/check/batch", "#batch"),
+        ("/v1/peek", "#check"),
+        ("/v1/forward-auth", "forward-auth.md"),
+        ("/v1/settle", "#settle"),
+        ("/v1/report", "#report"),
+        ("/v1/refund", "#refund"),
+        ("/v1/extend", "#extend"),
+        ("/v1/explain", "#explain"),
+        ("/v1/dry-run", "#dry-run"),
+        ("/v1/policies", "#policies"),
+        ("/v1/policies/NAME", "#policies-of-the-api"),
+        ("/v1/breakers", "#breakers"),
+        ("/v1/breakers/NAME", "#breakers"),
+        ("/v1/keys", "#blocks-for-all-policies"),
+        ("/v1/keys/top", "#keys"),
+        ("/v1/keys/NAME", "#the-keys-of-one-policy"),
+        ("/v1/signals", "#signals"),
+        ("/v1/signals/NAME", "#signals"),
+        ("/v1/switches", "#switches"),
+        ("/v1/switches/NAME", "#switches"),
+        ("/v1/events", "#events"),
+        ("/v1/reload", "#reload"),
+        ("/livez", "#health"),
+        ("/readyz", "#health"),
+        ("/healthz", "#health"),
+        ("/metrics", "metrics.md"),
+    ];
+
+    #[test]
+    fn the_manual_has_the_endpoints() {
+        let mut described = Map::new();
+        for mut part in TAGS.map(parsed) {
+            described.extend(object(&mut part, "operations").unwrap());
+        }
+        let mut rows = Vec::new();
+        for route in &ROUTES {
+            let path = name(&route.path.replace("{name}", "NAME"), SECTIONS);
+            let scope = route.required_scope.map_or("none", Scope::word);
+            // A path that answers GET answers HEAD likewise.
+            for method in route.methods.split(", ").filter(|method| *method != "HEAD") {
+                let operation = &described[&format!("{method} {}", route.path)];
+                let summary = operation["summary"].as_str().unwrap();
+                let mut statuses: Vec<&str> =
+                    operation["responses"].as_object().unwrap().keys().map(String::as_str).collect();
+                statuses.sort_unstable();
+                rows.push([
+                    path.clone(),
+                    method.replace('*', "any"),
+                    scope.to_owned(),
+                    cell(summary),
+                    statuses.join(", "),
+                ]);
+            }
+        }
+        let made = table(["path", "method", "scope", "what it does", "statuses"], &rows);
+        keep_tables("docs/http-api.md", &[("paths".to_owned(), made)]);
+    }
 
     #[test]
     fn the_files_have_every_operation_of_the_routes_and_no_other() {

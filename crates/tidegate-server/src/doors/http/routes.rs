@@ -1,7 +1,7 @@
 //! Lists every path, its methods, and the scope that a token needs for it.
 //!
 //! This is the only list. A path without a row is not found, so no path can be served without a decision about its
-//! scope. The table in the manual (docs/http-api.md) has the same rows, and a test compares them.
+//! scope. The table in the manual (docs/http-api.md) is made from it.
 
 use http::Method;
 
@@ -176,51 +176,6 @@ fn wrong_method(method: &Method, allowed: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The rows of the manual's table of paths: methods, path, scope.
-    fn manual() -> Vec<(String, String, String)> {
-        let text = include_str!("../../../../../docs/http-api.md");
-        let table = text
-            .split_once("| path | method | scope | what it does |")
-            .unwrap()
-            .1
-            .split_once("\n\n")
-            .unwrap()
-            .0;
-        let mut rows = Vec::new();
-        for line in table.lines().skip(2) {
-            let cells: Vec<_> = line.split(" | ").collect();
-            // A path that answers GET also answers HEAD, except for a GET that decides.
-            let methods = match cells[1] {
-                "POST, GET" => "POST, GET".to_owned(),
-                methods => methods.replace("GET", "GET, HEAD").replace("any", "*"),
-            };
-            for path in cells[0].split('`').skip(1).step_by(2) {
-                let path = path.replace("NAME", "{name}").replace("POLICY", "{name}");
-                rows.extend(each(&methods).map(|method| (method, path.clone(), cells[2].to_owned())));
-            }
-        }
-        rows
-    }
-
-    /// The methods of a row, one by one: how rows combine and order them does not matter.
-    fn each(methods: &str) -> impl Iterator<Item = String> {
-        methods.split(", ").map(str::to_owned)
-    }
-
-    #[test]
-    fn the_manual_lists_every_route_with_its_scope() {
-        let mut manual = manual();
-        let mut routes = Vec::new();
-        for route in &ROUTES {
-            let scope = route.required_scope.map_or("none", Scope::word);
-            let row = |method| (method, route.path.to_owned(), scope.to_owned());
-            routes.extend(each(route.methods).map(row));
-        }
-        manual.sort();
-        routes.sort();
-        assert_eq!(routes, manual);
-    }
 
     #[test]
     fn a_path_is_found_by_its_method() {

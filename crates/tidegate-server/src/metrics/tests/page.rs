@@ -1,7 +1,6 @@
-//! Compares `docs/metrics.md` with the metrics that are served, in both directions: every name with its type and
-//! labels.
+//! The tables of metrics in the manual (docs/metrics.md), made from the metrics that are served.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate::cluster::MemberReport;
@@ -9,14 +8,12 @@ use tidegate::cluster::shares::Status;
 use tidegate::policy::{CostErrors, Holding, Limit, Over, Policy};
 use tidegate::store::leased::LeaseHealth;
 use tidegate::{Quota, Tick};
+use tidegate_testkit::{cell, keep_tables, name, table};
 
 use super::super::peer_names::{LimitadorCalls, UnknownDomains, show_envoy};
 use super::super::*;
 use crate::metrics::admitted_share::Judge;
 use crate::metrics::conditions::FollowedRate;
-
-/// Type and labels of each metric, by its name on the page.
-type MetricTypes = BTreeMap<String, (String, BTreeSet<String>)>;
 
 /// Returns the text of all metrics that a server can have.
 fn everything() -> String {
@@ -30,12 +27,15 @@ fn everything() -> String {
     metrics.requests.waits(&policy.name, Duration::from_millis(1));
     let done = &metrics.protection;
     done.over(&policy.name, Over::Mark);
+    done.over(&policy.name, Over::Demote { to: None });
     done.too_late(&policy.name);
     done.blocked(&policy.name);
     done.show_blocks(&policy.name, 1);
     done.show_places(&policy.name, 2, 1);
     done.show_breakers(&policy.name, [0; BreakerStateLabel::ALL.len()]);
-    done.breaker_changed(&policy.name, BreakerStateLabel::open);
+    for state in BreakerStateLabel::ALL {
+        done.breaker_changed(&policy.name, state);
+    }
     done.breaker_would_open(&policy.name, 1);
     metrics.switches.add("previews");
     metrics.limits_of_plans(&policy.name, [("gold".to_owned(), 7)].into());
@@ -58,9 +58,7 @@ fn everything() -> String {
         admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
         let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
         conditions::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
-        #[cfg(feature = "tls")]
         tls::show(registry, Some(1), true, &tls::Failures::default());
-        #[cfg(feature = "otel")]
         otlp::show(registry, &otlp::Fates::default());
     };
     let mut text = String::new();
@@ -68,59 +66,166 @@ fn everything() -> String {
     text + &metrics.write(Tick::from_secs(1), Occupancy::default(), [&series].into_iter(), others)
 }
 
-fn served() -> MetricTypes {
+/// The tables of the page: the marker, and the beginnings of the metrics' names in it, in their order. The first that
+/// fits counts.
+const TABLES: [(&str, &[&str]); 10] = [
+    (
+        "measured",
+        &[
+            "tidegate_policy_rate",
+            "tidegate_policy_asked",
+            "tidegate_policy_admitted",
+            "tidegate_policy_ideal",
+            "tidegate_policy_excess",
+        ],
+    ),
+    (
+        "guards",
+        &[
+            "tidegate_concurrency_limit",
+            "tidegate_inflight",
+            "tidegate_breaker_",
+            "tidegate_settlements",
+            "tidegate_extensions",
+            "tidegate_cost_errors",
+            "tidegate_settled_units",
+        ],
+    ),
+    (
+        "requests",
+        &[
+            "tidegate_requests",
+            "tidegate_decision_duration",
+            "tidegate_auth_failures",
+            "tidegate_connections_cut",
+            "tidegate_tls_",
+            "tidegate_otlp_",
+        ],
+    ),
+    ("quota", &["tidegate_quota_"]),
+    ("stores", &["tidegate_store_"]),
+    ("nodes", &["tidegate_lease_", "tidegate_node_", "tidegate_region_", "tidegate_cluster_"]),
+    ("process", &["tidegate_config_", "tidegate_log_", "tidegate_build_"]),
+    ("policies", &["tidegate_decisions", "tidegate_near_limit", "tidegate_blocked", "tidegate_"]),
+    ("envoy", &["ratelimit_service_"]),
+    ("limitador", &[""]),
+];
+
+/// The page or section that says more about a metric.
+const SECTIONS: &[(&str, &str)] = &[
+    ("tidegate_near_limit_total", "policy-file.md#a-policy"),
+    ("tidegate_blocked_total", "http-api.md#blocks"),
+    ("tidegate_over_limit_total", "policy-file.md#over-the-limit-mark-and-demote"),
+    ("tidegate_too_late_total", "policy-file.md#deadlines"),
+    ("tidegate_throttle_decisions_total", "resp.md"),
+    ("tidegate_queue_wait_seconds", "policy-file.md#limits"),
+    ("tidegate_policy_utilization_ratio", "#hottest-keys"),
+    ("tidegate_policy_followed_rate", "policy-file.md#a-rate-that-follows-a-number"),
+    ("tidegate_policy_in_force", "policy-file.md#conditions-when"),
+    ("tidegate_switch_off", "protection/degrading.md"),
+    ("tidegate_concurrency_limit", "policy-file.md#concurrency-limits"),
+    ("tidegate_breaker_state", "http-api.md#breakers"),
+    ("tidegate_settlements_total", "algorithms.md#tickets"),
+    ("tidegate_extensions_total", "http-api.md#extend"),
+    ("tidegate_cost_errors_total", "policy-file.md#cost"),
+    ("tidegate_connections_cut_total", "security.md#connections"),
+    ("tidegate_otlp_spans_total", "running.md#opentelemetry"),
+    ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
+    ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
+    ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),
+];
+
+/// Labels whose values come from the configuration.
+const CONFIGURED: [&str; 10] = [
+    "policy",
+    "plan",
+    "switch",
+    "store",
+    "domain",
+    "key1",
+    "key2",
+    "limitador_namespace",
+    "version",
+    "commit",
+];
+
+/// A metric as it is served.
+struct Metric {
+    name: String,
+    kind: String,
+    labels: Vec<Label>,
+    help: String,
+}
+
+/// A label, with all values that some series has.
+struct Label {
+    name: String,
+    values: BTreeSet<String>,
+}
+
+impl Metric {
+    /// Adds the labels of a series, written as `policy="a",decision="denied"`.
+    fn add(&mut self, labels: &str) {
+        let pairs = labels.split("\",").filter_map(|label| label.split_once("=\""));
+        for (name, value) in pairs.filter(|(name, _)| *name != "le") {
+            let value = value.trim_end_matches('"').to_owned();
+            match self.labels.iter_mut().find(|label| label.name == name) {
+                Some(label) => _ = label.values.insert(value),
+                None => self.labels.push(Label { name: name.to_owned(), values: [value].into() }),
+            }
+        }
+    }
+
+    fn cells(&self) -> [String; 4] {
+        let labels = self.labels.iter().map(|label| {
+            if CONFIGURED.contains(&&*label.name) {
+                return format!("`{}`", label.name);
+            }
+            let values: Vec<&str> = label.values.iter().map(String::as_str).collect();
+            format!("`{}` ({})", label.name, values.join(", "))
+        });
+        let labels: Vec<String> = labels.collect();
+        [name(&self.name, SECTIONS), self.kind.clone(), labels.join(", "), cell(&self.help)]
+    }
+}
+
+/// Reads the metrics from their text.
+fn served() -> Vec<Metric> {
     let text = everything();
-    let mut types = MetricTypes::new();
-    let mut name = String::new();
+    let (mut metrics, mut help) = (Vec::<Metric>::new(), "");
     for line in text.lines() {
-        if let Some((family, kind)) = line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' ')) {
+        if let Some((_, said)) = line.strip_prefix("# HELP ").and_then(|of| of.split_once(' ')) {
+            help = said.trim_end_matches('.');
+        } else if let Some((family, kind)) = line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' ')) {
             let end = match kind {
                 "counter" => "_total",
                 "info" => "_info",
                 _ => "",
             };
-            name = format!("{family}{end}");
-            let before = types.insert(name.clone(), (kind.to_owned(), BTreeSet::new()));
-            assert!(before.is_none(), "{name} is there twice");
+            let name = format!("{family}{end}");
+            assert!(metrics.iter().all(|metric| metric.name != name), "{name} is there twice");
+            metrics.push(Metric { name, kind: kind.to_owned(), labels: Vec::new(), help: help.to_owned() });
         } else if let Some((_, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
-            let keys = labels
-                .split("\",")
-                .filter_map(|label| label.split_once("=\""))
-                .map(|(key, _)| key.to_owned());
-            types.get_mut(&name).unwrap().1.extend(keys.filter(|key| key != "le"));
+            let labels = labels.rsplit_once('}').unwrap().0;
+            metrics.last_mut().unwrap().add(labels);
         }
     }
-    types
-}
-
-/// Reads the rows of the page: `| name | type | labels | meaning |`.
-fn page() -> MetricTypes {
-    let page = include_str!("../../../../../docs/metrics.md");
-    let rows = page.lines().filter(|line| line.starts_with("| `"));
-    let types = rows.map(|row| {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [name, kind, labels, meaning] = cells[..] else { panic!("not four columns: {row}") };
-        assert!(!meaning.is_empty(), "{row}");
-        let words = labels.split('`').skip(1).step_by(2).map(str::to_owned);
-        (name.trim_matches('`').to_owned(), (kind.to_owned(), words.collect()))
-    });
-    types.collect()
+    metrics
 }
 
 #[test]
-fn the_page_tells_of_every_metric_with_its_type_and_labels() {
-    let (served, page) = (served(), page());
-    for (name, types) in &served {
-        assert_eq!(page.get(name), Some(types), "{name} is served so, and told of otherwise");
-    }
-    // The page tells of the metrics of all features.
-    let all = cfg!(all(
-        feature = "grpc",
-        feature = "etcd",
-        feature = "redis",
-        feature = "zookeeper",
-        feature = "otel"
-    ));
-    let gone: Vec<&String> = page.keys().filter(|name| !served.contains_key(*name)).collect();
-    assert!(!all || gone.is_empty(), "told of, and not served: {gone:?}");
+fn the_manual_has_the_metrics() {
+    let served = served();
+    let made = TABLES.iter().enumerate().map(|(place, (marker, names))| {
+        let of_table = |metric: &&Metric| {
+            let fits = |begins: &&str| metric.name.starts_with(*begins);
+            TABLES.iter().position(|(_, names)| names.iter().any(fits)) == Some(place)
+        };
+        let mut of_table: Vec<&Metric> = served.iter().filter(of_table).collect();
+        assert!(!of_table.is_empty(), "no metric is in the table {marker}");
+        of_table.sort_by_key(|metric| names.iter().position(|begins| metric.name.starts_with(*begins)));
+        let rows: Vec<[String; 4]> = of_table.into_iter().map(Metric::cells).collect();
+        (format!("metrics {marker}"), table(["metric", "type", "labels", "what"], &rows))
+    });
+    keep_tables("docs/metrics.md", &made.collect::<Vec<_>>());
 }

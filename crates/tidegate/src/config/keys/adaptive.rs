@@ -16,8 +16,18 @@ pub(super) const KEYS: [Key; 15] = [
         Some("hill-climb"),
         "The law that moves the limit: by experiment, by reported overload, by latency, or by the use of the processor",
     ),
-    key("start", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The limit before the first sample"),
-    key("min", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The smallest value of the limit"),
+    key(
+        "start",
+        Kind::Whole(1, Concurrency::MAX_PLACES),
+        None,
+        "The limit before the first sample; default: 20, of min-latency 3",
+    ),
+    key(
+        "min",
+        Kind::Whole(1, Concurrency::MAX_PLACES),
+        None,
+        "The smallest value of the limit; default: that of the law",
+    ),
     key("backoff", Kind::Percent(10, 99), None, "The share that the limit falls to after an overload"),
     key("timeout", Kind::Span, None, "A call that takes longer counts as an overload"),
     key("tolerance", Kind::Read(&FACTOR), None, "How many times longer than usual calls may take, 1 to 10"),
@@ -34,9 +44,19 @@ pub(super) const KEYS: [Key; 15] = [
         None,
         "After how many calls per place the least latency is measured again",
     ),
-    key("buffer", Kind::Read(&SHARE), None, "How much slower than measured calls may be, as a share"),
-    key("interval", Kind::Span, None, "The interval at which the limit moves"),
-    key("measure_every", Kind::Span, None, "The interval at which the least latency is measured"),
+    key(
+        "buffer",
+        Kind::Read(&SHARE),
+        None,
+        "How much slower than the least latency calls may be, 0% to 100%",
+    ),
+    key("interval", Kind::Span, None, "The interval at which the limit moves, 1ms to 1h"),
+    key(
+        "measure_every",
+        Kind::Span,
+        None,
+        "The interval at which the least latency is measured, 1ms to a day",
+    ),
     key(
         "measure_calls",
         Kind::Whole(1, 100_000),
@@ -44,7 +64,12 @@ pub(super) const KEYS: [Key; 15] = [
         "The number of calls in a measurement of the least latency",
     ),
     key("busy_from", Kind::Percent(1, 100), None, "The use of the processor from which the limit holds"),
-    key("cool_off", Kind::Span, None, "How long the limit still holds after the processor was last busy"),
+    key(
+        "cool_off",
+        Kind::Span,
+        None,
+        "How long the limit still holds after the processor was last busy, up to 1h",
+    ),
 ];
 
 /// The keys that adaptive limits share with other algorithms.

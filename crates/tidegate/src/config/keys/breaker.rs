@@ -15,19 +15,19 @@ pub(super) const KEYS: [Key; 18] = [
         "profile",
         Kind::Word(&PROFILE_NAMES, &[]),
         Some("tidegate"),
-        "The library whose defaults are used for values that are not given",
+        "Whose defaults and arithmetic are used: Tidegate's, another library's, or those of sre and envoy, which shed",
     ),
     key(
         "window",
         Kind::Read(&WINDOW),
         None,
-        "The calls that are judged: those within a span, as 10s, or the last ones, as 100 calls",
+        "The calls that are judged: those within a span of up to a day, as 10s, or the last ones, up to 16,384, as 100 calls",
     ),
     key(
         "failures",
         Kind::Read(&FAILURES),
         None,
-        "The breaker opens when this share of the calls in the window failed, as 50%, or this number, as 20",
+        "The breaker opens when this share of the calls in the window failed, as 50%, or this number, 1 to 16,384",
     ),
     key(
         "consecutive",
@@ -41,13 +41,13 @@ pub(super) const KEYS: [Key; 18] = [
         "shed_at_most",
         Kind::Percent(1, 99),
         None,
-        "Instead of opening, a breaker refuses what goes beyond its thresholds, and at most this share of the calls",
+        "Instead of opening, a breaker refuses what goes beyond its thresholds, and at most this share of the calls; default: 99% of sre, 80% of envoy",
     ),
     key(
         "min_calls",
         Kind::Whole(1, Window::MAX_CALLS as u64),
         None,
-        "With fewer calls in the window, failures and slow_calls do not open the breaker",
+        "With fewer calls in the window, only consecutive opens the breaker; by default at most the window's calls",
     ),
     key(
         "trips",
@@ -59,18 +59,33 @@ pub(super) const KEYS: [Key; 18] = [
         "overloaded",
         Kind::Word(&["fails", "ignored"], &[]),
         None,
-        "Whether a call that ended as overloaded counts as failed or does not count",
+        "Whether a call that ended as overloaded (503, 429) counts as failed or does not count",
     ),
     key(
         "evaluate",
         Kind::Read(&EVALUATE),
         None,
-        "When the thresholds are compared: each-call, each-failure, or at an interval, as 500ms",
+        "When the thresholds are compared: each-call, each-failure, or at an interval of 1ms (or a thousandth of the window) to 1h",
     ),
     key("open_for", Kind::Span, None, "How long the breaker is open the first time"),
-    key("open_at_most", Kind::Span, None, "The longest open time of a breaker that opens again and again"),
-    key("growth", Kind::Read(&FACTOR), None, "How many times longer each open time is than the one before"),
-    key("jitter", Kind::Read(&SHARE), None, "Each open time is shortened at random by up to this share"),
+    key(
+        "open_at_most",
+        Kind::Span,
+        None,
+        "The longest open time of a breaker that opens again and again, if open_for is not longer",
+    ),
+    key(
+        "growth",
+        Kind::Read(&FACTOR),
+        None,
+        "How many times longer each open time is than the one before, 1 to 1000",
+    ),
+    key(
+        "jitter",
+        Kind::Read(&SHARE),
+        None,
+        "Each open time is shortened at random by up to this share, 0% to 100%",
+    ),
     key(
         "probes",
         Kind::Whole(1, Concurrency::MAX_PLACES),
@@ -87,7 +102,7 @@ pub(super) const KEYS: [Key; 18] = [
         "forget_after",
         Kind::Read(&FORGET),
         None,
-        "The breaker or limit forgets everything after this time without a trip or a sample, or without use; or never",
+        "The breaker or limit forgets everything after this time (1s or more) without a trip or a sample, or without use; never keeps the key for ever; default of adaptive: 1h",
     ),
 ];
 
@@ -103,13 +118,13 @@ pub(super) const JUDGED_BY: [Key; 3] = [
         "close_after",
         Kind::Whole(1, MOST_CALLS),
         None,
-        "This many good probes close the breaker, and one bad probe opens it",
+        "Instead of risk: this many good probes close the breaker, and one bad probe opens it",
     ),
     key(
         "judge_calls",
         Kind::Whole(1, MOST_CALLS),
         None,
-        "This many probes are judged together, by the thresholds of the window",
+        "Instead of risk: this many probes are judged together, by the thresholds of the window",
     ),
 ];
 

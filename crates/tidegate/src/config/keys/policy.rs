@@ -10,15 +10,24 @@ use crate::policy::OnCostError;
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
-const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Method), None, "A method, or a list of methods");
-const PATH: Key =
-    key("path", Kind::OneOrMany(&Kind::Path), None, "Path patterns, as /login, /api/**, /v?/{users,teams}/*");
-const HOST: Key = key("host", Kind::OneOrMany(&Kind::Host), None, "Hosts, as api.example.com, *.example.com");
+const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Method), None, "Methods, as POST, in any case");
+const PATH: Key = key(
+    "path",
+    Kind::OneOrMany(&Kind::Path),
+    None,
+    "Path patterns, as /login, /api/**, /v?/{users,teams}/*; case-sensitive",
+);
+const HOST: Key = key(
+    "host",
+    Kind::OneOrMany(&Kind::Host),
+    None,
+    "Hosts, as api.example.com, or *.example.com (not the domain itself), in lower case without port",
+);
 const HEADER: Key = key(
     "header",
     Kind::Map(&Kind::Header, &WANT),
     None,
-    "Headers by name: a value, a pattern or a list; true: present; false: absent",
+    "Headers by name: a case-sensitive value, a pattern or a list; true: present; false: absent",
 );
 const ATTRIBUTES: Key = key(
     "attributes",
@@ -41,7 +50,7 @@ const MATCH: Table = Table {
             "not",
             Kind::OneOrMany(&Kind::Table(&NOT)),
             None,
-            "Requests that do not match; of a list, requests that match any of its elements",
+            "Requests that do not match; of a list, up to 16, requests that match any of its elements",
         ),
     ],
     required: &[],
@@ -60,7 +69,7 @@ const DENY: Table = Table {
             "problem",
             Kind::Problem,
             None,
-            "quota-exceeded, temporary-reduced-capacity, abnormal-usage-detected, or a URI",
+            "The type of the problem in a refusal: quota-exceeded (default), temporary-reduced-capacity (default from status 500), abnormal-usage-detected, or a URI",
         ),
     ],
     required: &[],
@@ -69,8 +78,18 @@ const DENY: Table = Table {
 pub(super) const ACCESS: Table = Table {
     name: "access",
     keys: &[
-        key("allow", Kind::List(&Kind::Entry), None, "Networks and attribute values that are not limited"),
-        key("deny", Kind::List(&Kind::Entry), None, "Networks and attribute values that are refused"),
+        key(
+            "allow",
+            Kind::List(&Kind::Entry),
+            None,
+            "Callers that are neither limited nor charged: networks or addresses of client.ip, or attribute=value",
+        ),
+        key(
+            "deny",
+            Kind::List(&Kind::Entry),
+            None,
+            "Callers that are refused whatever the limits say, in the same form; wins over allow of its section",
+        ),
         key("status", Kind::Whole(400, 599), Some("403"), "The HTTP status of these refusals"),
     ],
     required: &[],
@@ -99,25 +118,25 @@ const COST: Table = Table {
             "estimate",
             Kind::Either(&Kind::Cost, &Kind::Table(&ESTIMATE)),
             None,
-            "The units that a check charges: a number, an attribute, an expression, a table, or learned",
+            "The units that a check charges: a number, an attribute, an expression, a table, or learned from settlements; default: the caller's cost, else 1",
         ),
         key(
             "start",
             Kind::Whole(1, MAX_COUNT),
             None,
-            "The units that a check charges until enough was learned",
+            "With estimate: learned, required: the units that a check charges until 20 are settled",
         ),
         key(
             "quantile",
             Kind::Percent(1, 100),
             Some("90%"),
-            "The share of requests that cost at most the estimate",
+            "With estimate: learned: the share of requests that cost at most the estimate",
         ),
         key(
             "caller",
             Kind::Word(&["ignored", "believed"], &[]),
             Some("ignored"),
-            "Whether a cost in the check wins over the estimate",
+            "Whether a cost in the check wins over the estimate (believed)",
         ),
         key(
             "settle",
@@ -129,7 +148,7 @@ const COST: Table = Table {
             "missing",
             Kind::Map(&Kind::Usage, &Kind::Whole(0, MAX_COUNT)),
             None,
-            "Defaults for values that the settlement leaves out",
+            "Defaults for up to 16 values that a settlement leaves out, unless it sends none at all; without them the estimate stands",
         ),
     ],
     required: &[],
@@ -159,13 +178,13 @@ pub(in crate::config) const POLICY: Table = Table {
             "name",
             Kind::Name,
             None,
-            "The name, unique in the file; counters are kept by name, and answers and metrics have it",
+            "The name, unique in the file, up to 128 printable bytes, not . or ..; counters are kept by name, and answers and metrics have it",
         ),
         key(
             "direction",
             Kind::Word(&["inbound", "outbound"], &[]),
             Some("inbound"),
-            "Whether the policy limits requests that you receive or requests that you send",
+            "Whether the policy limits requests that you receive, or requests that you send: those whose request.direction is outbound",
         ),
         key("match", Kind::Table(&MATCH), None, "The requests that the policy applies to; default: all"),
         key(
@@ -178,7 +197,7 @@ pub(in crate::config) const POLICY: Table = Table {
             "by",
             Kind::OneOrMany(&Kind::Attribute),
             None,
-            "The attributes that make the key, as client.ip; default: one key for all requests",
+            "Up to 16 attributes that make the key, as client.ip; default: one key for all requests",
         ),
         key(
             "absent",
@@ -187,7 +206,12 @@ pub(in crate::config) const POLICY: Table = Table {
             "What happens when the request lacks attributes of the key",
         ),
         key("limit", Kind::Table(&LIMIT), None, "The limit"),
-        key("limits", Kind::List(&Kind::Table(&LIMIT)), None, "Several limits; all must allow a request"),
+        key(
+            "limits",
+            Kind::List(&Kind::Table(&LIMIT)),
+            None,
+            "Up to 16 limits; all must allow a request, else none is charged",
+        ),
         key(
             "shadow_limit",
             Kind::Table(&SHADOW_LIMIT),
@@ -198,7 +222,7 @@ pub(in crate::config) const POLICY: Table = Table {
             "cost",
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
-            "The cost of a request: a number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
+            "The cost of a request: a number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled; default: the caller's cost, else 1",
         ),
         key(
             "on_cost_error",
@@ -212,7 +236,12 @@ pub(in crate::config) const POLICY: Table = Table {
             Some("on-check"),
             "What is charged: requests that pass; only those for which no success is reported; or also refused ones, as a debt where there is no room, for units that Envoy reports when a response ends",
         ),
-        key("mode", MODE, None, "off, shadow (measured, never refusing) or enforce"),
+        key(
+            "mode",
+            MODE,
+            None,
+            "Whether the policy does nothing (off), is measured and never refuses (shadow), or refuses (enforce)",
+        ),
         key("deny", Kind::Table(&DENY), None, "How a refusal is answered"),
         key(
             "access",
@@ -226,7 +255,12 @@ pub(in crate::config) const POLICY: Table = Table {
             None,
             "The used share of the limit from which a key is reported as near it",
         ),
-        key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
+        key(
+            "on_store_error",
+            ON_STORE_ERROR,
+            None,
+            "What happens when the store cannot decide: a store of this process does (local), requests pass (allow), or are refused with 503 (deny)",
+        ),
         key("share", SHARE, None, "Where the limit is decided when several nodes enforce it"),
         key(
             "durable",

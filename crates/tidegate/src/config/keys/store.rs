@@ -56,7 +56,12 @@ const REGION: Table = Table {
             None,
             "https://: the file with the certificate to send to it; with key_file",
         ),
-        key("key_file", Kind::Text, None, "The file with the private key of that certificate"),
+        key(
+            "key_file",
+            Kind::Text,
+            None,
+            "The file with the private key of that certificate, in PEM without a passphrase",
+        ),
         key(
             "prefix",
             Kind::Name,
@@ -70,31 +75,41 @@ const REGION: Table = Table {
 pub(super) const STORE: Table = Table {
     name: "store",
     keys: &[
-        key("kind", Kind::Word(KINDS, &[]), Some("disk"), "Where counters are stored"),
+        key(
+            "kind",
+            Kind::Word(KINDS, &[]),
+            Some("disk"),
+            "Where counters are stored: in this process, beyond a restart (disk) or not (memory), or in an engine that nodes share",
+        ),
         key(
             "keys",
             Kind::Whole(1, 1 << 32),
             Some("1000000"),
-            "The most keys held; when the store is full, a new key evicts the key whose limit is nearest to full",
+            "The most keys held, allocated at the start; when the store is full, a new key evicts, of the policy with the most keys, the one nearest to full",
         ),
         key(
             "key_form",
             Kind::Word(&["fingerprint", "full"], &[]),
             Some("fingerprint"),
-            "How a key is kept: as a fingerprint, 24 bytes a key, or in full, 48 bytes a key",
+            "How a key is kept: as a fingerprint, 24 bytes a key (of a million, two are alike at odds of 1 in 50 million), or in full, 48 bytes a key",
         ),
         key(
             "path",
             Kind::Text,
             None,
-            "disk: the folder of the counters; default: a folder for the port in the system's state folder",
+            "disk: the folder of the counters, of one process; --store-path and TIDEGATE_STORE_PATH win; default: named after the address, in the first absolute of STATE_DIRECTORY, XDG_STATE_HOME/tidegate, ~/.local/state/tidegate",
         ),
-        key("flush", Kind::Span, Some("200ms"), "disk: how often changes are written, 10ms to 10s"),
+        key(
+            "flush",
+            Kind::Span,
+            Some("200ms"),
+            "disk: how often changes are written, 10ms to 10s; a crash loses one interval",
+        ),
         key(
             "url",
             Kind::OneOrMany(&Kind::Text),
             None,
-            "redis, etcd, zookeeper: the addresses of the engine, as redis://10.0.0.5:6379",
+            "redis, etcd, zookeeper, required: the addresses of the engine, as redis://10.0.0.5:6379 (rediss:// with TLS), http://HOST:2379 (or https://), zookeeper://HOST:2181; of one scheme; without a login, since it is shown",
         ),
         key(
             "topology",
@@ -102,9 +117,14 @@ pub(super) const STORE: Table = Table {
             Some("single"),
             "redis: the kind of servers at these addresses",
         ),
-        key("master", Kind::Name, None, "redis with topology: sentinel: the name of the master"),
-        key("user", Kind::Text, None, "The user for the engine; with password_file"),
-        key("password_file", Kind::Text, None, "The file with the password for the engine"),
+        key("master", Kind::Name, None, "redis, required with topology: sentinel: the name of the master"),
+        key("user", Kind::Text, None, "The user for the engine; with password_file; sentinels get none"),
+        key(
+            "password_file",
+            Kind::Text,
+            None,
+            "The file with the password for the engine in its first line; on redis also without user",
+        ),
         key(
             "ca_file",
             Kind::Text,
@@ -115,9 +135,14 @@ pub(super) const STORE: Table = Table {
             "cert_file",
             Kind::Text,
             None,
-            "rediss://, https://: the file with the certificate to send to the engine; with key_file",
+            "rediss://, https://: the file with the certificate to send to the engine, which a Redis with TLS wants unless tls-auth-clients is no; with key_file",
         ),
-        key("key_file", Kind::Text, None, "The file with the private key of that certificate"),
+        key(
+            "key_file",
+            Kind::Text,
+            None,
+            "The file with the private key of that certificate, in PEM without a passphrase",
+        ),
         key(
             "prefix",
             Kind::Name,
@@ -128,7 +153,7 @@ pub(super) const STORE: Table = Table {
             "nodes",
             Kind::Whole(1, 1 << 15),
             None,
-            "redis, etcd, zookeeper: the largest number of nodes that share the engine; while the engine is gone, each node grants a limit divided by this number, as it always does on redis with share: split",
+            "redis, etcd, zookeeper, required: the largest number of nodes that share the engine; while it is gone, each node grants a limit divided by this number, on redis with share: split always, and in leases; with region, its own nodes",
         ),
         key(
             "deadline",
@@ -140,7 +165,7 @@ pub(super) const STORE: Table = Table {
             "after_loss",
             Kind::Word(&["empty", "half", "full"], &[]),
             Some("half"),
-            "redis: how full limits start after the engine has lost its counters, by a failover, a flush or a restart",
+            "redis: how full limits start after the engine has lost its counters, by a failover, a flush or a restart; places and breakers start anew",
         ),
         key(
             "policies",

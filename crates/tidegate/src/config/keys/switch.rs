@@ -15,7 +15,7 @@ pub(in crate::config) const SWITCH: Table = Table {
             "off_when",
             Kind::Condition,
             None,
-            "The condition under which the switch is off, as cpu above 80%, until 70%",
+            "The condition under which the switch is off, as cpu above 80%, until 70%; not on a switch, without stale after",
         ),
         key(
             "below",
@@ -23,7 +23,12 @@ pub(in crate::config) const SWITCH: Table = Table {
             None,
             "The switch is off only for requests below this priority; default: for all",
         ),
-        key("hold", Kind::Span, Some(HOLD), "The shortest time that the switch is off, up to 30 days"),
+        key(
+            "hold",
+            Kind::Span,
+            Some(HOLD),
+            "The shortest time that the switch is off, up to 30 days; longer than the number takes to follow",
+        ),
         key(
             "for",
             Kind::Span,
