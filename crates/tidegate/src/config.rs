@@ -45,6 +45,7 @@ mod queue;
 mod quota;
 mod read;
 mod references;
+mod removed_keys;
 #[cfg(feature = "cel")]
 mod sample_costs;
 mod schema;

@@ -238,7 +238,7 @@ fn each_change_is_told_with_the_name_of_its_token() {
         "policies:
   - name: bank
     match: { path: /bank }
-    limit: { algorithm: breaker, consecutive: 3, open_for: 1h, jitter: 0%, ttl: 1min }",
+    limit: { algorithm: breaker, profile: sentinel, consecutive: 3, open_for: 1h, ttl: 1min }",
     );
     let desk = Desk::with(&file);
     let (serving, _) = serve(&desk);

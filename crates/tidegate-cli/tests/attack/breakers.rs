@@ -16,7 +16,7 @@ const FILE: &str = "version: 1
 policies:
   - name: upstreams
     by: [upstream]
-    limit: { algorithm: breaker, consecutive: 3, open_for: 1h, jitter: 0%, ttl: 1min }
+    limit: { algorithm: breaker, profile: sentinel, consecutive: 3, open_for: 1h, ttl: 1min }
   - name: per-user
     by: [user.id]
     limit: { rate: 1000/s }

@@ -16,8 +16,8 @@ version: 1
 policies:
   - name: payments
     limits:
-      - { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
-      - { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 2, close_after: 1, steps: 0 }
+      - { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s }
+      - { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s, probes: 2 }
 ";
 
 async fn check(server: &Running) -> Answer {
@@ -41,7 +41,8 @@ fn one(policy: &str) -> String {
     format!("version: 1\npolicies:\n  - {{ name: payments, {policy} }}\n")
 }
 
-const BREAKER: &str = "limit: { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }";
+const BREAKER: &str =
+    "limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s }";
 
 /// A caller was told that the service fails while a person kept the breaker open for an upgrade.
 #[tokio::test]

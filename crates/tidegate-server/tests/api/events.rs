@@ -94,7 +94,7 @@ async fn a_breaker_that_changes_is_told_with_why() {
 version: 1
 policies:
   - name: payments
-    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 1, open_for: 5s }
 ",
     )
     .await;

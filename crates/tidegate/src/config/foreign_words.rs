@@ -6,6 +6,7 @@
 
 use super::names::{self, variable};
 use super::node::{Node, Value};
+use super::removed_keys;
 use crate::policy::{GrammarError, WrittenRate, span, whole_number};
 use crate::visible::excerpt;
 
@@ -76,6 +77,9 @@ const UNITS: [(&str, &str); 6] =
 /// word is nobody's, or a typing error.
 pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
     let lower = key.to_ascii_lowercase();
+    if let Some(now) = removed_keys::instead(section, &lower, value, whole) {
+        return Some(now);
+    }
     match section {
         "file" => of_file(&lower, value),
         "server" => matches!(lower.as_str(), "port" | "listen" | "bind" | "address" | "addr")

@@ -41,16 +41,6 @@ pub(super) const FACTOR: Grammar = Grammar {
     expected: "is not a factor; use 1 to 1000, as 1.5",
     examples: &["2", "1.5"],
 };
-pub(super) const EVALUATE: Grammar = Grammar {
-    reads: |text| evaluate(text).is_some(),
-    expected: "is not a time to evaluate; use each-call, each-failure, or a span as 500ms",
-    examples: &["each-call", "each-failure", "500ms"],
-};
-pub(super) const FORGET: Grammar = Grammar {
-    reads: |text| forget(text).is_some(),
-    expected: "is neither a span of time as 5min nor never",
-    examples: &["5min", "never"],
-};
 
 pub(super) const OVER: Grammar = Grammar {
     reads: |text| matches!(text, "deny" | "wait" | "mark" | "demote") || block(text).is_some(),

@@ -12,7 +12,7 @@ mod store;
 mod switch;
 
 pub(super) use adaptive::{ADAPTIVE, LawWords};
-pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
+pub(super) use breaker::{BREAKER, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
 use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};

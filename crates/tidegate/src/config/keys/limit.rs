@@ -247,7 +247,7 @@ const PLAIN_KEYS: &[Key] = &[
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
 ];
 
-const PARTS: [&[Key]; 4] = [PLAIN_KEYS, &adaptive::KEYS, &breaker::KEYS, &breaker::JUDGED_BY];
+const PARTS: [&[Key]; 3] = [PLAIN_KEYS, &adaptive::KEYS, &breaker::KEYS];
 
 const KEY_COUNT: usize = {
     let (mut count, mut part) = (0, 0);

@@ -11,6 +11,7 @@ use super::super::foreign_words;
 use super::super::kind::{Kind, RENAMED};
 use super::super::names::{self, is_control};
 use super::super::node::Node;
+use super::super::removed_keys;
 use super::super::shares::{kept, percent};
 use crate::policy::{AccessEntry, Glob, Kept, PathGlob, WrittenRate, span, whole_number};
 use crate::suggest::instead;
@@ -178,6 +179,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 RENAMED.iter().find(|(old, new)| *old == text && words.contains(new))
             {
                 Err(format!("{text} is called {new} now; write {new}"))
+            } else if let Some(line) = removed_keys::word(text, words) {
+                Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
             } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
                 Err(format!("unknown word \"{shown}\"; write {same}"))
             } else {

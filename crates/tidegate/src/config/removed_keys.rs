@@ -1,0 +1,82 @@
+//! Answers keys and words that the file had before with the line that works now.
+//!
+//! They went because nobody wants another value, or because a second key says the same. What the file does not say any
+//! more, the Rust library still takes.
+
+use super::node::Node;
+use crate::visible::excerpt;
+
+/// What a file says instead of a key.
+enum Now {
+    /// Nothing: the value is part of the law, profile or algorithm that the text names.
+    Fixed(&'static str),
+    /// The same value under another name.
+    Named(&'static str),
+    /// Another line.
+    Line(&'static str),
+}
+
+/// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
+const REMOVED: &[(&str, &str, &str, Now)] = &[
+    ("limit", "timeout", "adaptive", Now::Named("slow_after")),
+    ("limit", "smoothing", "", Now::Fixed("its law")),
+    ("limit", "probe_every", "", Now::Fixed("law vegas")),
+    ("limit", "long_window", "", Now::Fixed("law gradient")),
+    ("limit", "buffer", "adaptive", Now::Line("law: gradient")),
+    ("limit", "interval", "adaptive", Now::Line("law: gradient")),
+    ("limit", "measure_every", "", Now::Line("law: gradient")),
+    ("limit", "measure_calls", "", Now::Line("law: gradient")),
+    ("limit", "cool_off", "", Now::Fixed("law bbr")),
+    ("limit", "trips", "", Now::Line("profile: sentinel for a threshold that must be exceeded")),
+    ("limit", "evaluate", "", Now::Line("profile: hystrix for thresholds that are compared every 500ms")),
+    (
+        "limit",
+        "growth",
+        "",
+        Now::Line("open_at_most: 60s, up to which each open time is twice the one before"),
+    ),
+    ("limit", "jitter", "", Now::Line("profile: sentinel for open times without chance")),
+    ("limit", "steps", "", Now::Line("profile: sentinel for a breaker that closes at once")),
+    ("limit", "risk", "", Now::Line("close_after: 3 for a verdict by a number of good probes")),
+    (
+        "limit",
+        "judge_calls",
+        "",
+        Now::Line("profile: resilience4j, whose probes are judged together, and probes: 10"),
+    ),
+    ("limit", "forget_after", "", Now::Fixed("its law or profile")),
+];
+
+/// Returns the end of the message about a key that a section had before.
+pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
+    let section = if section == "shadow_limit" { "limit" } else { section };
+    let algorithm = whole.get("algorithm").and_then(Node::text).unwrap_or_default();
+    let is_it = |of: &&(&str, &str, &str, Now)| {
+        of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
+    };
+    let (.., now) = REMOVED.iter().find(is_it)?;
+    Some(match now {
+        Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
+        Now::Named(name) => {
+            let value = value.text().map_or_else(|| "...".to_owned(), excerpt);
+            format!("; it is called {name} now: write {name}: {value}")
+        }
+        Now::Line(line) => format!("; write {line}"),
+    })
+}
+
+/// Laws and profiles that only the library has, each with what comes closest.
+const WORDS: [(&str, &str); 5] = [
+    ("min-latency", "law: gradient"),
+    ("sentinel-go", "profile: sentinel"),
+    ("polly", "profile: sentinel, window: 30s, buckets: 10, failures: 10%, min_calls: 100"),
+    ("tower-resilience", "profile: sentinel, window: 100 calls, min_calls: 100, open_for: 30s"),
+    ("envoy", "profile: sre, window: 30s, buckets: 30, failures: 5%, shed_at_most: 80%"),
+];
+
+/// Returns the line to write for a law or a profile that only the library has; `known` are the words of the key.
+pub(super) fn word(text: &str, known: &[&str]) -> Option<&'static str> {
+    let (_, line) = WORDS.iter().find(|(word, _)| *word == text)?;
+    let meant = line.split([' ', ',']).nth(1)?;
+    known.contains(&meant).then_some(*line)
+}
