@@ -37,7 +37,7 @@ async fn leave(server: &Running, answer: &Answer, status: u16) -> Answer {
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     let ticket =
         answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned();
-    server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
+    server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
 }
 
 async fn get(server: &Running, path: &str) -> Answer {

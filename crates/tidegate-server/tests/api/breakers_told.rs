@@ -26,7 +26,7 @@ async fn check(server: &Running) -> Answer {
 
 async fn report(server: &Running, answer: &Answer, status: u16) {
     let body = json!({ "ticket": answer.json()["ticket"], "status": status });
-    assert_eq!(server.post("/v1/report", &body.to_string()).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/settle", &body.to_string()).await.status, StatusCode::OK);
 }
 
 async fn put(server: &Running, path: &str, body: &str) -> Answer {

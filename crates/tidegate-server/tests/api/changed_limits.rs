@@ -265,7 +265,7 @@ async fn a_breaker_starts_anew_though_nobody_uses_it_before_the_limit_is_changed
         let check =
             send(server.addr, Method::POST, "/v1/check", &[], r#"{"attributes": {"host": "b"}}"#).await;
         let body = format!(r#"{{"ticket": {}, "status": 500}}"#, check.json()["ticket"]);
-        assert_eq!(send(server.addr, Method::POST, "/v1/report", &[], &body).await.status.as_u16(), 200);
+        assert_eq!(send(server.addr, Method::POST, "/v1/settle", &[], &body).await.status.as_u16(), 200);
     }
     let states = async || {
         let mut states = Vec::new();

@@ -101,7 +101,7 @@ policies:
     let mut stream = listen(&server).await;
     let entered = server.post("/v1/check", r#"{"attributes": {}}"#).await.json();
     let report = serde_json::json!({ "ticket": entered["ticket"], "status": 500 });
-    assert_eq!(server.post("/v1/report", &report.to_string()).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/settle", &report.to_string()).await.status, StatusCode::OK);
     let opened = read_until(&mut stream, "\"to\":\"open\"").await;
     assert!(opened.contains("event: breaker") && opened.contains("\"from\":\"closed\""), "{opened}");
     let forced = r#"{"state": "closed", "reason": "upgrade"}"#;
