@@ -149,7 +149,7 @@ fn flow_that_warms_up() {
         "
   - name: read
     match: { attributes: { resource: read } }
-    limit: { algorithm: warm-up, rate: 30/s, burst: 1, warm_up: 10s, cold_factor: 3 }
+    limit: { algorithm: warm-up, rate: 30/s, burst: 1, warm_up: 10s }
 ",
     );
     // Asked every millisecond, so as much passes as the limit allows: a third of the rate at first.

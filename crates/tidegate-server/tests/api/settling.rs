@@ -167,7 +167,7 @@ version: 1
 policies:
   - name: tokens
     by: [user.id]
-    cost: { estimate: learned, start: 100, quantile: 50%, settle: llm.output }
+    cost: { estimate: learned 50%, start: 100, settle: llm.output }
     limit: { rate: 1000/min }
 ",
     )

@@ -183,7 +183,8 @@ fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static 
             let bounds = match (stated.words.text("min"), stated.words.text("max")) {
                 (Some(least), Some(most)) => format!("{} to {}", least.trim(), most.trim()),
                 (Some(least), None) => format!("{} or more", least.trim()),
-                (None, most) => format!("1 to {}", most.unwrap_or_default().trim()),
+                (None, Some(most)) => format!("1 to {}", most.trim()),
+                (None, None) => format!("1 to {}", Concurrency::MAX_PLACES),
             };
             ("start", format!("start {} is outside the bounds; use {bounds}", written("start")))
         }

@@ -51,7 +51,7 @@ const SERVER: Table = Table {
             "otlp",
             Kind::Table(&OTLP),
             None,
-            "The collector that spans of decisions are sent to, by OpenTelemetry's protocol; default: as the environment says",
+            "Spans of decisions are sent to a collector, the one that OpenTelemetry's variables name; default: if they name one",
         ),
     ],
     required: &[],
@@ -61,14 +61,14 @@ const TLS: Table = Table {
     name: "tls",
     keys: &[
         key(
-            "cert",
+            "cert_file",
             Kind::Text,
             None,
             "The file with the server's certificate, in PEM, followed by its intermediates",
         ),
-        key("key", Kind::Text, None, "The file with the certificate's private key, in PEM"),
+        key("key_file", Kind::Text, None, "The file with the certificate's private key, in PEM"),
         key(
-            "client_ca",
+            "ca_file",
             Kind::Text,
             None,
             "The file with the authorities, in PEM, for checking callers' certificates; default: callers need no certificate",
@@ -77,40 +77,20 @@ const TLS: Table = Table {
             "plain",
             Kind::List(&Kind::Word(&DoorName::WORDS, &[])),
             None,
-            "The addresses that stay without TLS",
+            "The addresses that stay without TLS, for callers on the same machine",
         ),
     ],
-    required: &["cert", "key"],
+    required: &["cert_file", "key_file"],
 };
 
 const OTLP: Table = Table {
     name: "otlp",
-    keys: &[
-        key(
-            "endpoint",
-            Kind::Read(&otlp::ENDPOINT),
-            None,
-            "The address of the OTLP collector; OTEL_EXPORTER_OTLP_ENDPOINT wins over it",
-        ),
-        key(
-            "protocol",
-            Kind::Word(&otlp::PROTOCOLS, &[]),
-            Some("grpc"),
-            "The protocol of the collector; OTEL_EXPORTER_OTLP_PROTOCOL wins over it",
-        ),
-        key(
-            "sample",
-            Kind::Read(&otlp::SAMPLE),
-            None,
-            "The share of calls that get a span when the caller's headers do not decide it; default: all; OTEL_TRACES_SAMPLER wins over it",
-        ),
-        key(
-            "keys",
-            Kind::Word(&otlp::KEYS, &[]),
-            Some("digest"),
-            "How spans contain keys: as digests, or revealed",
-        ),
-    ],
+    keys: &[key(
+        "keys",
+        Kind::Word(&otlp::KEYS, &[]),
+        Some("digest"),
+        "How spans contain keys: as digests, or revealed",
+    )],
     required: &[],
 };
 

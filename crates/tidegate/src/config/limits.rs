@@ -141,11 +141,10 @@ pub(super) fn limit(
             Some("aligned") => Refill::Aligned,
             _ => Refill::Continuous,
         },
-        initial: words.whole("initial").filter(|_| known_word("initial")),
+        initial: words.whole("start").filter(|_| known_word("start")),
         queue: words.whole("queue"),
         slack: words.whole("slack"),
         warm_up: words.span("warm_up"),
-        cold_factor: words.whole("cold_factor").and_then(|times| u32::try_from(times).ok()).unwrap_or(3),
     };
     let rate_spot = words.get("rate").or(words.get("otherwise")).map_or(node.spot, |rate| rate.spot);
     let plain = Limit::of(terms(&spec, rate_spot, owner, findings)?);
@@ -235,9 +234,8 @@ fn terms(spec: &LimitSpec, spot: Spot, owner: PolicyFacts<'_>, findings: &mut Fi
     if let (Some(tokens), Some(most)) = (spec.initial, spec.grants())
         && tokens > most
     {
-        let told = format_args!(
-            "initial {tokens} is above the burst, and a bucket holds {most}; write initial: {most}"
-        );
+        let told =
+            format_args!("start {tokens} is above the burst, and a bucket holds {most}; write start: {most}");
         findings.error(spot, told);
         return None;
     }

@@ -8,16 +8,38 @@ use crate::visible::excerpt;
 
 /// What a file says instead of a key.
 enum Now {
-    /// Nothing: the value is part of the law, profile or algorithm that the text names.
+    /// Nothing: the value belongs to what the text names.
     Fixed(&'static str),
     /// The same value under another name.
     Named(&'static str),
+    /// The value of a variable.
+    Variable(&'static str),
     /// Another line.
     Line(&'static str),
 }
 
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
+    ("limit", "initial", "", Now::Named("start")),
+    ("limit", "cold_factor", "", Now::Fixed("the algorithm, which starts at a third of the rate")),
+    ("tls", "cert", "", Now::Named("cert_file")),
+    ("tls", "key", "", Now::Named("key_file")),
+    ("tls", "client_ca", "", Now::Named("ca_file")),
+    ("otlp", "endpoint", "", Now::Variable("OTEL_EXPORTER_OTLP_ENDPOINT")),
+    ("otlp", "protocol", "", Now::Variable("OTEL_EXPORTER_OTLP_PROTOCOL")),
+    (
+        "otlp",
+        "sample",
+        "",
+        Now::Fixed("OTEL_TRACES_SAMPLER=parentbased_traceidratio with OTEL_TRACES_SAMPLER_ARG=0.1"),
+    ),
+    (
+        "store",
+        "flush",
+        "",
+        Now::Fixed("the store, which writes every 200ms; durable: strict writes before the answer"),
+    ),
+    ("cost", "quantile", "", Now::Line("estimate: learned 99% for a share other than 90%")),
     ("limit", "timeout", "adaptive", Now::Named("slow_after")),
     ("limit", "smoothing", "", Now::Fixed("its law")),
     ("limit", "probe_every", "", Now::Fixed("law vegas")),
@@ -60,6 +82,10 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         Now::Named(name) => {
             let value = value.text().map_or_else(|| "...".to_owned(), excerpt);
             format!("; it is called {name} now: write {name}: {value}")
+        }
+        Now::Variable(name) => {
+            let value = value.text().map_or_else(|| "...".to_owned(), excerpt);
+            format!("; leave it out and set {name}={value}")
         }
         Now::Line(line) => format!("; write {line}"),
     })

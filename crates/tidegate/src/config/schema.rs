@@ -68,7 +68,7 @@ fn table(table: &Table) -> Value {
                 let each: Vec<_> = names.iter().map(|name| json!({ "required": [name] })).collect();
                 json!({ "anyOf": each })
             };
-            let settled = any(&["estimate", "start", "quantile", "caller", "settle", "missing"]);
+            let settled = any(&["estimate", "start", "caller", "settle", "missing"]);
             schema["oneOf"] = json!([
                 { "required": ["by", "values", "otherwise"], "not": settled },
                 { "allOf": [any(&["estimate", "settle"]), { "not": any(&["by", "values", "otherwise"]) }] },

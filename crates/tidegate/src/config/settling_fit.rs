@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use super::costs::learned;
 use super::diagnostic::Findings;
 use super::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use super::node::{Node, Spot};
@@ -85,7 +86,9 @@ pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings
             format_args!("cost.settle: {label} counts places, but a settlement is in units; put one of the two into its own policy"),
         );
     }
-    if let Some(estimate) = cost.get("estimate").filter(|estimate| estimate.text() == Some("learned")) {
+    if let Some(estimate) =
+        cost.get("estimate").filter(|estimate| estimate.text().and_then(learned).is_some())
+    {
         findings.error(
             estimate.spot,
             format_args!("cost.estimate: {label} counts places, but an estimate is in units; put one of the two into its own policy"),

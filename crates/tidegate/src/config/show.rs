@@ -137,7 +137,6 @@ impl Walk<'_> {
             "limit" => match name {
                 "buckets" => algorithm != "sliding-window",
                 "refill" => algorithm != "token-bucket",
-                "cold_factor" => algorithm != "warm-up",
                 "ttl" => !matches!(algorithm, CONCURRENCY | BREAKER),
                 "profile" => algorithm != BREAKER,
                 "law" => algorithm != ADAPTIVE,
@@ -151,10 +150,8 @@ impl Walk<'_> {
             // A cost shows only the keys of its own form.
             "cost" => {
                 let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());
-                let learned = node.and_then(|node| node.get("estimate")?.text()) == Some("learned");
                 match name {
                     "otherwise" => !has("by"),
-                    "quantile" => !learned,
                     _ => !has("estimate"),
                 }
             }

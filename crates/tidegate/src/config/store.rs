@@ -44,8 +44,6 @@ pub enum StoreKind {
 pub struct DiskSettings {
     /// The folder; `None`: the server chooses it.
     pub path: Option<PathBuf>,
-    /// How often changes are written; `None`: the store's default.
-    pub flush: Option<Duration>,
     /// Whether the file sets `store.kind: disk`. If it does not and there is no folder, the server uses memory.
     pub stated: bool,
 }
@@ -193,11 +191,9 @@ pub(super) fn read(file: &Node) -> StoreSettings {
     let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
     StoreSettings {
         kind: match kind(file) {
-            "disk" => StoreKind::Disk(DiskSettings {
-                path: path(node, "path"),
-                flush: time(node, "flush"),
-                stated: node.get("kind").is_some(),
-            }),
+            "disk" => {
+                StoreKind::Disk(DiskSettings { path: path(node, "path"), stated: node.get("kind").is_some() })
+            }
             "memory" => StoreKind::Memory,
             engine => StoreKind::Engine(engine_settings(node, engine)),
         },

@@ -52,7 +52,7 @@ policies:
   - name: cold-start
     match: { path: /api/report/** }
     mode: shadow
-    limit: { algorithm: warm-up, rate: 1000/s, warm_up: 2min, cold_factor: 3 }
+    limit: { algorithm: warm-up, rate: 1000/s, warm_up: 2min }
 
   - name: bank-api
     direction: outbound
@@ -363,7 +363,7 @@ fn a_bucket_may_refill_by_the_clock() {
 fn a_bucket_may_start_with_fewer_tokens_than_it_holds() {
     let start = Tick::from_secs(1);
     for (more, tokens, after) in
-        [("initial: 0", 0, 2), ("initial: 3, refill: interval", 3, 10), ("initial: 10", 10, 10)]
+        [("start: 0", 0, 2), ("start: 3, refill: interval", 3, 10), ("start: 10", 10, 10)]
     {
         let text = format!(
             "version: 1\npolicies:\n  - name: p\n    limit: {{ algorithm: token-bucket, rate: 10/5s, {more} }}\n"
@@ -375,7 +375,7 @@ fn a_bucket_may_start_with_fewer_tokens_than_it_holds() {
         let left = |at| quota.standing(&quota.fresh(start), at).remaining;
         let later = start.after(Duration::from_secs(if tokens == 3 { 5 } else { 1 }));
         assert_eq!((left(start), left(later)), (tokens, after), "{more}");
-        assert!(terms.label.contains(&format!("initial {tokens}")), "{}", terms.label);
+        assert!(terms.label.contains(&format!("start {tokens}")), "{}", terms.label);
         let validator = jsonschema::validator_for(&schema()).unwrap();
         assert!(validator.is_valid(&serde_saphyr::from_str::<serde_json::Value>(&text).unwrap()), "{text}");
     }

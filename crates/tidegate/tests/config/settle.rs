@@ -83,10 +83,13 @@ fn mistakes_in_estimates_and_settlements_are_named() {
             "t:5:23 a learned estimate needs cost.start: the units charged until 20 requests were settled",
         ),
         ("cost: { estimate: 5, start: 5 }", "t:5:26 cost.start needs estimate: learned"),
-        ("cost: { estimate: 5, quantile: 90% }", "t:5:26 cost.quantile needs estimate: learned"),
         (
-            "cost: { estimate: learned, start: 5, quantile: 0.9 }",
-            "t:5:52 cost.quantile: \"0.9\" is not a share; use 1% to 100%",
+            "cost: { estimate: learned 0.9, start: 5 }",
+            "t:5:23 cost.estimate: \"learned 0.9\" has no share; use 1% to 100%, as learned 99%",
+        ),
+        (
+            "cost: { estimate: learned, start: 5, quantile: 99% }",
+            "t:5:42 unknown key \"quantile\" in cost; write estimate: learned 99% for a share other than 90%",
         ),
         ("cost: { caller: believed, settle: llm.total }", "t:5:13 cost.caller needs cost.estimate"),
         ("cost: { estimate: 5, missing: { llm.total: 1 } }", "t:5:26 cost.missing needs cost.settle"),
@@ -271,7 +274,7 @@ fn a_ticket_that_expires_before_its_place_is_a_warning() {
 
 #[test]
 fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
-    const COST: &str = "cost: { estimate: learned, start: 250, quantile: 50%, settle: llm.total }";
+    const COST: &str = "cost: { estimate: learned 50%, start: 250, settle: llm.total }";
     let gate = Gate::in_memory(set(COST), 100).unwrap();
     let estimate = |gate: &Gate| taken(&gate.policies(), &Descriptor::new()).0;
     (0..19).for_each(|_| gate.policies().learn(0, 480));

@@ -100,13 +100,15 @@ fn mistakes_of_a_policy() {
             ][..],
         ),
         (
-            &["limit: { rate: 1/s, initial: 0 }"][..],
-            &["t:5:25  error  policy \"p\": initial does not belong to gcra; it belongs to token-bucket"][..],
+            &["limit: { rate: 1/s, start: 0 }"][..],
+            &[
+                "t:5:25  error  policy \"p\": start does not belong to gcra; it belongs to token-bucket, adaptive",
+            ][..],
         ),
         (
-            &["limit: { algorithm: token-bucket, rate: 1/s, burst: 5, initial: 9 }"][..],
+            &["limit: { algorithm: token-bucket, rate: 1/s, burst: 5, start: 9 }"][..],
             &[
-                "t:5:45  error  policy \"p\": initial 9 is above the burst, and a bucket holds 5; write initial: 5",
+                "t:5:45  error  policy \"p\": start 9 is above the burst, and a bucket holds 5; write start: 5",
             ][..],
         ),
         (

@@ -8,15 +8,14 @@ use crate::config::kind::{Key, Kind, key};
 /// The algorithm of an adaptive limit: a law moves the number of requests in flight that it allows.
 pub(in crate::config) const ADAPTIVE: &str = "adaptive";
 
-/// The keys that only adaptive limits have; they share `max`, `ttl`, `keep_for` and `slow_after` with others.
-pub(super) const KEYS: [Key; 6] = [
+/// The keys that only adaptive limits have; they share [others](SHARED) with more algorithms.
+pub(super) const KEYS: [Key; 5] = [
     key(
         "law",
         Kind::Word(&LAW_NAMES, &[]),
         Some("hill-climb"),
         "The law that moves the limit: by experiment, by reported overload, by latency (vegas, gradient), or by the use of the processor",
     ),
-    key("start", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The limit before the first sample"),
     key("min", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The smallest value of the limit"),
     key("backoff", Kind::Percent(10, 99), None, "The share that the limit falls to after an overload"),
     key(
@@ -29,7 +28,7 @@ pub(super) const KEYS: [Key; 6] = [
 ];
 
 /// The keys that adaptive limits share with other algorithms.
-const SHARED: [&str; 4] = ["max", "ttl", "keep_for", "slow_after"];
+const SHARED: [&str; 5] = ["start", "max", "ttl", "keep_for", "slow_after"];
 
 /// All keys that belong to `algorithm: adaptive`.
 pub(super) const TAKES: &[&str] = &{

@@ -54,7 +54,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "token-bucket",
         common: RATED,
-        takes: &["burst", "refill", "initial", "max_wait", "keep_for"],
+        takes: &["burst", "refill", "start", "max_wait", "keep_for"],
         needs: &[],
     },
     AlgorithmKeys {
@@ -70,7 +70,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "warm-up",
         common: RATED,
-        takes: &["warm_up", "cold_factor", "burst", "max_wait"],
+        takes: &["warm_up", "burst", "max_wait"],
         needs: &["warm_up"],
     },
     AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait", "keep_for"], needs: &[] },
@@ -84,7 +84,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "guava-warming",
         common: RATED,
-        takes: &["warm_up", "cold_factor", "max_wait"],
+        takes: &["warm_up", "max_wait"],
         needs: &["warm_up"],
     },
     AlgorithmKeys {
@@ -177,10 +177,10 @@ const PLAIN_KEYS: &[Key] = &[
         "Whether tokens return one by one (continuous), or all at once: a period after the first use (interval), or whenever the clock shows a multiple of the period (aligned)",
     ),
     key(
-        "initial",
+        "start",
         Kind::Whole(0, MAX_COUNT),
         None,
-        "How many tokens a key has when it is first seen, at most the burst; default: the burst",
+        "How many tokens a key has when it is first seen, at most the burst (default); for adaptive, the limit before the first sample",
     ),
     key(
         "queue",
@@ -190,8 +190,12 @@ const PLAIN_KEYS: &[Key] = &[
     ),
     key("max_wait", Kind::Span, None, "The longest delay; default: requests are refused at once"),
     key("slack", Kind::Whole(0, MAX_COUNT), None, "How many unused requests a pause may save up"),
-    key("warm_up", Kind::Span, None, "The time from a cold start to the full rate"),
-    key("cold_factor", Kind::Whole(2, 1000), Some("3"), "How many times slower a cold start is"),
+    key(
+        "warm_up",
+        Kind::Span,
+        None,
+        "The time from a cold start, at a third of the rate, to the full rate, for services that fill caches first",
+    ),
     key("rate_by", Kind::Attribute, None, "The attribute that selects one of the rates"),
     key("rates", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of rate_by"),
     key(

@@ -99,19 +99,13 @@ const COST: Table = Table {
             "estimate",
             Kind::Either(&Kind::Cost, &Kind::Table(&ESTIMATE)),
             None,
-            "The units that a check charges: a number, an attribute, an expression, a table, or learned",
+            "The units that a check charges: a number, an attribute, an expression, a table, or learned: what 90% of the requests cost at most, or as learned 99%",
         ),
         key(
             "start",
             Kind::Whole(1, MAX_COUNT),
             None,
             "The units that a check charges until enough was learned",
-        ),
-        key(
-            "quantile",
-            Kind::Percent(1, 100),
-            Some("90%"),
-            "The share of requests that cost at most the estimate",
         ),
         key(
             "caller",

@@ -89,7 +89,6 @@ pub(super) const STORE: Table = Table {
             None,
             "disk: the folder of the counters; default: a folder for the port in the system's state folder",
         ),
-        key("flush", Kind::Span, Some("200ms"), "disk: how often changes are written, 10ms to 10s"),
         key(
             "url",
             Kind::OneOrMany(&Kind::Text),

@@ -11,9 +11,8 @@ use crate::policy::span;
 use crate::suggest::nearest;
 
 /// The keys of `store` that apply to some kinds only, with those kinds.
-const ONLY: [(&str, &[&str]); 16] = [
+const ONLY: [(&str, &[&str]); 15] = [
     ("path", &["disk"]),
-    ("flush", &["disk"]),
     ("url", &["redis", "etcd", "zookeeper"]),
     ("topology", &["redis"]),
     ("master", &["redis"]),
@@ -67,7 +66,6 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
         }
     }
     if KINDS[..OWN].contains(&kind) {
-        within(node, "flush", Duration::from_millis(10), Duration::from_secs(10), findings);
         return;
     }
     within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
