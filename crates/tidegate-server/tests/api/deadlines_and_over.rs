@@ -255,8 +255,7 @@ policies:
     limit: { rate: 50/h, max_wait: 2s, keep_for: { critical: 20% } }
     access: { allow: [10.0.0.0/8, user.id=1, user.id=2], status: 404 }
   - name: soft
-    over: demote
-    demote_to: sheddable
+    over: demote to sheddable
     limits: [{ algorithm: concurrency, max: 3 }]
 ",
     )

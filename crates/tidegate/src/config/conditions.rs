@@ -1,4 +1,4 @@
-//! Reads `when` of a policy, and `follows`, `floor` and `between` of a limit.
+//! Reads `when` of a policy, and `follows` and `floor` of a limit.
 
 use tidegate_core::{QuotaError, Rate};
 
@@ -12,8 +12,8 @@ use crate::policy::{
 use crate::suggest::instead;
 use crate::visible::excerpt;
 
-/// The keys of a limit whose rate follows a number. They come all three together or not at all.
-const KEYS: [&str; 3] = ["follows", "floor", "between"];
+/// The keys of a limit whose rate follows a number. They come together or not at all.
+const KEYS: [&str; 2] = ["follows", "floor"];
 
 /// Reads a condition.
 ///
@@ -75,14 +75,6 @@ pub(super) fn in_effect(text: &str) -> Option<String> {
     Some(format!("{shown}, stale after {}s", Condition::STALE_AFTER.as_secs()))
 }
 
-/// Reads the name of a number.
-///
-/// # Errors
-/// A message that says what is wrong and suggests the nearest word.
-pub(super) fn source(text: &str) -> Result<Source, String> {
-    text.parse().map_err(|error| error_text(&error))
-}
-
 fn error_text(error: &SourceError) -> String {
     match error {
         SourceError::Unknown { word } => {
@@ -93,14 +85,36 @@ fn error_text(error: &SourceError) -> String {
     }
 }
 
-/// Splits a range such as `70%..90%` into its two ends.
+/// What a rate follows: a number, and the two ends of its range as they are written.
+#[derive(Debug)]
+pub(super) struct Followed<'t> {
+    source: Source,
+    low: &'t str,
+    high: &'t str,
+}
+
+/// Reads a number and its range, such as `memory 70%..90%`.
 ///
 /// # Errors
-/// A message that shows how a range is written.
-pub(super) fn between(text: &str) -> Result<(&str, &str), String> {
-    let ends = text.split_once("..").map(|(low, high)| (low.trim(), high.trim()));
-    ends.filter(|(low, high)| !low.is_empty() && !high.is_empty() && !high.contains(".."))
-        .ok_or_else(|| format!("\"{}\" is not a range; write 70%..90%, or 100..1000", excerpt(text)))
+/// A message that says what is wrong and suggests the nearest word, or shows how a range is written.
+pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
+    let source = |text: &str| text.parse::<Source>().map_err(|error| error_text(&error));
+    let ends = text.rsplit_once("..").and_then(|(before, high)| {
+        let (name, low) = before.trim_end().rsplit_once(char::is_whitespace)?;
+        Some((name, low, high.trim()))
+    });
+    match ends.filter(|(_, _, high)| !high.is_empty()) {
+        Some((name, low, high)) => Ok(Followed { source: source(name)?, low, high }),
+        None => {
+            if !text.contains("..") {
+                source(text)?;
+            }
+            Err(format!(
+                "\"{}\" has no range over which the rate falls; write memory 70%..90%, or signal queue-length 100..1000",
+                excerpt(text)
+            ))
+        }
+    }
 }
 
 /// Builds the conditions of a policy. Invalid ones were reported by the shape check.
@@ -134,10 +148,12 @@ pub(super) fn check_together(when: &[Condition], policy: &Node, findings: &mut F
 /// reported.
 pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
     let Some((first, _)) = KEYS.iter().find_map(|key| node.entry(key)) else { return Some(limit) };
-    let missing: Vec<_> = KEYS.into_iter().filter(|key| node.get(key).is_none()).collect();
-    if !missing.is_empty() {
-        let missing = missing.join(" and ");
-        findings.error(first.spot, format_args!("a rate that follows a number needs {missing} too"));
+    if let Some(missing) = KEYS.into_iter().find(|key| node.get(key).is_none()) {
+        let example = if missing == "floor" { "floor: 1/s" } else { "follows: memory 70%..90%" };
+        findings.error(
+            first.spot,
+            format_args!("a rate that follows a number needs {missing} too; write {example}"),
+        );
         return None;
     }
     for key in ["rate_by", "rates", "otherwise", "overrides", "calendar"] {
@@ -147,15 +163,14 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
             return None;
         }
     }
-    let (follows, floor, range) = (node.get(KEYS[0])?, node.get(KEYS[1])?, node.get(KEYS[2])?);
-    let source = source(follows.text()?).ok()?;
+    let (range, floor) = (node.get(KEYS[0])?, node.get(KEYS[1])?);
+    let Followed { source, low, high } = followed(range.text()?).ok()?;
     let mut marks = [0.0; 2];
-    let (low, high) = between(range.text()?).ok()?;
     for (mark, text) in marks.iter_mut().zip([low, high]) {
         match source.measure(text) {
             Ok(value) => *mark = value,
             Err(error) => {
-                findings.error(range.spot, format_args!("between: {error}"));
+                findings.error(range.spot, format_args!("follows: {error}"));
                 return None;
             }
         }
@@ -205,11 +220,11 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     match Follows::new(source, rates, marks[0]..=marks[1], quota) {
         Ok(follows) => Some(Limit::following(follows, words)),
         Err(QuotaError::Parameter { name: "marks", want, .. }) => {
-            findings.error(range.spot, format_args!("between: {low} and {high} {want}"));
+            findings.error(range.spot, format_args!("follows: {low} and {high} {want}"));
             None
         }
         Err(error) => {
-            findings.error(range.spot, format_args!("between: {error}"));
+            findings.error(range.spot, format_args!("follows: {error}"));
             None
         }
     }

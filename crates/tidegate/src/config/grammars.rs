@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_core::Criticality;
 use tidegate_core::breaker::{Evaluate, Window};
 
 use super::shares::percent;
@@ -43,9 +44,14 @@ pub(super) const FACTOR: Grammar = Grammar {
 };
 
 pub(super) const OVER: Grammar = Grammar {
-    reads: |text| matches!(text, "deny" | "wait" | "mark" | "demote") || block(text).is_some(),
-    expected: "is not deny, wait, mark, demote, or block with a time of up to 30d as block 10min",
-    examples: &["deny", "wait", "mark", "demote", "block 10min"],
+    reads: |text| matches!(text, "deny" | "wait" | "mark") || block(text).is_some() || demote(text).is_some(),
+    expected: "is not deny, wait, mark, demote, demote to a level as demote to sheddable, or block with a time of up to 30d as block 10min",
+    examples: &["deny", "wait", "mark", "demote", "demote to sheddable", "block 10min"],
+};
+pub(super) const TOPOLOGY: Grammar = Grammar {
+    reads: |text| matches!(text, "single" | "cluster") || master(text).is_some(),
+    expected: "is not single, cluster, or sentinel with the name that the sentinels have for the master, as sentinel mymaster",
+    examples: &["single", "cluster", "sentinel mymaster"],
 };
 pub(super) const SWITCH_NAME: Grammar = Grammar {
     reads: |text| Condition::switched_off(text).is_ok(),
@@ -58,6 +64,20 @@ pub(super) fn block(text: &str) -> Option<Duration> {
     let lasts = text.strip_prefix("block").filter(|rest| rest.starts_with(' '))?;
     let lasts = span(lasts.trim()).ok()?;
     (Duration::ZERO < lasts && lasts <= Duration::from_secs(30 * 86_400)).then_some(lasts)
+}
+
+/// Parses `sentinel mymaster` into the name of the master.
+pub(super) fn master(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("sentinel")?.strip_prefix(' ')?.trim();
+    (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(name)
+}
+
+/// Parses `demote`, which is one level below the request's own, or `demote to sheddable`.
+pub(super) fn demote(text: &str) -> Option<Option<Criticality>> {
+    match text.strip_prefix("demote")? {
+        "" => Some(None),
+        level => level.strip_prefix(" to ")?.trim().parse().ok().map(Some),
+    }
 }
 
 /// A window as written.

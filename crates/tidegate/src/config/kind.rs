@@ -39,10 +39,8 @@ pub(super) enum Kind {
     Kept,
     /// `cpu above 80%, until 70%`
     Condition,
-    /// `memory`, `signal queue-length`
+    /// `memory 70%..90%`, `signal queue-length 100..1000`
     Source,
-    /// `70%..90%`
-    Between,
     /// `127.0.0.1:8080`
     Socket,
     /// `10.0.0.0/8`

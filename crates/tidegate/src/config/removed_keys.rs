@@ -14,12 +14,19 @@ enum Now {
     Named(&'static str),
     /// The value of a variable.
     Variable(&'static str),
+    /// `over: demote to` the value.
+    Level,
+    /// `topology: sentinel` with the value.
+    Master,
     /// Another line.
     Line(&'static str),
 }
 
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
+    ("limit", "between", "", Now::Line("follows: memory 70%..90%, with the range behind the number")),
+    ("policy", "demote_to", "", Now::Level),
+    ("store", "master", "", Now::Master),
     ("limit", "initial", "", Now::Named("start")),
     ("limit", "cold_factor", "", Now::Fixed("the algorithm, which starts at a third of the rate")),
     ("tls", "cert", "", Now::Named("cert_file")),
@@ -77,16 +84,13 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
     };
     let (.., now) = REMOVED.iter().find(is_it)?;
+    let value = || value.text().map_or_else(|| "...".to_owned(), excerpt);
     Some(match now {
         Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
-        Now::Named(name) => {
-            let value = value.text().map_or_else(|| "...".to_owned(), excerpt);
-            format!("; it is called {name} now: write {name}: {value}")
-        }
-        Now::Variable(name) => {
-            let value = value.text().map_or_else(|| "...".to_owned(), excerpt);
-            format!("; leave it out and set {name}={value}")
-        }
+        Now::Named(name) => format!("; it is called {name} now: write {name}: {}", value()),
+        Now::Variable(name) => format!("; leave it out and set {name}={}", value()),
+        Now::Level => format!("; write over: demote to {}", value()),
+        Now::Master => format!("; write topology: sentinel {}", value()),
         Now::Line(line) => format!("; write {line}"),
     })
 }

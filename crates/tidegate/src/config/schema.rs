@@ -135,10 +135,9 @@ fn of(kind: &Kind) -> Option<Value> {
         }),
         Kind::Source => json!({
             "type": "string",
-            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s*$",
-            "examples": ["memory", "signal queue-length"],
+            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s+\\S+\\s*\\.\\.\\s*\\S+\\s*$",
+            "examples": ["memory 70%..90%", "signal queue-length 100..1000"],
         }),
-        Kind::Between => json!({ "type": "string", "pattern": "^.+\\.\\..+$", "examples": ["70%..90%"] }),
         Kind::Socket => json!({ "anyOf": [
             { "type": "string", "examples": ["127.0.0.1:8080"] },
             { "type": "integer", "minimum": 0, "maximum": u16::MAX },
@@ -155,6 +154,9 @@ fn of(kind: &Kind) -> Option<Value> {
         Kind::OneOrMany(of_kind) => {
             let one = of(of_kind)?;
             json!({ "anyOf": [one, { "type": "array", "items": one }] })
+        }
+        Kind::Map(Kind::Word(words, _), of_kind) => {
+            json!({ "type": "object", "propertyNames": { "enum": words }, "additionalProperties": of(of_kind)? })
         }
         Kind::Map(_, of_kind) => json!({ "type": "object", "additionalProperties": of(of_kind)? }),
         Kind::Table(keys) => table(keys),

@@ -7,6 +7,7 @@ mod region;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::grammars::master;
 use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 use crate::policy::{span, whole_number};
@@ -244,9 +245,7 @@ fn time(node: &Node, key: &str) -> Option<Duration> {
 fn topology(node: &Node) -> Topology {
     match word(node, "topology") {
         Some("cluster") => Topology::Cluster,
-        Some("sentinel") => {
-            Topology::Sentinel { master: word(node, "master").unwrap_or_default().to_owned() }
-        }
+        Some(text) if let Some(name) = master(text) => Topology::Sentinel { master: name.to_owned() },
         _ => Topology::Single,
     }
 }

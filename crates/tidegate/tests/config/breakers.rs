@@ -268,7 +268,7 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
         ("limit: { rate: 5/s }, deadline: 5", "deadline: "),
         (
             "limit: { rate: 5/s }, over: marc",
-            "over: \"marc\" is not deny, wait, mark, demote, or block with a time",
+            "over: \"marc\" is not deny, wait, mark, demote, demote to a level as demote to sheddable, or block with a time",
         ),
         ("limit: { rate: 5/s }, over: block", "or block with a time of up to 30d as block 10min"),
         ("limit: { rate: 5/s }, over: block 31d", "or block with a time of up to 30d as block 10min"),
@@ -281,10 +281,10 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
             "refused only for its priority; leave out keep_for",
         ),
         ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
-        ("limit: { rate: 5/s }, demote_to: sheddable", "demote_to needs over: demote"),
+        ("limit: { rate: 5/s }, demote_to: sheddable", "write over: demote to sheddable"),
         (
-            "limit: { rate: 5/s }, over: demote, demote_to: critical-plus",
-            "demote_to: critical-plus lowers nobody, since no level is above it; use critical or a lower one",
+            "limit: { rate: 5/s }, over: demote to critical-plus",
+            "over: critical-plus lowers nobody, since no level is above it; write demote to critical",
         ),
         ("limit: { rate: 5/s, max_wait: 1s }, over: mark", "over: mark lets requests through at once"),
         (

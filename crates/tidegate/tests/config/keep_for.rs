@@ -92,7 +92,7 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
         ),
         (
             "{ rate: 10/s, keep_for: { critcal: 2 } }",
-            "t:4:38  error  policy \"p\": unknown key \"critcal\" in keep_for; did you mean \"critical\"?",
+            "t:4:38  error  policy \"p\": keep_for: unknown word \"critcal\"; did you mean \"critical\"?",
         ),
         ("{ rate: 10/s, keep_for: 20% }", "t:4:36  error  policy \"p\": keep_for is a map, found a text"),
         (
@@ -136,7 +136,7 @@ fn a_shadow_limit_tries_a_part_out_and_the_parts_are_shown() {
     assert!(policy.limits[0].keep_for.is_nothing());
     assert_eq!(policy.shadow_limit.as_ref().unwrap().keep_for.kept_back(Sheddable.into(), 10), 3);
     assert_eq!(config.effective.value["policies"][0]["shadow_limit"]["keep_for"]["critical"], "30%");
-    assert_eq!(config.effective.origins["policies.0.shadow_limit.keep_for.critical"], "t:5");
+    assert_eq!(config.effective.origins["policies.0.shadow_limit.keep_for"], "t:5");
 }
 
 /// Nobody was told that most of a queue stays free while requests are refused.

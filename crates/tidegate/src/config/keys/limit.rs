@@ -1,5 +1,6 @@
 //! The keys of a limit, and which of them belong to each algorithm.
 
+use tidegate_core::Criticality;
 use tidegate_core::concurrency::Concurrency;
 
 use super::adaptive::{self, ADAPTIVE};
@@ -24,18 +25,8 @@ impl AlgorithmKeys {
 }
 
 /// The keys of every limit that has a rate, whatever its algorithm.
-pub(in crate::config) const RATED: &[&str] = &[
-    "algorithm",
-    "rate",
-    "rate_by",
-    "rates",
-    "otherwise",
-    "overrides",
-    "replace",
-    "follows",
-    "floor",
-    "between",
-];
+pub(in crate::config) const RATED: &[&str] =
+    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace", "follows", "floor"];
 
 /// The common keys of guards (concurrency, adaptive, breaker). A guard has no rate: places are given back when calls
 /// end, not by time.
@@ -124,30 +115,9 @@ const OVERRIDE: Table = Table {
     required: &["key", "rate"],
 };
 
-const KEEP_FOR: Table = Table {
-    name: "keep_for",
-    keys: &[
-        key(
-            "critical-plus",
-            Kind::Kept,
-            None,
-            "The part that only critical-plus requests may use: a share of the limit, or units",
-        ),
-        key(
-            "critical",
-            Kind::Kept,
-            None,
-            "The part that only requests of critical priority or higher may use, including the part of critical-plus",
-        ),
-        key(
-            "sheddable-plus",
-            Kind::Kept,
-            None,
-            "The part that all requests except sheddable ones may use, including the parts of higher levels",
-        ),
-    ],
-    required: &[],
-};
+/// The levels that a part of a limit is kept for: all but the lowest.
+const LEVELS_KEPT_FOR: [&str; 3] =
+    [Criticality::CriticalPlus.as_str(), Criticality::Critical.as_str(), Criticality::SheddablePlus.as_str()];
 
 const PLAIN_KEYS: &[Key] = &[
     key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "The algorithm that counts"),
@@ -225,23 +195,17 @@ const PLAIN_KEYS: &[Key] = &[
     ),
     key(
         "keep_for",
-        Kind::Table(&KEEP_FOR),
+        Kind::Map(&Kind::Word(&LEVELS_KEPT_FOR, &[]), &Kind::Kept),
         None,
-        "The part of the limit that is reserved for requests of at least a level of priority",
+        "The part of the limit, a share or units, that only requests of at least a level of priority may use; it includes the parts of higher levels",
     ),
     key(
         "follows",
         Kind::Source,
         None,
-        "The number that the rate follows: the higher the number, the lower the rate",
+        "The number that the rate follows, and the range over which the rate falls to the floor, as memory 70%..90%",
     ),
-    key("floor", Kind::Rate, None, "The rate when that number is at the upper end of between, or above"),
-    key(
-        "between",
-        Kind::Between,
-        None,
-        "The range of that number over which the rate falls to the floor, as 70%..90%",
-    ),
+    key("floor", Kind::Rate, None, "The rate when that number is at the upper end of its range, or above"),
     key(
         "adaptive",
         Kind::Elsewhere("algorithm: adaptive, and its law as law: hill-climb"),

@@ -1,5 +1,6 @@
 //! The keys of `store`: where counters are stored.
 
+use crate::config::grammars::TOPOLOGY;
 use crate::config::kind::{Kind, Table, key};
 
 /// The words of `store.kind`. The first is the default; those of this process come before those of engines.
@@ -97,11 +98,10 @@ pub(super) const STORE: Table = Table {
         ),
         key(
             "topology",
-            Kind::Word(&["single", "cluster", "sentinel"], &[]),
+            Kind::Read(&TOPOLOGY),
             Some("single"),
-            "redis: the kind of servers at these addresses",
+            "redis: the kind of servers at these addresses: single, cluster, or sentinel with the name of the master, as sentinel mymaster",
         ),
-        key("master", Kind::Name, None, "redis with topology: sentinel: the name of the master"),
         key("user", Kind::Text, None, "The user for the engine; with password_file"),
         key("password_file", Kind::Text, None, "The file with the password for the engine"),
         key(

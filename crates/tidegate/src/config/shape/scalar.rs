@@ -55,8 +55,7 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Percent(..) => "a share as 80%",
         Kind::Kept => "a share as 20% or a number of units",
         Kind::Condition => "a condition as cpu above 80%",
-        Kind::Source => "a number as memory or signal NAME",
-        Kind::Between => "a range as 70%..90%",
+        Kind::Source => "a number and its range as memory 70%..90%",
         Kind::Socket => "an address such as 127.0.0.1:8080",
         Kind::Network => "a network such as 10.0.0.0/8",
         Kind::Word(..) => "one word",
@@ -129,8 +128,7 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
             }
         },
         Kind::Condition => conditions::condition(text).map(drop),
-        Kind::Source => conditions::source(text).map(drop),
-        Kind::Between => conditions::between(text).map(drop),
+        Kind::Source => conditions::followed(text).map(drop),
         Kind::Socket => {
             text.parse::<super::super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}"))
         }

@@ -11,11 +11,10 @@ use crate::policy::span;
 use crate::suggest::nearest;
 
 /// The keys of `store` that apply to some kinds only, with those kinds.
-const ONLY: [(&str, &[&str]); 15] = [
+const ONLY: [(&str, &[&str]); 14] = [
     ("path", &["disk"]),
     ("url", &["redis", "etcd", "zookeeper"]),
     ("topology", &["redis"]),
-    ("master", &["redis"]),
     ("user", &["redis", "etcd", "zookeeper"]),
     ("password_file", &["redis", "etcd", "zookeeper"]),
     ("ca_file", &["redis", "etcd"]),
@@ -82,18 +81,6 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
                  each node grants a limit divided by it"
             ),
         );
-    }
-    let sentinel = node.get("topology").and_then(Node::text) == Some("sentinel");
-    match node.get("master") {
-        Some(said) if !sentinel => findings.error(
-            said.spot,
-            "store.master is the name that the sentinels have for the master; it needs `store.topology: sentinel`",
-        ),
-        None if sentinel => findings.error(
-            node.spot,
-            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the master, as mymaster",
-        ),
-        _ => {}
     }
 }
 

@@ -50,7 +50,7 @@ fn what_says_nothing_about_a_kind_is_refused_by_name() {
         ),
         (
             "{kind: redis, nodes: 2, url: 'redis://a', topology: sentinel}",
-            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the master, as mymaster",
+            "store.topology: \"sentinel\" is not single, cluster, or sentinel with the name that the sentinels have for the master, as sentinel mymaster",
         ),
     ] {
         assert_eq!(parse(store).unwrap_err(), said);
@@ -105,11 +105,11 @@ fn words_that_would_be_lost_are_refused() {
             "store.url: several addresses are for `store.topology: cluster` or `sentinel`",
         ),
         (
-            "{kind: redis, nodes: 2, url: [rediss://a, redis://b], topology: sentinel, master: m}",
+            "{kind: redis, nodes: 2, url: [rediss://a, redis://b], topology: sentinel m}",
             "store.url: some addresses begin with rediss:// and some with redis://; write one for all",
         ),
         (
-            "{kind: redis, nodes: 2, url: [redis://a/1, redis://b/2], topology: sentinel, master: m}",
+            "{kind: redis, nodes: 2, url: [redis://a/1, redis://b/2], topology: sentinel m}",
             "store.url: the addresses name different databases; write one for all",
         ),
     ] {
@@ -120,7 +120,7 @@ fn words_that_would_be_lost_are_refused() {
         "{kind: redis, nodes: 2, url: 'redis://a', password_file: p}",
         "{kind: redis, nodes: 2, url: 'rediss://a', user: me, password_file: p, ca_file: c}",
         "{kind: etcd, nodes: 2, url: 'https://a', ca_file: c, cert_file: c, key_file: k}",
-        "{kind: redis, nodes: 2, url: [rediss://a/1, rediss://b/1], topology: sentinel, master: m}",
+        "{kind: redis, nodes: 2, url: [rediss://a/1, rediss://b/1], topology: sentinel m}",
     ] {
         parse(good).unwrap();
     }
