@@ -1,4 +1,6 @@
-//! Reads `when` of a policy, and `follows` and `floor` of a limit.
+//! Reads `when` of a policy, and `follows` of a limit.
+
+use std::time::Duration;
 
 use tidegate_core::{QuotaError, Rate};
 
@@ -7,13 +9,11 @@ use super::names;
 use super::node::{Name, Node, Spot};
 use super::quota::LimitSpec;
 use crate::policy::{
-    Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate, is_attribute_name,
+    Condition, ConditionError, Follows, GrammarError, Limit, Source, SourceError, Trigger, WrittenRate,
+    is_attribute_name,
 };
 use crate::suggest::instead;
 use crate::visible::excerpt;
-
-/// The keys of a limit whose rate follows a number. They come together or not at all.
-const KEYS: [&str; 2] = ["follows", "floor"];
 
 /// Reads a condition.
 ///
@@ -63,6 +63,24 @@ fn instead_of_an_expression(text: &str) -> Option<String> {
     ))
 }
 
+/// Reads the condition of a switch. `stale after` says how long the switch stays off after the last reading.
+///
+/// # Errors
+/// As [`condition`].
+pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), String> {
+    let read = condition(text)?;
+    let says = text.split(',').any(|part| part.trim().starts_with("stale after"));
+    let lasts = says.then(|| read.stale_after());
+    let read = read.stale(Condition::STALE_AFTER).map_err(|error| error.to_string())?;
+    Ok((read, lasts))
+}
+
+/// Returns the condition of a switch with every part that its text leaves out; `None` if the text is none.
+pub(super) fn of_switch_in_effect(text: &str) -> Option<String> {
+    let (condition, lasts) = of_switch(text).ok()?;
+    Some(format!("{condition}, stale after {}s", lasts.unwrap_or(Trigger::LASTING).as_secs_f64()))
+}
+
 /// Returns a condition with every part that its text leaves out; `None` if the text is none.
 pub(super) fn in_effect(text: &str) -> Option<String> {
     let condition = condition(text).ok()?;
@@ -85,36 +103,48 @@ fn error_text(error: &SourceError) -> String {
     }
 }
 
-/// What a rate follows: a number, and the two ends of its range as they are written.
+/// What a rate follows: a number, the two ends of its range as they are written, and the rate at the upper end.
 #[derive(Debug)]
 pub(super) struct Followed<'t> {
     source: Source,
     low: &'t str,
     high: &'t str,
+    floor: WrittenRate,
 }
 
-/// Reads a number and its range, such as `memory 70%..90%`.
+/// Reads a number, its range and the rate that is reached there, such as `memory 70%..90% to 100/s`.
 ///
 /// # Errors
-/// A message that says what is wrong and suggests the nearest word, or shows how a range is written.
+/// A message that says what is wrong and suggests the nearest word, or shows what is missing.
 pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
-    let source = |text: &str| text.parse::<Source>().map_err(|error| error_text(&error));
-    let ends = text.rsplit_once("..").and_then(|(before, high)| {
+    let source = |text: &str| text.trim().parse::<Source>().map_err(|error| error_text(&error));
+    let (range, floor) = match text.rsplit_once(" to ") {
+        Some((range, floor)) => (range, Some(floor.trim())),
+        None => (text, None),
+    };
+    let ends = range.rsplit_once("..").and_then(|(before, high)| {
         let (name, low) = before.trim_end().rsplit_once(char::is_whitespace)?;
         Some((name, low, high.trim()))
     });
-    match ends.filter(|(_, _, high)| !high.is_empty()) {
-        Some((name, low, high)) => Ok(Followed { source: source(name)?, low, high }),
-        None => {
-            if !text.contains("..") {
-                source(text)?;
-            }
-            Err(format!(
-                "\"{}\" has no range over which the rate falls; write memory 70%..90%, or signal queue-length 100..1000",
-                excerpt(text)
-            ))
+    let Some((name, low, high)) = ends.filter(|(_, _, high)| !high.is_empty()) else {
+        if !range.contains("..") {
+            source(range)?;
         }
-    }
+        return Err(format!(
+            "\"{}\" has no range over which the rate falls; write memory 70%..90% to 10/s, or signal queue-length 100..1000 to 10/s",
+            excerpt(text)
+        ));
+    };
+    let source = source(name)?;
+    let Some(floor) = floor else {
+        return Err(format!(
+            "\"{}\" has no rate at the upper end; write {} to 10/s",
+            excerpt(text),
+            excerpt(text.trim())
+        ));
+    };
+    let floor = floor.parse().map_err(|error: GrammarError| error.to_string())?;
+    Ok(Followed { source, low, high, floor })
 }
 
 /// Builds the conditions of a policy. Invalid ones were reported by the shape check.
@@ -147,15 +177,7 @@ pub(super) fn check_together(when: &[Condition], policy: &Node, findings: &mut F
 /// Makes the rate of a limit follow a number, if its words say so. `None`: the words do not fit together, which is
 /// reported.
 pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
-    let Some((first, _)) = KEYS.iter().find_map(|key| node.entry(key)) else { return Some(limit) };
-    if let Some(missing) = KEYS.into_iter().find(|key| node.get(key).is_none()) {
-        let example = if missing == "floor" { "floor: 1/s" } else { "follows: memory 70%..90%" };
-        findings.error(
-            first.spot,
-            format_args!("a rate that follows a number needs {missing} too; write {example}"),
-        );
-        return None;
-    }
+    let Some(range) = node.get("follows") else { return Some(limit) };
     for key in ["rate_by", "rates", "otherwise", "overrides", "calendar"] {
         if let Some((Name { spot, .. }, _)) = node.entry(key) {
             findings
@@ -163,8 +185,7 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
             return None;
         }
     }
-    let (range, floor) = (node.get(KEYS[0])?, node.get(KEYS[1])?);
-    let Followed { source, low, high } = followed(range.text()?).ok()?;
+    let Followed { source, low, high, floor: written } = followed(range.text()?).ok()?;
     let mut marks = [0.0; 2];
     for (mark, text) in marks.iter_mut().zip([low, high]) {
         match source.measure(text) {
@@ -175,19 +196,19 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
             }
         }
     }
-    let written: WrittenRate = floor.text()?.parse().ok()?;
     let (WrittenRate::Per { count: most, times, unit }, WrittenRate::Per { count: least, .. }) =
         (spec.rate, written)
     else {
-        findings.error(floor.spot, "floor: a rate that follows a number has two ends; neither is unlimited");
+        findings
+            .error(range.spot, "follows: a rate that follows a number has two ends; neither is unlimited");
         return None;
     };
     let period = spec.rate.period()?;
     if written.period() != Some(period) {
         findings.error(
-            floor.spot,
+            range.spot,
             format_args!(
-                "floor: {written} is over another time than {}; write both over the same",
+                "follows: {written} is over another time than {}; write both over the same",
                 spec.rate
             ),
         );
@@ -195,15 +216,15 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     }
     if least > most {
         findings.error(
-            floor.spot,
-            format_args!("floor: {written} is above the rate {}, from which it is to fall", spec.rate),
+            range.spot,
+            format_args!("follows: {written} is above the rate {}, from which it is to fall", spec.rate),
         );
         return None;
     }
     if least == most {
         findings.warn(
-            floor.spot,
-            format_args!("floor: {written} is the rate itself, so nothing follows {source}; use less"),
+            range.spot,
+            format_args!("follows: {written} is the rate itself, so nothing follows {source}; use less"),
         );
     }
     let at = |count| LimitSpec { rate: WrittenRate::Per { count, times, unit }, ..spec.clone() };
@@ -232,6 +253,6 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
 
 /// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request pass.
 pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
-    let floor = node.get("floor")?;
-    Some((LimitSpec { rate: floor.text()?.parse().ok()?, ..spec.clone() }, floor.spot))
+    let follows = node.get("follows")?;
+    Some((LimitSpec { rate: followed(follows.text()?).ok()?.floor, ..spec.clone() }, follows.spot))
 }

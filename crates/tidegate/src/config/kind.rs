@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Kept,
     /// `cpu above 80%, until 70%`
     Condition,
-    /// `memory 70%..90%`, `signal queue-length 100..1000`
+    /// `memory 70%..90% to 100/s`
     Source,
     /// `127.0.0.1:8080`
     Socket,

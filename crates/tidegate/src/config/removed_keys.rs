@@ -24,7 +24,10 @@ enum Now {
 
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
-    ("limit", "between", "", Now::Line("follows: memory 70%..90%, with the range behind the number")),
+    ("limit", "between", "", Now::Line("follows: memory 70%..90% to 10/s, with the range behind the number")),
+    ("limit", "floor", "", Now::Line("follows: memory 70%..90% to 10/s, with the rate at the end")),
+    ("switch", "for", "", Now::Line("off_when: cpu above 80%, stale after 10min")),
+    ("store.region", "most", "", Now::Named("max")),
     ("policy", "demote_to", "", Now::Level),
     ("store", "master", "", Now::Master),
     ("limit", "initial", "", Now::Named("start")),

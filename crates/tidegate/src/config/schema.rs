@@ -135,8 +135,8 @@ fn of(kind: &Kind) -> Option<Value> {
         }),
         Kind::Source => json!({
             "type": "string",
-            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s+\\S+\\s*\\.\\.\\s*\\S+\\s*$",
-            "examples": ["memory 70%..90%", "signal queue-length 100..1000"],
+            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s+\\S+\\s*\\.\\.\\s*\\S+\\s+to\\s+.+$",
+            "examples": ["memory 70%..90% to 100/s", "signal queue-length 100..1000 to 10/s"],
         }),
         Kind::Socket => json!({ "anyOf": [
             { "type": "string", "examples": ["127.0.0.1:8080"] },

@@ -191,11 +191,11 @@ impl Walk<'_> {
                 self.origins.insert(at.to_owned(), format!("{path}:{}", node.spot.line));
                 match kind {
                     Kind::OneOrMany(Kind::Condition) => conditions_in_effect(node),
-                    // Readings of a switch do not become stale.
+                    // The condition of a switch, which lasts longer than one of a policy.
                     Kind::Condition => node
                         .text()
-                        .and_then(|text| super::conditions::condition(text).ok())
-                        .map_or_else(|| plain(node), |condition| Json::from(condition.to_string())),
+                        .and_then(super::conditions::of_switch_in_effect)
+                        .map_or_else(|| plain(node), Json::from),
                     _ => plain(node),
                 }
             }

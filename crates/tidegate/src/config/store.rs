@@ -229,7 +229,7 @@ fn region_settings(node: &Node) -> RegionSettings {
     word(node, "prefix").unwrap_or(REGIONS_PREFIX).clone_into(&mut through.prefix);
     RegionSettings {
         name: word(node, "name").unwrap_or_default().to_owned(),
-        most: word(node, "most").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        most: word(node, "max").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         through: Box::new(through),
     }
 }

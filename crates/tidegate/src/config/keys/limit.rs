@@ -26,7 +26,7 @@ impl AlgorithmKeys {
 
 /// The keys of every limit that has a rate, whatever its algorithm.
 pub(in crate::config) const RATED: &[&str] =
-    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace", "follows", "floor"];
+    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace", "follows"];
 
 /// The common keys of guards (concurrency, adaptive, breaker). A guard has no rate: places are given back when calls
 /// end, not by time.
@@ -203,9 +203,8 @@ const PLAIN_KEYS: &[Key] = &[
         "follows",
         Kind::Source,
         None,
-        "The number that the rate follows, and the range over which the rate falls to the floor, as memory 70%..90%",
+        "The number that the rate follows, the range over which the rate falls, and the rate at its upper end, as memory 70%..90% to 100/s",
     ),
-    key("floor", Kind::Rate, None, "The rate when that number is at the upper end of its range, or above"),
     key(
         "adaptive",
         Kind::Elsewhere("algorithm: adaptive, and its law as law: hill-climb"),

@@ -26,7 +26,7 @@ const REGION: Table = Table {
             "The name of the region, the same on all its nodes and on no other node",
         ),
         key(
-            "most",
+            "max",
             Kind::Whole(1, 1 << 15),
             None,
             "The largest number of regions; each region always keeps a 32nd of each limit, divided by this number",
@@ -65,7 +65,7 @@ const REGION: Table = Table {
             "The prefix of the keys in that engine, the same on the nodes of all regions",
         ),
     ],
-    required: &["name", "most", "kind", "url"],
+    required: &["name", "max", "kind", "url"],
 };
 
 pub(super) const STORE: Table = Table {

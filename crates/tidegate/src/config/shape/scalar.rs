@@ -55,7 +55,7 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Percent(..) => "a share as 80%",
         Kind::Kept => "a share as 20% or a number of units",
         Kind::Condition => "a condition as cpu above 80%",
-        Kind::Source => "a number and its range as memory 70%..90%",
+        Kind::Source => "a number, its range and a rate as memory 70%..90% to 10/s",
         Kind::Socket => "an address such as 127.0.0.1:8080",
         Kind::Network => "a network such as 10.0.0.0/8",
         Kind::Word(..) => "one word",

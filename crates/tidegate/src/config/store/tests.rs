@@ -129,32 +129,32 @@ fn words_that_would_be_lost_are_refused() {
 #[test]
 fn a_region_names_itself_and_through_what_regions_agree() {
     let of = |region: &str| parse(&format!("{{kind: redis, url: 'redis://a', nodes: 2, region: {region}}}"));
-    let read = of("{name: eu, most: 3, kind: etcd, url: ['http://e1:2379', 'http://e2:2379']}").unwrap();
+    let read = of("{name: eu, max: 3, kind: etcd, url: ['http://e1:2379', 'http://e2:2379']}").unwrap();
     let StoreKind::Engine(engine) = read.kind else { panic!("{read:?}") };
     let region = engine.region.unwrap();
     assert_eq!((&*region.name, region.most, region.through.engine.word()), ("eu", 3, "etcd"));
     assert_eq!((region.through.urls.len(), &*region.through.prefix), (2, "tg-regions"));
     for (region, said) in [
-        ("{name: eu, most: 3, kind: etcd}", "store.region has no url"),
-        ("{name: eu, kind: etcd, url: 'http://e'}", "store.region has no most"),
+        ("{name: eu, max: 3, kind: etcd}", "store.region has no url"),
+        ("{name: eu, kind: etcd, url: 'http://e'}", "store.region has no max"),
         (
-            "{name: eu, most: 3, kind: redis, url: 'redis://a'}",
+            "{name: eu, max: 3, kind: redis, url: 'redis://a'}",
             "store.region.kind: unknown word \"redis\"; possible are etcd, zookeeper",
         ),
         (
-            "{name: eu, most: 3, kind: etcd, url: 'http://'}",
+            "{name: eu, max: 3, kind: etcd, url: 'http://'}",
             "store.region.url: \"http://\" names no host; write http://HOST:2379",
         ),
         (
-            "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', user: me}",
+            "{name: eu, max: 3, kind: zookeeper, url: 'zookeeper://a', user: me}",
             "store.region.user has no effect without store.region.password_file; write both, or neither",
         ),
         (
-            "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', ca_file: x.pem}",
+            "{name: eu, max: 3, kind: zookeeper, url: 'zookeeper://a', ca_file: x.pem}",
             "store.region.ca_file has no effect with `store.region.kind: zookeeper`; it is for etcd",
         ),
         (
-            "{name: eu, most: 3, kind: etcd, url: 'https://e', key_file: x.pem}",
+            "{name: eu, max: 3, kind: etcd, url: 'https://e', key_file: x.pem}",
             "store.region.key_file has no effect without store.region.cert_file; write both, or neither",
         ),
     ] {
@@ -162,7 +162,7 @@ fn a_region_names_itself_and_through_what_regions_agree() {
         assert!(told.starts_with(said), "{region}: {told}");
     }
     let other = parse(
-        "{kind: etcd, url: 'http://a', nodes: 2, region: {name: eu, most: 3, kind: etcd, url: 'http://e'}}",
+        "{kind: etcd, url: 'http://a', nodes: 2, region: {name: eu, max: 3, kind: etcd, url: 'http://e'}}",
     );
     assert_eq!(other.unwrap_err(), "store.region has no effect with `store.kind: etcd`; it is for redis");
 }
@@ -172,7 +172,7 @@ fn a_region_names_itself_and_through_what_regions_agree() {
 fn a_region_has_limits_that_can_be_divided() {
     let of = |policy: &str| {
         let text = format!(
-            "version: 1\nstore: {{kind: redis, url: 'redis://a', nodes: 2, region: {{name: eu, most: 3, kind: etcd, url: 'http://e'}}}}\n\
+            "version: 1\nstore: {{kind: redis, url: 'redis://a', nodes: 2, region: {{name: eu, max: 3, kind: etcd, url: 'http://e'}}}}\n\
              policies:\n  - {{name: all, by: [user.id], {policy}}}\n"
         );
         match Config::parse(&text, "f", Format::Yaml) {
