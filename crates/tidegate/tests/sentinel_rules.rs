@@ -47,7 +47,7 @@ fn flow_of_one_caller_and_of_the_others() {
     match: { attributes: { resource: read } }
     by: origin
     absent: charge
-    limit: { algorithm: fixed-window, rate_by: origin, rates: { app-a: 5/s }, otherwise: 2/s }
+    limit: { algorithm: fixed-window, rate: { by: origin, values: { app-a: 5/s }, otherwise: 2/s } }
 ",
     );
     let from = |origin| [("resource", "read"), ("origin", origin)];

@@ -133,7 +133,7 @@ fn what_can_never_hold_is_refused_with_the_right_word() {
         ("match: { host: 'example.com:443' }", "write example.com"),
         ("match: { not: {} }", "excludes everything that the rest"),
         (
-            "shadow_limit: { rate_by: USER.Tier, rates: { a: 1/s }, otherwise: 1/s, overrides: [{ key: { client.IP: a }, rate: 1/s }] }",
+            "shadow_limit: { rate: { by: USER.Tier, values: { a: 1/s }, otherwise: 1/s }, overrides: [{ key: { client.IP: a }, rate: 1/s }] }",
             "write client.ip",
         ),
     ] {
@@ -236,7 +236,7 @@ fn files_with_bytes_changed_are_read_or_refused_and_never_break_the_program() {
         "{a,b}",
         "\u{0}",
     ];
-    let base = "version: 1\naccess: { deny: [10.0.0.0/8] }\npolicies:\n  - name: a\n    match: { path: /a/**, header: { x: true } }\n    by: [client.ip, user.id]\n    limit: { rate_by: user.tier, rates: { a: 1/s }, otherwise: 2/s }\n    cost: 'int(a.b) + 1'\n";
+    let base = "version: 1\naccess: { deny: [10.0.0.0/8] }\npolicies:\n  - name: a\n    match: { path: /a/**, header: { x: true } }\n    by: [client.ip, user.id]\n    limit: { rate: { by: user.tier, values: { a: 1/s }, otherwise: 2/s } }\n    cost: 'int(a.b) + 1'\n";
     for _ in 0..rounds(40, 4000) {
         let mut text = base.as_bytes().to_vec();
         for _ in 0..1 + seed.below(6) {

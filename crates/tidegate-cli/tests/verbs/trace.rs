@@ -122,7 +122,7 @@ policies:
   - name: api
     by: [user.id]
     limits:
-      - { rate_by: user.plan, rates: { pro: 100/min }, otherwise: 2/min }
+      - { rate: { by: user.plan, values: { pro: 100/min }, otherwise: 2/min } }
       - { rate: 3/h, algorithm: fixed-window }
   - { name: other, limit: { rate: 1/h } }
 ",

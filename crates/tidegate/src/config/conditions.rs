@@ -6,7 +6,7 @@ use tidegate_core::{QuotaError, Rate};
 
 use super::diagnostic::Findings;
 use super::names;
-use super::node::{Name, Node, Spot};
+use super::node::{Name, Node, Spot, Value};
 use super::quota::LimitSpec;
 use crate::policy::{
     Condition, ConditionError, Follows, GrammarError, Limit, Source, SourceError, Trigger, WrittenRate,
@@ -178,7 +178,14 @@ pub(super) fn check_together(when: &[Condition], policy: &Node, findings: &mut F
 /// reported.
 pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
     let Some(range) = node.get("follows") else { return Some(limit) };
-    for key in ["rate_by", "rates", "otherwise", "overrides", "calendar"] {
+    if let Some(rate) = node.get("rate").filter(|rate| matches!(rate.value, Value::Map(_))) {
+        findings.error(
+            rate.spot,
+            "a table of rates and follows exclude each other; write a policy for each rate",
+        );
+        return None;
+    }
+    for key in ["overrides", "calendar"] {
         if let Some((Name { spot, .. }, _)) = node.entry(key) {
             findings
                 .error(*spot, format_args!("{key} and follows exclude each other; write a policy for each"));

@@ -655,7 +655,7 @@ fn tiers(value: &Node) -> String {
         .take(4)
         .collect();
     let rates = if rates.is_empty() { "gold: 100/s".to_owned() } else { rates.join(", ") };
-    format!("{{ rate_by: user.tier, rates: {{ {rates} }}, otherwise: 1/s }}")
+    format!("{{ rate: {{ by: user.tier, values: {{ {rates} }}, otherwise: 1/s }} }}")
 }
 
 /// Returns a list of overrides for one that has another shape.

@@ -14,6 +14,8 @@ enum Now {
     Named(&'static str),
     /// The value of a variable.
     Variable(&'static str),
+    /// A table of rates.
+    Rates,
     /// `over: demote to` the value.
     Level,
     /// `topology: sentinel` with the value.
@@ -28,6 +30,9 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("limit", "floor", "", Now::Line("follows: memory 70%..90% to 10/s, with the rate at the end")),
     ("switch", "for", "", Now::Line("off_when: cpu above 80%, stale after 10min")),
     ("store.region", "most", "", Now::Named("max")),
+    ("limit", "rate_by", "", Now::Rates),
+    ("limit", "rates", "", Now::Rates),
+    ("limit", "otherwise", "", Now::Rates),
     ("policy", "demote_to", "", Now::Level),
     ("store", "master", "", Now::Master),
     ("limit", "initial", "", Now::Named("start")),
@@ -92,10 +97,27 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
         Now::Named(name) => format!("; it is called {name} now: write {name}: {}", value()),
         Now::Variable(name) => format!("; leave it out and set {name}={}", value()),
+        Now::Rates => format!("; write rate: {}", rates(whole)),
         Now::Level => format!("; write over: demote to {}", value()),
         Now::Master => format!("; write topology: sentinel {}", value()),
         Now::Line(line) => format!("; write {line}"),
     })
+}
+
+/// Returns the table for rates that stand beside each other.
+fn rates(limit: &Node) -> String {
+    let text = |key: &str| limit.get(key).and_then(Node::text);
+    let each: Vec<_> = limit
+        .get("rates")
+        .map_or(&[][..], Node::entries)
+        .iter()
+        .filter_map(|(name, rate)| Some(format!("{}: {}", excerpt(&name.text), excerpt(rate.text()?))))
+        .take(4)
+        .collect();
+    let each = if each.is_empty() { "gold: 100/s".to_owned() } else { each.join(", ") };
+    let by = text("rate_by").map_or_else(|| "user.tier".to_owned(), excerpt);
+    let otherwise = text("otherwise").or_else(|| text("rate")).map_or_else(|| "10/s".to_owned(), excerpt);
+    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}")
 }
 
 /// Laws and profiles that only the library has, each with what comes closest.

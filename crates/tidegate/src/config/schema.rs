@@ -42,13 +42,12 @@ fn table(table: &Table) -> Value {
     });
     match table.name {
         "limit" => {
-            let tiered = json!({ "anyOf": [{ "required": ["rate_by"] }, { "required": ["rates"] }, { "required": ["otherwise"] }] });
+            let of_guard = json!({ "anyOf": [{ "required": ["rate"] }, { "required": ["max"] }] });
             schema["oneOf"] = json!([
-                { "required": ["rate"], "not": tiered },
-                { "required": ["rate_by", "rates", "otherwise"] },
+                { "required": ["rate"] },
                 { "properties": { "algorithm": { "const": CONCURRENCY } }, "required": ["algorithm", "max"] },
-                { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered, { "required": ["max"] }] } },
-                { "properties": { "algorithm": { "const": ADAPTIVE } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered] } },
+                { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"], "not": of_guard },
+                { "properties": { "algorithm": { "const": ADAPTIVE } }, "required": ["algorithm"], "not": { "required": ["rate"] } },
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }

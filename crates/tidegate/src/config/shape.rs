@@ -206,6 +206,9 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     for required in table.required {
         if node.entries().iter().all(|(name, _)| name.text != *required) {
             let remedy = match (table.name, *required) {
+                ("rate", "by") => "; write by: user.tier",
+                ("rate", "values") => "; write values: { gold: 100/s }",
+                ("rate", "otherwise") => "; write otherwise: 10/s for everybody else",
                 ("estimate", "otherwise") => NO_OTHERWISE,
                 ("file", "version") => "; write version: 1 in its first line",
                 ("file", "policies") => "; write policies: [{ name: api, limit: { rate: 10/s } }]",
@@ -246,7 +249,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
                 false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
             }
         }
-        "limit" | "shadow_limit" if matches!(node.value, Value::List(_)) => {
+        "limit" | "shadow_limit" | "rate" if matches!(node.value, Value::List(_)) => {
             let told = foreign_words::several_rates(node);
             told.strip_prefix("; write ").map(str::to_owned)
         }

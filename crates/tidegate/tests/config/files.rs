@@ -32,7 +32,7 @@ policies:
 
   - name: per-user-tier
     by: [user.id]
-    limit: { algorithm: sliding-window, rate_by: user.tier, rates: { free: 60/min, pro: 600/min, staff: unlimited }, otherwise: 60/min }
+    limit: { algorithm: sliding-window, rate: { by: user.tier, values: { free: 60/min, pro: 600/min, staff: unlimited }, otherwise: 60/min } }
     cost: { by: request.method, values: { POST: 5 }, otherwise: 1 }
 
   - name: login
@@ -316,7 +316,7 @@ fn the_schema_refuses_what_the_validator_refuses() {
         "[{ name: a, limit: { algorithm: fixed-window, rate: 1/s, burst: 2 } }]",
         "[{ name: a, limit: { algorithm: warm-up, rate: 1/s } }]",
         "[{ name: a, limit: { algorithm: concurrency, rate: 3/s } }]",
-        "[{ name: a, limit: { rate: 1/s, rate_by: user.tier } }]",
+        "[{ name: a, limit: { rate: { by: user.tier } } }]",
         "[{ name: a, limit: { rate: 1/s }, limits: [] }]",
         "[{ name: a, mode: on, limit: { rate: 1/s } }]",
         "[{ limit: { rate: 1/s } }]",

@@ -75,8 +75,8 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
             "t:4:53  error  policy \"p\": keep_for.critical-plus: 30% is more than the 20% kept for critical; critical-plus may use all that is kept for critical, so keep 20% or less for it (gcra 10/s)",
         ),
         (
-            "{ rate_by: user.tier, rates: { free: 2/s }, otherwise: 100/s, keep_for: { critical: 5 } }",
-            "t:4:86  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
+            "{ rate: { by: user.tier, values: { free: 2/s }, otherwise: 100/s }, keep_for: { critical: 5 } }",
+            "t:4:92  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
         ),
         (
             "{ algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s, keep_for: { critical: 60% } }",
@@ -170,7 +170,7 @@ fn a_queue_whose_places_outlast_max_wait_is_a_warning() {
     assert!(slack[0].contains("serves 5 of the 10 places"), "{slack:?}");
     // Each tier has a queue of its own; only the slow one outlasts the wait.
     let tiers = warned(
-        "{ algorithm: leaky-bucket, rate_by: user.tier, rates: { free: 1/s }, otherwise: 10/s, queue: 10, max_wait: 1s }",
+        "{ algorithm: leaky-bucket, rate: { by: user.tier, values: { free: 1/s }, otherwise: 10/s }, queue: 10, max_wait: 1s }",
     );
     assert_eq!(tiers.len(), 1, "{tiers:?}");
     assert!(tiers[0].contains("leaky-bucket 1/s queue 10 serves 1 of the 10"), "{tiers:?}");

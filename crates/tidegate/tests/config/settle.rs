@@ -310,7 +310,7 @@ fn a_first_call_is_never_refused_by_its_own_estimate() {
         "limit: { algorithm: token-bucket, rate: 100/min, burst: 60 }",
         "limit: { algorithm: sliding-window, rate: 100/min }",
         "limit: { algorithm: leaky-bucket, rate: 1/s, queue: 50, max_wait: 3s }",
-        "limit: { rate_by: user.tier, rates: { large: 100000/min }, otherwise: 40/min }",
+        "limit: { rate: { by: user.tier, values: { large: 100000/min }, otherwise: 40/min } }",
         "limits: [{ rate: 1000/min }, { algorithm: fixed-window, rate: 70/day, calendar: UTC }]",
     ] {
         let lines = "cost: { estimate: learned, start: 250, settle: llm.total }";

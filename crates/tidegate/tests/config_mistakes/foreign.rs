@@ -50,7 +50,7 @@ const POLICIES: [(&[&str], &str); 42] = [
     (&["limit: { max_connections: 10 }"], "; write limit: { algorithm: concurrency, max: 10 }"),
     (
         &["limit: { tiers: { gold: 100/s } }"],
-        "; write limit: { rate_by: user.tier, rates: { gold: 100/s }, otherwise: 1/s }",
+        "; write limit: { rate: { by: user.tier, values: { gold: 100/s }, otherwise: 1/s } }",
     ),
     (
         &["limit: { rate: 1/s, overrides: { 192.0.2.1: 9/s } }"],
@@ -206,8 +206,8 @@ fn the_line_to_write_has_the_values_that_were_written() {
         ),
         (&["limit: [10/s, 100/min]"], "found a list; write limits: [{ rate: 10/s }, { rate: 100/min }]"),
         (
-            &["limit: { rate_by: user.tier, rates: { a: 5/s } }"],
-            "rates by tier need otherwise too; write otherwise: 5/s for everybody else",
+            &["limit: { rate_by: user.tier, rates: { a: 5/s }, otherwise: 1/s }"],
+            "unknown key \"rate_by\" in limit; write rate: { by: user.tier, values: { a: 5/s }, otherwise: 1/s }",
         ),
         (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
     ] {

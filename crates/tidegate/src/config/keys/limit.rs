@@ -25,8 +25,7 @@ impl AlgorithmKeys {
 }
 
 /// The keys of every limit that has a rate, whatever its algorithm.
-pub(in crate::config) const RATED: &[&str] =
-    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace", "follows"];
+pub(in crate::config) const RATED: &[&str] = &["algorithm", "rate", "overrides", "replace", "follows"];
 
 /// The common keys of guards (concurrency, adaptive, breaker). A guard has no rate: places are given back when calls
 /// end, not by time.
@@ -100,6 +99,21 @@ const ALGORITHM_NAMES: &[&str] = &{
 
 pub(super) const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 
+const RATES: Table = Table {
+    name: "rate",
+    keys: &[
+        key("by", Kind::Attribute, None, "The attribute that selects one of the rates"),
+        key("values", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of the attribute"),
+        key(
+            "otherwise",
+            Kind::Rate,
+            None,
+            "The rate of every other value, and of requests without the attribute",
+        ),
+    ],
+    required: &["by", "values", "otherwise"],
+};
+
 const OVERRIDE: Table = Table {
     name: "override",
     keys: &[
@@ -121,7 +135,12 @@ const LEVELS_KEPT_FOR: [&str; 3] =
 
 const PLAIN_KEYS: &[Key] = &[
     key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "The algorithm that counts"),
-    key("rate", Kind::Rate, None, "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited"),
+    key(
+        "rate",
+        Kind::Either(&Kind::Rate, &Kind::Table(&RATES)),
+        None,
+        "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited, or a table of rates by an attribute, for plans",
+    ),
     key(
         "burst",
         Kind::Whole(1, MAX_COUNT),
@@ -165,14 +184,6 @@ const PLAIN_KEYS: &[Key] = &[
         Kind::Span,
         None,
         "The time from a cold start, at a third of the rate, to the full rate, for services that fill caches first",
-    ),
-    key("rate_by", Kind::Attribute, None, "The attribute that selects one of the rates"),
-    key("rates", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of rate_by"),
-    key(
-        "otherwise",
-        Kind::Rate,
-        None,
-        "The rate of every other value, and of requests without the attribute",
     ),
     key("overrides", Kind::List(&Kind::Table(&OVERRIDE)), None, "Rates of single keys"),
     key(
