@@ -8,7 +8,7 @@ use tidegate_core::breaker::{BreakerBuilder, CircuitBreaker, Evaluate, Judgement
 use tidegate_core::{Quota, QuotaError};
 
 use super::diagnostic::Findings;
-use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, share, window};
+use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, open_for, share, window};
 use super::keys::Profile;
 use super::limit_words::Words;
 use super::node::{Node, Spot};
@@ -20,9 +20,6 @@ const OUR_PROFILE: &str = "tidegate";
 
 /// The conditions that trip a breaker. If a file sets any of them, those of the profile do not apply.
 const TRIPS: [&str; 4] = ["failures", "consecutive", "slow_after", "slow_calls"];
-
-/// The words about how long a breaker is open.
-const OPEN_TIMES: [&str; 2] = ["open_for", "open_at_most"];
 
 /// The words of a breaker; a missing word falls back to its profile.
 struct Stated<'w, 'n> {
@@ -50,7 +47,8 @@ impl<'n> Stated<'_, 'n> {
     /// Returns a word about how open times grow. A profile whose open times stay as they are takes ours if the file says
     /// how long they may become.
     fn growth(&self, key: &str) -> Option<&'static str> {
-        let stays = self.profile.word("growth") == Some("1") && self.words.get("open_at_most").is_some();
+        let stays = self.profile.word("growth") == Some("1")
+            && self.written_open_for().is_some_and(|open| open.1.is_some());
         if stays { Profile::named(OUR_PROFILE)?.word(key) } else { self.profile.word(key) }
     }
 
@@ -94,11 +92,26 @@ impl<'n> Stated<'_, 'n> {
         })
     }
 
-    /// Returns the key whose value is the longest open time: `open_for` where the file says nothing of `open_at_most`
-    /// and `open_for` alone exceeds the profile's.
-    fn longest_open(&self) -> &'static str {
-        let exceeded = || self.time("open_at_most") < self.time("open_for");
-        if self.words.get("open_at_most").is_none() && exceeded() { "open_for" } else { "open_at_most" }
+    /// Returns the first open time of the file, and the longest if the file has one.
+    fn written_open_for(&self) -> Option<(Duration, Option<Duration>)> {
+        self.words.text("open_for").and_then(open_for)
+    }
+
+    /// Returns the first open time and the longest. The profile's longest holds unless the file has one, or a longer first
+    /// one.
+    fn open_times(&self) -> Option<(Duration, Duration)> {
+        let (first, longest) = match self.written_open_for() {
+            Some(written) => written,
+            None => (self.profile_time("open_for")?, None),
+        };
+        let longest = longest.unwrap_or_else(|| {
+            self.profile_time("open_at_most").filter(|longest| *longest > first).unwrap_or(first)
+        });
+        Some((first, longest))
+    }
+
+    fn profile_time(&self, key: &str) -> Option<Duration> {
+        span(self.profile.word(key)?).ok()
     }
 }
 
@@ -110,7 +123,13 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     let stated = Stated { words, profile, trips };
     match key {
         "min_calls" => stated.min_calls().map(|calls| calls.to_string()),
-        "open_at_most" => stated.text(stated.longest_open()).map(str::to_owned),
+        "open_for" => {
+            let first = stated.profile.word("open_for")?;
+            Some(match stated.profile.word("open_at_most") {
+                Some(longest) => format!("{first}..{longest}"),
+                None => first.to_owned(),
+            })
+        }
         key => stated.default(key).map(str::to_owned),
     }
 }
@@ -153,16 +172,12 @@ fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
     if stated.text("shed_at_most").is_none() {
         return;
     }
-    for key in OPEN_TIMES {
-        if let Some(node) = stated.words.node.get(key) {
-            findings.warn(
-                node.spot,
-                format_args!(
-                    "{key}: a breaker with shed_at_most refuses a share and does not open by itself; this counts only after it was \
-                     forced open"
-                ),
-            );
-        }
+    if let Some(node) = stated.words.node.get("open_for") {
+        findings.warn(
+            node.spot,
+            "open_for: a breaker with shed_at_most refuses a share and does not open by itself; this counts only after it was \
+             forced open",
+        );
     }
 }
 
@@ -197,7 +212,8 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     if stated.profile.strictly_after {
         builder = builder.strictly_after();
     }
-    builder = builder.open_for(time("open_for")?).open_at_most(time(stated.longest_open())?);
+    let (first, longest) = stated.open_times()?;
+    builder = builder.open_for(first).open_at_most(longest);
     builder = builder
         .overload_fails(text("overloaded") != Some("ignored"))
         .evaluate(stated.evaluates()?)
@@ -219,6 +235,7 @@ fn key_of(error: &QuotaError) -> &'static str {
         QuotaError::Parameter { name, .. } => match *name {
             "slow_ratio" => "slow_calls",
             "failure_ratio" => "failures",
+            "open_at_most" => "open_for",
             // Of a profile that compares at other times than a breaker that sheds.
             "evaluate" => "profile",
             name => name,
@@ -241,6 +258,10 @@ fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
         }
         QuotaError::Parameter { name: "shed_at_most", .. } => {
             "shed_at_most: 100% would let in no call to see whether the service recovers; use 1% to 99%"
+                .to_owned()
+        }
+        QuotaError::Parameter { name: "open_at_most", .. } => {
+            "open_for: the longest time is shorter than the first, or longer than 146 years; write open_for: 5s..60s"
                 .to_owned()
         }
         QuotaError::Parameter { name: "evaluate", .. } if sheds => {
@@ -276,7 +297,10 @@ fn label(stated: &Stated<'_, '_>) -> String {
     }
     let _ = match stated.text("shed_at_most") {
         Some(most) => write!(label, " in {} shed {most} at most", text("window")),
-        None => write!(label, " in {} open {}", text("window"), text("open_for")),
+        None => {
+            let first = text("open_for").split("..").next().unwrap_or_default();
+            write!(label, " in {} open {}", text("window"), first.trim())
+        }
     };
     label
 }

@@ -29,6 +29,11 @@ pub(super) const FAILURES: Grammar = Grammar {
     expected: "is neither a share of the calls, 1% to 100%, nor a number of failures, 1 to 16384",
     examples: &["50%", "20"],
 };
+pub(super) const OPEN_FOR: Grammar = Grammar {
+    reads: |text| open_for(text).is_some(),
+    expected: "is neither a span of time as 5s nor two as 5s..60s",
+    examples: &["5s", "5s..60s"],
+};
 pub(super) const SHARE: Grammar = Grammar {
     reads: |text| share(text).is_some(),
     expected: "is not a share; use 0% to 100%",
@@ -111,6 +116,14 @@ pub(super) fn failures(text: &str) -> Option<Failures> {
     }
     let count = u32::try_from(whole_number(text).ok()?).ok()?;
     (1..=Window::MAX_CALLS).contains(&count).then_some(Failures::Count(count))
+}
+
+/// Parses `5s`, or `5s..60s`: the first open time, and the longest.
+pub(super) fn open_for(text: &str) -> Option<(Duration, Option<Duration>)> {
+    match text.split_once("..") {
+        Some((first, longest)) => Some((span(first.trim()).ok()?, Some(span(longest.trim()).ok()?))),
+        None => Some((span(text.trim()).ok()?, None)),
+    }
 }
 
 /// Parses `0%` to `100%` into a fraction of 1.

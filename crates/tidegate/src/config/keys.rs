@@ -129,10 +129,10 @@ const FORWARD_AUTH: Table = Table {
             "The proxy that calls /v1/forward-auth: nginx (x-original-method, -uri, -host), caddy or traefik (x-forwarded-method, -uri, -host)",
         ),
         key("method", Kind::Header, None, "Instead of proxy: the header with the original method"),
-        key("uri", Kind::Header, None, "Instead of proxy: the header with the original path and query"),
+        key("path", Kind::Header, None, "Instead of proxy: the header with the original path and query"),
         key("host", Kind::Header, None, "Instead of proxy: the header with the original host"),
         key(
-            "deny_status",
+            "status",
             Kind::Whole(400, 599),
             None,
             "The status of all refusals; default: 403 for nginx, else that of each policy",

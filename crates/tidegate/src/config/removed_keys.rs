@@ -26,6 +26,12 @@ enum Now {
 
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
+    (
+        "limit",
+        "open_at_most",
+        "",
+        Now::Line("open_for: 5s..60s, with the longest open time behind the first"),
+    ),
     ("limit", "between", "", Now::Line("follows: memory 70%..90% to 10/s, with the range behind the number")),
     ("limit", "floor", "", Now::Line("follows: memory 70%..90% to 10/s, with the rate at the end")),
     ("switch", "for", "", Now::Line("off_when: cpu above 80%, stale after 10min")),
@@ -33,6 +39,8 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("limit", "rate_by", "", Now::Rates),
     ("limit", "rates", "", Now::Rates),
     ("limit", "otherwise", "", Now::Rates),
+    ("forward_auth", "uri", "", Now::Named("path")),
+    ("forward_auth", "deny_status", "", Now::Named("status")),
     ("policy", "demote_to", "", Now::Level),
     ("store", "master", "", Now::Master),
     ("limit", "initial", "", Now::Named("start")),
@@ -66,12 +74,7 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("limit", "cool_off", "", Now::Fixed("law bbr")),
     ("limit", "trips", "", Now::Line("profile: sentinel for a threshold that must be exceeded")),
     ("limit", "evaluate", "", Now::Line("profile: hystrix for thresholds that are compared every 500ms")),
-    (
-        "limit",
-        "growth",
-        "",
-        Now::Line("open_at_most: 60s, up to which each open time is twice the one before"),
-    ),
+    ("limit", "growth", "", Now::Line("open_for: 5s..60s, where each open time is twice the one before")),
     ("limit", "jitter", "", Now::Line("profile: sentinel for open times without chance")),
     ("limit", "steps", "", Now::Line("profile: sentinel for a breaker that closes at once")),
     ("limit", "risk", "", Now::Line("close_after: 3 for a verdict by a number of good probes")),

@@ -56,10 +56,10 @@ fn table(table: &Table) -> Value {
             schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, guard]);
         }
         "forward_auth" => {
-            let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
+            let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["path"] }, { "required": ["host"] }] });
             schema["oneOf"] = json!([
                 { "required": ["proxy"], "not": headers },
-                { "required": ["method", "uri", "host"], "not": { "required": ["proxy"] } },
+                { "required": ["method", "path", "host"], "not": { "required": ["proxy"] } },
             ]);
         }
         "cost" => {

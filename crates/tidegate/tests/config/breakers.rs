@@ -75,8 +75,8 @@ fn profiles_that_shed_are_those_of_the_library() {
 #[test]
 fn open_times_of_a_breaker_that_sheds_are_told() {
     for (limit, told) in [
-        (", shed_at_most: 90%, open_for: 5s, open_at_most: 9s", &["open_for", "open_at_most"][..]),
-        (", profile: sre, open_at_most: 5min", &["open_at_most"]),
+        (", shed_at_most: 90%, open_for: 5s..9s", &["open_for"][..]),
+        (", profile: sre, open_for: 5s..5min", &["open_for"]),
         (", profile: sre, probes: 2", &[]),
         (", open_for: 5s", &[]),
     ] {
@@ -118,7 +118,7 @@ fn a_breaker_that_sheds_nothing_is_a_mistake() {
 #[test]
 fn every_word_is_read() {
     let limit = ", window: 100 calls, failures: 30%, slow_after: 2s, slow_calls: 80%, consecutive: 7, min_calls: 10, \
-                 overloaded: ignored, open_for: 1s, open_at_most: 10s, probes: 2, ttl: 30s, close_after: 4";
+                 overloaded: ignored, open_for: 1s..10s, probes: 2, ttl: 30s, close_after: 4";
     let expected = CircuitBreaker::builder()
         .window(Window::Calls(100))
         .failure_ratio(0.3)
@@ -150,7 +150,7 @@ fn what_trips_it_replaces_what_the_profile_has() {
     // Open times grow in each profile, if the file says how long they may become.
     let grows = CircuitBreaker::hystrix().ttl(minute).open_at_most(minute).growth(2.0);
     assert_eq!(
-        quota(", profile: hystrix, open_at_most: 60s"),
+        quota(", profile: hystrix, open_for: 5s..60s"),
         built(grows.forget_after(Duration::from_secs(300)))
     );
     let long = Window::Time { span: Duration::from_secs(1000), buckets: 21 };
@@ -170,7 +170,7 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", failures: 150%", "failures: \"150%\" is neither a share of the calls"),
         (
             ", growth: 0.5",
-            "unknown key \"growth\" in limit; write open_at_most: 60s, up to which each open time is twice the one before",
+            "unknown key \"growth\" in limit; write open_for: 5s..60s, where each open time is twice the one before",
         ),
         (
             ", profile: envoy",
@@ -198,7 +198,12 @@ fn mistakes_name_the_key_and_what_would_work() {
         ),
         (", window: 2d", "window"),
         (", buckets: 500", "buckets"),
-        (", open_for: 5s, open_at_most: 1s", "open_at_most 1s is shorter than open_for"),
+        (", open_for: 5s..1s", "open_for: the longest time is shorter than the first"),
+        (
+            ", open_for: 5s, open_at_most: 9s",
+            "write open_for: 5s..60s, with the longest open time behind the first",
+        ),
+        (", open_for: soon", "is neither a span of time as 5s nor two as 5s..60s"),
         (", keep_for: { critical: 20% }", "keep_for does not belong to breaker"),
     ] {
         let found = mistake(limit);
@@ -239,10 +244,10 @@ fn what_is_in_effect_is_what_the_breaker_does() {
     for (words, key, expected) in [
         (", window: 10 calls", "min_calls", 10.into()),
         (", window: 10 calls, min_calls: 7", "min_calls", 7.into()),
-        ("", "open_at_most", "60s".into()),
-        (", open_for: 2min", "open_at_most", "2min".into()),
-        (", profile: hystrix, open_for: 9s", "open_at_most", "9s".into()),
-        (", open_for: 2min, open_at_most: 5min", "open_at_most", "5min".into()),
+        ("", "open_for", "5s..60s".into()),
+        (", open_for: 2min", "open_for", "2min".into()),
+        (", profile: hystrix", "open_for", "5s".into()),
+        (", open_for: 2min..5min", "open_for", "2min..5min".into()),
         (", profile: resilience4j, window: 10s", "buckets", serde_json::Value::from(10)),
     ] {
         let (config, _) = Config::parse(&file(words), "t", Format::Yaml).unwrap();

@@ -3,7 +3,7 @@
 use tidegate_core::breaker::Window;
 use tidegate_core::concurrency::Concurrency;
 
-use crate::config::grammars::{FAILURES, SLOW, WINDOW};
+use crate::config::grammars::{FAILURES, OPEN_FOR, SLOW, WINDOW};
 use crate::config::kind::{Key, Kind, key};
 
 /// The algorithm of a circuit breaker.
@@ -11,7 +11,7 @@ pub(in crate::config) const BREAKER: &str = "breaker";
 
 /// The keys that only breakers have, and `slow_after`, which they share with adaptive limits. They share `ttl` with
 /// concurrency limits and `buckets` with windows.
-pub(super) const KEYS: [Key; 13] = [
+pub(super) const KEYS: [Key; 12] = [
     key(
         "profile",
         Kind::Word(&PROFILE_NAMES, &[]),
@@ -61,8 +61,12 @@ pub(super) const KEYS: [Key; 13] = [
         None,
         "Whether a call that ended as overloaded counts as failed or does not count, for services that refuse by rate limits of their own",
     ),
-    key("open_for", Kind::Span, None, "How long the breaker is open the first time"),
-    key("open_at_most", Kind::Span, None, "The longest open time of a breaker that opens again and again"),
+    key(
+        "open_for",
+        Kind::Read(&OPEN_FOR),
+        None,
+        "How long the breaker is open the first time, or the first time and at most, as 5s..60s: each time is twice the one before",
+    ),
     key(
         "probes",
         Kind::Whole(1, Concurrency::MAX_PLACES),
