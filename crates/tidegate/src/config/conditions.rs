@@ -106,7 +106,7 @@ fn error_text(error: &SourceError) -> String {
 /// What a rate follows: a number, the two ends of its range as they are written, and the rate at the upper end.
 #[derive(Debug)]
 pub(super) struct Followed<'t> {
-    source: Source,
+    pub(super) source: Source,
     low: &'t str,
     high: &'t str,
     floor: WrittenRate,
