@@ -192,7 +192,7 @@ fn toml_is_explained_in_the_same_words() {
 
 #[test]
 fn the_report_is_a_table_with_a_count() {
-    let text = "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n  - name: sms-per-phone\n    limits:\n      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }\n";
+    let text = "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n  - name: sms-per-phone\n    limit:\n      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }\n";
     let found = Config::parse_to_serve(text, "tidegate.yaml", Format::Yaml).unwrap_err();
     assert_eq!(found[0].severity, Severity::Warn);
     assert_eq!(

@@ -54,7 +54,7 @@ fn many(count: usize, one: impl Fn(usize) -> String) -> String {
 #[test]
 fn large_deep_and_costly_files_are_refused_in_bounded_time_and_memory() {
     let long = "z".repeat(1 << 20);
-    let zone = policy(&format!("limits: [{{ algorithm: fixed-window, rate: 1/day, calendar: {long} }}]"));
+    let zone = policy(&format!("limit: [{{ algorithm: fixed-window, rate: 1/day, calendar: {long} }}]"));
     let name = format!("version: 1\npolicies:\n  - {{ name: {long}, limit: {{ rate: 1/s }} }}\n");
     let bomb: String = (1..20)
         .map(|level| format!("x-{level}: &x{level} [{}]\n", vec![format!("*x{}", level - 1); 20].join(", ")))
@@ -83,7 +83,7 @@ fn large_deep_and_costly_files_are_refused_in_bounded_time_and_memory() {
         (policy(&format!("cost: '{}1'", "1+".repeat(900))), "parts; at most 200"),
         (policy(&format!("cost: '{}1{}'", "(".repeat(500), ")".repeat(500))), "nested too deep"),
         (
-            policy(&format!("limits: [{}]", many(5_000, |_| "{ rate: 1/s }".to_owned()))),
+            policy(&format!("limit: [{}]", many(5_000, |_| "{ rate: 1/s }".to_owned()))),
             "at most 16 are possible",
         ),
         (
@@ -255,7 +255,7 @@ fn files_with_bytes_changed_are_read_or_refused_and_never_break_the_program() {
 fn a_server_does_not_start_with_such_a_file_and_keeps_what_it_has_when_one_comes() {
     let hostile = [
         policy(&format!(
-            "limits: [{{ algorithm: fixed-window, rate: 1/day, calendar: {} }}]",
+            "limit: [{{ algorithm: fixed-window, rate: 1/day, calendar: {} }}]",
             "z".repeat(1 << 20)
         )),
         policy(&format!("match: {{ path: [{}] }}", many(20_000, |at| format!("/{at}")))),

@@ -235,10 +235,10 @@ fn round_trips_are_as_the_check_says() {
     let limits = [
         ("limit: { rate: 5/day }", "script", 1),
         ("limit: { algorithm: fixed-window, rate: 6/day, calendar: UTC }", "script", 1),
-        ("limits: [{ rate: 5/day }, { algorithm: fixed-window, rate: 6/h }]", "script", 1),
+        ("limit: [{ rate: 5/day }, { algorithm: fixed-window, rate: 6/h }]", "script", 1),
         ("limit: { algorithm: sliding-log, rate: 6/day }", "compare-and-set", 2),
         ("limit: { algorithm: token-bucket, rate: 6/day }", "compare-and-set", 2),
-        ("limits: [{ rate: 5/day }, { algorithm: sliding-window, rate: 6/h }]", "compare-and-set", 2),
+        ("limit: [{ rate: 5/day }, { algorithm: sliding-window, rate: 6/h }]", "compare-and-set", 2),
         ("limit: { algorithm: concurrency, max: 9, ttl: 1min }", "compare-and-set", 2),
     ];
     for (at, (limit, decided_in, trips)) in limits.into_iter().enumerate() {

@@ -15,7 +15,7 @@ const TWO: &str = "
 version: 1
 policies:
   - name: payments
-    limits:
+    limit:
       - { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s }
       - { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s, probes: 2 }
 ";

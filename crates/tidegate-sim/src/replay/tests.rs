@@ -410,7 +410,7 @@ fn a_place_lapses_also_where_its_request_takes_longer() {
 #[test]
 fn what_a_queue_holds_back_needs_its_place_later() {
     let queued = "  - name: work
-    limits:
+    limit:
       - { algorithm: leaky-bucket, rate: 1/s, queue: 9, max_wait: 9s }
       - { algorithm: concurrency, max: 3 }
 ";

@@ -17,7 +17,7 @@ fn traced(policies: &str, input: &str) -> Result<Vec<Value>, String> {
 const TWO_LIMITS: &str = "
   - name: api
     by: [user.id]
-    limits: [{ rate: 10/s, burst: 5 }, { rate: 3/h, algorithm: sliding-log }]
+    limit: [{ rate: 10/s, burst: 5 }, { rate: 3/h, algorithm: sliding-log }]
 ";
 
 /// All limits of a policy must be charged, not only the first: four requests an hour passed where three were allowed.

@@ -302,7 +302,7 @@ pub(super) fn several_rates(node: &Node) -> String {
 /// Returns the line for several rates: each is a limit.
 fn limits_of(rates: &[WrittenRate]) -> String {
     let limits: Vec<_> = rates.iter().map(|rate| format!("{{ rate: {rate} }}")).collect();
-    format!("write limits: [{}]", limits.join(", "))
+    format!("write limit: [{}]", limits.join(", "))
 }
 
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {

@@ -62,7 +62,7 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             matched(matching, &mut names, &mut headers);
         }
         let own = ["limit", "shadow_limit", "cost"].into_iter().filter_map(|key| policy.get(key));
-        for node in own.chain(policy.get("limits").map_or(&[][..], Node::each)) {
+        for node in own.flat_map(Node::each) {
             for table in [node.get("rate"), Some(node), node.get("estimate")] {
                 names.extend(
                     table.and_then(|table| table.get("by")).and_then(|by| Some((by.spot, "by", by.text()?))),

@@ -27,6 +27,12 @@ enum Now {
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
     (
+        "policy",
+        "limits",
+        "",
+        Now::Line("limit: [{ rate: 10/s }, { rate: 100/min }], a list under the same word"),
+    ),
+    (
         "limit",
         "open_at_most",
         "",

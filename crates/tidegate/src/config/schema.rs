@@ -73,7 +73,7 @@ fn table(table: &Table) -> Value {
                 { "allOf": [any(&["estimate", "settle"]), { "not": any(&["by", "values", "otherwise"]) }] },
             ]);
         }
-        "policy" => schema["oneOf"] = json!([{ "required": ["limit"] }, { "required": ["limits"] }]),
+        "policy" => schema["required"] = json!(["name", "limit"]),
         _ => {}
     }
     schema

@@ -73,9 +73,6 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     let Value::List(nodes) = &node.value else {
         let remedy = match (&node.value, name) {
             (Value::Map(_), "overrides") => format!("; write {}", foreign_words::override_meant(node)),
-            (Value::Map(_), "limits") => {
-                "; begin each entry with `- `, or write limit for a single one".to_owned()
-            }
             (Value::Map(_), "policies") if is_policy(node, of) => {
                 let first = node.get("name").and_then(Node::text).filter(|name| !name.is_empty());
                 format!("; begin each entry with its name, as - name: {}", excerpt(first.unwrap_or("api")))

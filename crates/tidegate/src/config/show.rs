@@ -167,6 +167,10 @@ impl Walk<'_> {
             (Kind::Table(table) | Kind::Either(_, Kind::Table(table)), Value::Map(_)) => {
                 self.table(Some(node), table, at)
             }
+            (Kind::OneOrMany(of @ Kind::Table(table)), _) if table.name == "limit" => match node.value {
+                Value::List(_) => self.value(node, &Kind::List(of), at),
+                _ => self.value(node, of, at),
+            },
             (Kind::List(of), Value::List(nodes)) => {
                 let each = nodes
                     .iter()
@@ -206,8 +210,7 @@ impl Walk<'_> {
 /// Returns the default status of a policy's refusals; `None` if a guard or `deadline` refuses with another status than
 /// its other limits.
 fn refusal_status(policy: &Node) -> Option<u16> {
-    let one = policy.get("limit").into_iter();
-    let limits = one.chain(policy.get("limits").map_or(&[][..], Node::each));
+    let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
     let is_guard = |limit: &Node| {
         matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
     };

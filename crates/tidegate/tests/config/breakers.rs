@@ -225,7 +225,7 @@ fn mistakes_name_the_key_and_what_would_work() {
 #[test]
 fn the_schema_and_what_is_in_effect_have_its_words() {
     let schema = schema();
-    let limit = &schema["properties"]["policies"]["items"]["properties"]["limit"];
+    let limit = &schema["properties"]["policies"]["items"]["properties"]["limit"]["anyOf"][0];
     assert_eq!(limit["properties"]["profile"]["enum"][1], "hystrix");
     assert!(limit["properties"]["open_for"].is_object());
     let (config, _) = Config::parse(&file(", profile: hystrix, open_for: 9s"), "t", Format::Yaml).unwrap();

@@ -45,7 +45,7 @@ policies:
 
   - name: sms-per-phone
     by: [sms.phone]
-    limits:
+    limit:
       - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }
       - { algorithm: fixed-window, rate: 1/min }
 
@@ -154,7 +154,7 @@ calendar = "Asia/Shanghai"
     let (config, warnings) = Config::parse(text, "tidegate.toml", Format::Toml).unwrap();
     assert_eq!(warnings, []);
     let same = yaml(
-        "version: 1\nclient_ip: { trusted_proxies: [10.0.0.0/8] }\npolicies:\n- name: per-ip\n  by: [client.ip]\n  match: { path: /api/** }\n  limit: { rate: 100/s, burst: 200 }\n- name: sms\n  by: sms.phone\n  limits: [{ algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }]\n",
+        "version: 1\nclient_ip: { trusted_proxies: [10.0.0.0/8] }\npolicies:\n- name: per-ip\n  by: [client.ip]\n  match: { path: /api/** }\n  limit: { rate: 100/s, burst: 200 }\n- name: sms\n  by: sms.phone\n  limit: [{ algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }]\n",
     );
     assert_eq!(config.effective.value, same.effective.value);
     assert_eq!(config.policies.policies()[0].matching, same.policies.policies()[0].matching);
@@ -203,14 +203,14 @@ fn defaults_that_depend_on_other_words_are_in_effect_too() {
     for (policy, expected) in [
         ("limit: { rate: 1/s }", answer(429, quota)),
         ("limit: { algorithm: concurrency, max: 2 }", answer(503, capacity)),
-        ("limits: [{ algorithm: breaker }, { algorithm: adaptive }], deadline: 9ms", answer(503, capacity)),
+        ("limit: [{ algorithm: breaker }, { algorithm: adaptive }], deadline: 9ms", answer(503, capacity)),
         ("limit: { rate: 1/s }, deny: { status: 500 }", answer(500, capacity)),
         (
             "limit: { rate: 1/s }, deny: { problem: abnormal-usage-detected }",
             answer(429, "abnormal-usage-detected"),
         ),
         ("limit: { rate: 1/s }, deadline: 9ms", serde_json::Value::Null),
-        ("limits: [{ rate: 1/s }, { algorithm: breaker }]", serde_json::Value::Null),
+        ("limit: [{ rate: 1/s }, { algorithm: breaker }]", serde_json::Value::Null),
     ] {
         assert_eq!(shown(policy)["deny"], expected, "{policy}");
     }
@@ -317,7 +317,7 @@ fn the_schema_refuses_what_the_validator_refuses() {
         "[{ name: a, limit: { algorithm: warm-up, rate: 1/s } }]",
         "[{ name: a, limit: { algorithm: concurrency, rate: 3/s } }]",
         "[{ name: a, limit: { rate: { by: user.tier } } }]",
-        "[{ name: a, limit: { rate: 1/s }, limits: [] }]",
+        "[{ name: a, limit: { rate: 1/s }, limit: [] }]",
         "[{ name: a, mode: on, limit: { rate: 1/s } }]",
         "[{ limit: { rate: 1/s } }]",
         "{}",

@@ -59,7 +59,7 @@ fn a_place_is_held_for_a_minute_unless_said() {
 
 #[test]
 fn a_refusal_is_our_shortage_unless_said() {
-    let lines = &["limits: [{ rate: 5/s }, { algorithm: concurrency, max: 5 }]"][..];
+    let lines = &["limit: [{ rate: 5/s }, { algorithm: concurrency, max: 5 }]"][..];
     let unsaid = policy(lines);
     assert_eq!((unsaid.refusal(0).status, unsaid.refusal(1).status), (429, 503));
     assert!(unsaid.refusal(1).problem.ends_with("#temporary-reduced-capacity"));

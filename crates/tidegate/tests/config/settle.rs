@@ -231,7 +231,7 @@ fn units_that_are_told_do_not_become_places() {
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let guard = "limit: { algorithm: concurrency, max: 9 }";
-    let both = "limits: [{ rate: 1000/min }, { algorithm: concurrency, max: 9 }]";
+    let both = "limit: [{ rate: 1000/min }, { algorithm: concurrency, max: 9 }]";
     for limits in [guard, both] {
         let found = places("cost: { estimate: 5, settle: llm.output }", limits);
         assert_eq!(
@@ -311,7 +311,7 @@ fn a_first_call_is_never_refused_by_its_own_estimate() {
         "limit: { algorithm: sliding-window, rate: 100/min }",
         "limit: { algorithm: leaky-bucket, rate: 1/s, queue: 50, max_wait: 3s }",
         "limit: { rate: { by: user.tier, values: { large: 100000/min }, otherwise: 40/min } }",
-        "limits: [{ rate: 1000/min }, { algorithm: fixed-window, rate: 70/day, calendar: UTC }]",
+        "limit: [{ rate: 1000/min }, { algorithm: fixed-window, rate: 70/day, calendar: UTC }]",
     ] {
         let lines = "cost: { estimate: learned, start: 250, settle: llm.total }";
         let text = file(lines).replace("limit: { rate: 1000/min }", limit);

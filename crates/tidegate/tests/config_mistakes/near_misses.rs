@@ -97,7 +97,7 @@ fn a_policy_that_is_unlimited_exempts_nobody() {
     ];
     for limit in [
         "limit: { rate: unlimited }",
-        "limits: [{ rate: unlimited }, { rate: unlimited }]",
+        "limit: [{ rate: unlimited }, { rate: unlimited }]",
         "limit: { rate: { by: user.tier, values: { free: unlimited }, otherwise: unlimited } }",
     ] {
         assert_eq!(policy(&["match: { path: /health }", limit]), expected, "{limit}");

@@ -380,16 +380,24 @@ fn mistakes_of_a_policy() {
             &["t:5:12  error  policy \"p\": limit is a map, found a text; write { rate: 2/min }"][..],
         ),
         (&["limit: fast"][..], &["t:5:12  error  policy \"p\": limit is a map, found a text"][..]),
-        (&["limits: []"][..], &["t:5:5  error  policy \"p\": limits is empty"][..]),
+        (
+            &["limit: []"][..],
+            &["t:5:5  error  policy \"p\": limit is an empty list; write limit: { rate: 10/s }"][..],
+        ),
         (
             &["limit: { rate: 5/s }", "limits: [{ rate: 1/s }]"][..],
-            &["t:6:5  error  policy \"p\": limit and limits exclude each other"][..],
+            &[
+                "t:6:5  error  policy \"p\": unknown key \"limits\" in policy; write limit: [{ rate: 10/s }, { rate: 100/min }], a list under the same word",
+            ][..],
         ),
         (
             &["limit:"][..],
             &["t:5:5  error  policy \"p\": limit has no value; give it one or leave it out"][..],
         ),
-        (&["by: a"][..], &["t:4:5  error  policy \"p\": policy has no limit; write limit or limits"][..]),
+        (
+            &["by: a"][..],
+            &["t:4:5  error  policy \"p\": policy has no limit; write limit: { rate: 10/s }"][..],
+        ),
         (
             &[
                 "breaker: { failure_rate: 50% }",

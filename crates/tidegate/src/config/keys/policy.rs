@@ -180,8 +180,12 @@ pub(in crate::config) const POLICY: Table = Table {
             Some("skip-if-none"),
             "What happens when the request lacks attributes of the key",
         ),
-        key("limit", Kind::Table(&LIMIT), None, "The limit"),
-        key("limits", Kind::List(&Kind::Table(&LIMIT)), None, "Several limits; all must allow a request"),
+        key(
+            "limit",
+            Kind::OneOrMany(&Kind::Table(&LIMIT)),
+            None,
+            "The limit, or a list of limits that must all allow a request",
+        ),
         key(
             "shadow_limit",
             Kind::Table(&SHADOW_LIMIT),
