@@ -382,7 +382,7 @@ fn tickets(node: Option<&Node>) -> TicketSettings {
     TicketSettings {
         key_file: word(node, "key_file").map(PathBuf::from),
         ttl: word(node, "ttl").and_then(|text| span(text).ok()),
-        issuer: word(node, "issuer").map(str::to_owned),
+        issuer: word(node, "name").map(str::to_owned),
     }
 }
 

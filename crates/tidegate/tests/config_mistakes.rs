@@ -207,10 +207,12 @@ tidegate.yaml:8:59  error  policy \"sms-per-phone\": unknown time zone \"Asia/Sh
 }
 
 #[test]
-fn a_word_of_an_earlier_version_names_the_new_one() {
+fn a_key_of_an_earlier_version_names_the_line_that_works() {
     assert_eq!(
-        yaml("version: 1\nstore: { keys: 1000, key_form: whole }\npolicies: []\n"),
-        ["t:2:32  error  store.key_form: whole is called full now; write full"]
+        yaml("version: 1\nstore: { keys: 1000, key_form: full }\npolicies: []\n"),
+        [
+            "t:2:22  error  unknown key \"key_form\" in store; write keys: 1000000 in full for keys that are kept in full"
+        ]
     );
 }
 

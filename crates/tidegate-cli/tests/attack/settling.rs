@@ -287,7 +287,7 @@ fn an_expired_ticket_settles_nothing() {
 /// foreign ticket and credits nothing. A restarted server has forgotten earlier charges, and says so.
 #[test]
 fn servers_that_share_a_key_send_a_ticket_to_its_issuer() {
-    let file = format!("{FILE}tickets: {{ key_file: keys, issuer: NAME }}\n");
+    let file = format!("{FILE}tickets: {{ key_file: keys, name: NAME }}\n");
     let (one, two) = (Desk::with(&file.replace("NAME", "one")), Desk::with(&file.replace("NAME", "two")));
     let (current, older) = ("5a".repeat(32), "6b".repeat(32));
     std::fs::write(one.path("keys"), format!("{current}\n{older}\n")).unwrap();

@@ -167,7 +167,7 @@ async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
         format!("{GCRA}store: {{ keys: 5000 }}\ntickets: {{ ttl: 1h }}\nserver: {{ http: 127.0.0.1:1 }}\n");
     let warnings = server.to(&changed).await;
     assert_eq!(warnings, ["server", "store", "tickets"].map(|name| format!("`{name}` {rest}")));
-    let full = format!("{GCRA}store: {{ key_form: full }}\n");
+    let full = format!("{GCRA}store: {{ keys: 1000000 in full }}\n");
     assert_eq!(server.to(&full).await, [format!("`store` {rest}")]);
     assert!(server.to(GCRA).await.is_empty(), "as it was at the start");
 }

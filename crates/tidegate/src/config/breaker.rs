@@ -215,7 +215,6 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let (first, longest) = stated.open_times()?;
     builder = builder.open_for(first).open_at_most(longest);
     builder = builder
-        .overload_fails(text("overloaded") != Some("ignored"))
         .evaluate(stated.evaluates()?)
         .growth(factor(stated.growth("growth")?)?)
         .jitter(share(stated.profile.word("jitter")?)?)

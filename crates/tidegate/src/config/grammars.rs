@@ -53,6 +53,11 @@ pub(super) const OVER: Grammar = Grammar {
     expected: "is not deny, wait, mark, demote, demote to a level as demote to sheddable, or block with a time of up to 30d as block 10min",
     examples: &["deny", "wait", "mark", "demote", "demote to sheddable", "block 10min"],
 };
+pub(super) const KEYS_HELD: Grammar = Grammar {
+    reads: |text| keys_held(text).is_some(),
+    expected: "is not a number of keys; use 1 to 4294967296, or as 1000000 in full",
+    examples: &["1000000", "500k in full"],
+};
 pub(super) const TOPOLOGY: Grammar = Grammar {
     reads: |text| matches!(text, "single" | "cluster") || master(text).is_some(),
     expected: "is not single, cluster, or sentinel with the name that the sentinels have for the master, as sentinel mymaster",
@@ -69,6 +74,16 @@ pub(super) fn block(text: &str) -> Option<Duration> {
     let lasts = text.strip_prefix("block").filter(|rest| rest.starts_with(' '))?;
     let lasts = span(lasts.trim()).ok()?;
     (Duration::ZERO < lasts && lasts <= Duration::from_secs(30 * 86_400)).then_some(lasts)
+}
+
+/// Parses `500k`, or `500k in full`: a number of keys, and whether they are kept in full.
+pub(super) fn keys_held(text: &str) -> Option<(u64, bool)> {
+    let (number, full) = match text.strip_suffix(" in full") {
+        Some(number) => (number.trim_end(), true),
+        None => (text, false),
+    };
+    let number = whole_number(number).ok()?;
+    (1..=1 << 32).contains(&number).then_some((number, full))
 }
 
 /// Parses `sentinel mymaster` into the name of the master.

@@ -188,7 +188,7 @@ const TICKETS: Table = Table {
             "The file with the keys that seal tickets, one per line, the current key first; default: a random key",
         ),
         key("ttl", Kind::Span, Some(TICKET_TTL), "How long a ticket can be settled, up to 30 days"),
-        key("issuer", Kind::Name, None, "The name of this node; default: the address that it listens on"),
+        key("name", Kind::Name, None, "The name of this node; default: the address that it listens on"),
     ],
     required: &[],
 };

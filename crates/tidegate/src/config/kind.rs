@@ -2,9 +2,6 @@
 
 use super::grammars::Grammar;
 
-/// Words of earlier versions, each with its present name.
-pub(super) const RENAMED: [(&str, &str); 1] = [("whole", "full")];
-
 /// The kind of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {

@@ -7,7 +7,7 @@ mod region;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::grammars::master;
+use super::grammars::{keys_held, master};
 use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 use crate::policy::{span, whole_number};
@@ -189,7 +189,7 @@ fn word<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
 pub(super) fn read(file: &Node) -> StoreSettings {
     let default = StoreSettings::default();
     let Some(node) = file.get("store") else { return default };
-    let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
+    let held = word(node, "keys").and_then(keys_held);
     StoreSettings {
         kind: match kind(file) {
             "disk" => {
@@ -198,8 +198,8 @@ pub(super) fn read(file: &Node) -> StoreSettings {
             "memory" => StoreKind::Memory,
             engine => StoreKind::Engine(engine_settings(node, engine)),
         },
-        keys: keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default.keys),
-        full_keys: word(node, "key_form") == Some("full"),
+        keys: held.and_then(|(keys, _)| usize::try_from(keys).ok()).unwrap_or(default.keys),
+        full_keys: held.is_some_and(|(_, full)| full),
     }
 }
 

@@ -118,14 +118,13 @@ fn a_breaker_that_sheds_nothing_is_a_mistake() {
 #[test]
 fn every_word_is_read() {
     let limit = ", window: 100 calls, failures: 30%, slow_after: 2s, slow_calls: 80%, consecutive: 7, min_calls: 10, \
-                 overloaded: ignored, open_for: 1s..10s, probes: 2, ttl: 30s, close_after: 4";
+                 open_for: 1s..10s, probes: 2, ttl: 30s, close_after: 4";
     let expected = CircuitBreaker::builder()
         .window(Window::Calls(100))
         .failure_ratio(0.3)
         .slow_calls(Duration::from_secs(2), 0.8)
         .consecutive(7)
         .min_calls(10)
-        .overload_fails(false)
         .open_for(Duration::from_secs(1))
         .open_at_most(Duration::from_secs(10))
         .probes(2)

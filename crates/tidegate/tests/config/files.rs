@@ -16,7 +16,7 @@ const MANUAL: &str = r#"
 version: 1
 server: { http: 127.0.0.1:8181 }
 client_ip: { trusted_proxies: [10.0.0.0/8], header: x-forwarded-for, ipv6_prefix: 56 }
-store: { kind: memory, keys: 500k, key_form: full }
+store: { kind: memory, keys: 500k in full }
 defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, share: local, headers: draft-03 }
 
 policies:
@@ -317,7 +317,7 @@ fn the_schema_refuses_what_the_validator_refuses() {
         "[{ name: a, limit: { algorithm: warm-up, rate: 1/s } }]",
         "[{ name: a, limit: { algorithm: concurrency, rate: 3/s } }]",
         "[{ name: a, limit: { rate: { by: user.tier } } }]",
-        "[{ name: a, limit: { rate: 1/s }, limit: [] }]",
+        "[{ name: a, limit: { rate: 1/s }, limits: [] }]",
         "[{ name: a, mode: on, limit: { rate: 1/s } }]",
         "[{ limit: { rate: 1/s } }]",
         "{}",

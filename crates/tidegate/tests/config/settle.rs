@@ -261,9 +261,9 @@ fn a_ticket_that_expires_before_its_place_is_a_warning() {
     for (tickets, limit, expected) in [
         ("ttl: 30s", "", Some(("2:17", "60s", "30s"))),
         ("ttl: 30s", ", ttl: 40s", Some(("3:69", "40s", "30s"))),
-        ("issuer: here", ", ttl: 15min", Some(("3:69", "15min", "10min"))),
+        ("name: here", ", ttl: 15min", Some(("3:69", "15min", "10min"))),
         ("ttl: 30s", ", ttl: 30s", None),
-        ("issuer: here", "", None),
+        ("name: here", "", None),
     ] {
         let expected = expected.map(|(spot, held, life)| {
             format!("t:{spot} \"p\": a place is held for up to {held}, and tickets.ttl is {life}: a ticket that has expired returns no place")

@@ -11,7 +11,7 @@ pub(in crate::config) const BREAKER: &str = "breaker";
 
 /// The keys that only breakers have, and `slow_after`, which they share with adaptive limits. They share `ttl` with
 /// concurrency limits and `buckets` with windows.
-pub(super) const KEYS: [Key; 12] = [
+pub(super) const KEYS: [Key; 11] = [
     key(
         "profile",
         Kind::Word(&PROFILE_NAMES, &[]),
@@ -54,12 +54,6 @@ pub(super) const KEYS: [Key; 12] = [
         Kind::Whole(1, Window::MAX_CALLS as u64),
         None,
         "With fewer calls in the window, failures and slow_calls do not open the breaker",
-    ),
-    key(
-        "overloaded",
-        Kind::Word(&["fails", "ignored"], &[]),
-        None,
-        "Whether a call that ended as overloaded counts as failed or does not count, for services that refuse by rate limits of their own",
     ),
     key(
         "open_for",
@@ -135,7 +129,6 @@ const OURS: &[(&str, &str)] = &[
     ("forget_after", "5min"),
     ("failures", "50%"),
     ("trips", "at"),
-    ("overloaded", "fails"),
     ("evaluate", "each-call"),
     ("ttl", "60s"),
 ];
@@ -144,7 +137,6 @@ const OURS: &[(&str, &str)] = &[
 const ALL_ALIKE: &[(&str, &str)] = &[
     ("failures", "50%"),
     ("trips", "at"),
-    ("overloaded", "fails"),
     ("evaluate", "each-call"),
     ("ttl", "60s"),
     ("growth", "1"),

@@ -1,6 +1,6 @@
 //! The keys of `store`: where counters are stored.
 
-use crate::config::grammars::TOPOLOGY;
+use crate::config::grammars::{KEYS_HELD, TOPOLOGY};
 use crate::config::kind::{Kind, Table, key};
 
 /// The words of `store.kind`. The first is the default; those of this process come before those of engines.
@@ -74,15 +74,9 @@ pub(super) const STORE: Table = Table {
         key("kind", Kind::Word(KINDS, &[]), Some("disk"), "Where counters are stored"),
         key(
             "keys",
-            Kind::Whole(1, 1 << 32),
+            Kind::Read(&KEYS_HELD),
             Some("1000000"),
-            "The most keys held; when the store is full, a new key evicts the key whose limit is nearest to full",
-        ),
-        key(
-            "key_form",
-            Kind::Word(&["fingerprint", "full"], &[]),
-            Some("fingerprint"),
-            "How a key is kept: as a fingerprint, 24 bytes a key, or in full, 48 bytes a key",
+            "The most keys held, as fingerprints of 24 bytes a key, or as 1000000 in full, 48 bytes a key, for keys that must never be taken for each other; when the store is full, a new key evicts the key whose limit is nearest to full",
         ),
         key(
             "path",

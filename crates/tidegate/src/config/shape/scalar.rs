@@ -8,7 +8,7 @@ use super::super::budget;
 use super::super::conditions;
 use super::super::diagnostic::Findings;
 use super::super::foreign_words;
-use super::super::kind::{Kind, RENAMED};
+use super::super::kind::Kind;
 use super::super::names::{self, is_control};
 use super::super::node::Node;
 use super::super::removed_keys;
@@ -173,10 +173,6 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 Ok(())
             } else if later.contains(&text) {
                 Err(format!("{text} is not available in this version; use {}", words.join(", ")))
-            } else if let Some((_, new)) =
-                RENAMED.iter().find(|(old, new)| *old == text && words.contains(new))
-            {
-                Err(format!("{text} is called {new} now; write {new}"))
             } else if let Some(line) = removed_keys::word(text, words) {
                 Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
             } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
