@@ -113,7 +113,7 @@ const CLIENT_IP: Table = Table {
             "ipv6_prefix",
             Kind::Whole(1, 128),
             Some("64"),
-            "IPv6 addresses with the same first so many bits count as one caller",
+            "IPv6 addresses with the same first so many bits count as one caller; less for networks that give each customer 56 or 48",
         ),
     ],
     required: &[],
@@ -141,7 +141,7 @@ const FORWARD_AUTH: Table = Table {
             "options",
             Kind::Word(&["pass", "charge"], &[]),
             Some("pass"),
-            "Whether a browser's preflight request passes without charge or is limited like other requests",
+            "Whether a browser's preflight request passes without charge or is limited like other requests, for services that a flood of preflights can hurt",
         ),
         key(
             "priority_header",
@@ -188,7 +188,12 @@ const TICKETS: Table = Table {
             "The file with the keys that seal tickets, one per line, the current key first; default: a random key",
         ),
         key("ttl", Kind::Span, Some(TICKET_TTL), "How long a ticket can be settled, up to 30 days"),
-        key("name", Kind::Name, None, "The name of this node; default: the address that it listens on"),
+        key(
+            "name",
+            Kind::Name,
+            None,
+            "The name of this node, for callers that send a ticket back to the node that can settle it; default: the address that it listens on",
+        ),
     ],
     required: &[],
 };

@@ -7,6 +7,7 @@ use super::node::Node;
 use crate::visible::excerpt;
 
 /// What a file says instead of a key.
+#[derive(Debug)]
 enum Now {
     /// Nothing: the value belongs to what the text names.
     Fixed(&'static str),

@@ -24,7 +24,12 @@ pub(super) const KEYS: [Key; 5] = [
         None,
         "How many times longer than usual calls may take, 1 to 10; more for services whose calls vary much",
     ),
-    key("busy_from", Kind::Percent(1, 100), None, "The use of the processor from which the limit holds"),
+    key(
+        "busy_from",
+        Kind::Percent(1, 100),
+        None,
+        "The use of the processor from which the limit holds, for machines that other programs share",
+    ),
 ];
 
 /// The keys that adaptive limits share with other algorithms.

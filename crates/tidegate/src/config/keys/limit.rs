@@ -157,13 +157,13 @@ const PLAIN_KEYS: &[Key] = &[
         "buckets",
         Kind::Whole(1, 1024),
         Some("10"),
-        "The number of parts of the window: more are more exact and take more memory",
+        "The number of parts of the window, for limits whose edges matter: more are more exact and take more memory",
     ),
     key(
         "refill",
         Kind::Word(&["continuous", "interval", "aligned"], &[]),
         Some("continuous"),
-        "Whether tokens return one by one (continuous), or all at once: a period after the first use (interval), or whenever the clock shows a multiple of the period (aligned)",
+        "Whether tokens return one by one (continuous), or all at once: a period after the first use (interval), or whenever the clock shows a multiple of the period (aligned), for quotas that a price list counts by the clock",
     ),
     key(
         "start",
@@ -175,10 +175,15 @@ const PLAIN_KEYS: &[Key] = &[
         "queue",
         Kind::Whole(1, 1_000_000),
         None,
-        "How many requests may wait: the bucket delays instead of refusing",
+        "How many requests may wait: the bucket delays instead of refusing, for services that need an even pace",
     ),
     key("max_wait", Kind::Span, None, "The longest delay; default: requests are refused at once"),
-    key("slack", Kind::Whole(0, MAX_COUNT), None, "How many unused requests a pause may save up"),
+    key(
+        "slack",
+        Kind::Whole(0, MAX_COUNT),
+        None,
+        "How many unused requests a pause may save up, for services that bear a short burst after it",
+    ),
     key(
         "warm_up",
         Kind::Span,
@@ -190,7 +195,7 @@ const PLAIN_KEYS: &[Key] = &[
         "replace",
         Kind::Word(&["as-is", "proportional", "reset"], &[]),
         Some("as-is"),
-        "What happens to units already spent when the limit changes",
+        "What happens to units already spent when the limit changes, for plans that callers move between",
     ),
     key(
         "max",

@@ -111,7 +111,7 @@ const COST: Table = Table {
             "caller",
             Kind::Word(&["ignored", "believed"], &[]),
             Some("ignored"),
-            "Whether a cost in the check wins over the estimate",
+            "Whether a cost in the check wins over the estimate, for gateways that count tokens themselves",
         ),
         key(
             "settle",
@@ -123,7 +123,7 @@ const COST: Table = Table {
             "missing",
             Kind::Map(&Kind::Usage, &Kind::Whole(0, MAX_COUNT)),
             None,
-            "Defaults for values that the settlement leaves out",
+            "Defaults for values that the settlement leaves out, for services that report some of them only if they are not zero",
         ),
     ],
     required: &[],
@@ -202,7 +202,7 @@ pub(in crate::config) const POLICY: Table = Table {
             "on_cost_error",
             Kind::Word(&OnCostError::WORDS, &[]),
             None,
-            "What happens to a request whose cost cannot be worked out: deny (default) refuses it, whole-limit charges all that the limit grants at once",
+            "What happens to a request whose cost cannot be worked out: deny (default) refuses it, whole-limit charges all that the limit grants at once, for services that prefer an unknown cost to a refusal",
         ),
         key(
             "charge",

@@ -133,7 +133,7 @@ pub(super) const STORE: Table = Table {
             "after_loss",
             Kind::Word(&["empty", "half", "full"], &[]),
             Some("half"),
-            "redis: how full limits start after the engine has lost its counters, by a failover, a flush or a restart",
+            "redis: how full limits start after the engine has lost its counters, by a failover, a flush or a restart: empty for limits that guard secrets or money, full where no request may be refused for it",
         ),
         key(
             "policies",
