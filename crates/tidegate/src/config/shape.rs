@@ -56,7 +56,12 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
         },
         Kind::Either(scalar, other) => {
-            let kind = if matches!(node.value, Value::List(_) | Value::Map(_)) { other } else { scalar };
+            let kind = match node.value {
+                // A list of rates is a list of limits.
+                Value::List(_) if matches!(scalar, Kind::Rate) => scalar,
+                Value::List(_) | Value::Map(_) => other,
+                _ => scalar,
+            };
             check(node, kind, name, findings);
         }
         Kind::Unavailable => {
@@ -246,7 +251,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
                 false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
             }
         }
-        "limit" | "shadow_limit" | "rate" if matches!(node.value, Value::List(_)) => {
+        "limit" | "shadow_limit" if matches!(node.value, Value::List(_)) => {
             let told = foreign_words::several_rates(node);
             told.strip_prefix("; write ").map(str::to_owned)
         }

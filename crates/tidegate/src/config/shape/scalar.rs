@@ -22,6 +22,7 @@ pub(super) fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut 
     let Some(text) = node.text() else {
         let hint = match (kind, name) {
             (Kind::Attribute, "by") => format!("; write by: {}", foreign_words::attribute(node)),
+            (Kind::Rate, "rate") => foreign_words::several_rates(node),
             _ => String::new(),
         };
         findings.error(node.spot, format_args!("{name} is {}, found {}{hint}", expected(kind), node.kind()));
