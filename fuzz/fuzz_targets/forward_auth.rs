@@ -17,7 +17,7 @@ policies:
   - name: key
     by: [request.header.x-api-key, request.path]
     match: { header: { accept: true }, not: { header: { x_old: true } } }
-    limit: { rate_by: request.header.x-plan, rates: { a: 1/s }, otherwise: 2/s }
+    limit: { rate: { by: request.header.x-plan, values: { a: 1/s }, otherwise: 2/s } }
 ";
 const DYNAMIC: &str = "
 policies:
@@ -55,7 +55,7 @@ static STANDS: LazyLock<[Stand; 3]> = LazyLock::new(|| {
         ),
         stand(
             "x-real-ip",
-            "{ method: x-m, uri: x-u, host: x-h }",
+            "{ method: x-m, path: x-u, host: x-h }",
             POLICIES,
             ["x-m", "x-u", "x-h", "x-real-ip"],
         ),

@@ -51,7 +51,7 @@ store:
   url: redis://{}
   nodes: 2
   deadline: 5s
-  region: {{ name: {region}, most: 2, kind: etcd, url: '{}' }}
+  region: {{ name: {region}, max: 2, kind: etcd, url: '{}' }}
 policies:
   - name: everybody
     on_store_error: deny

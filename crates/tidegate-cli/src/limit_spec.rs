@@ -148,7 +148,7 @@ impl LimitSpec {
         let kept = |key: &str| match key {
             "rate" => true,
             "burst" => !WINDOWS.contains(&name) && !PACERS.contains(&name),
-            "warm_up" | "cold_factor" => WARMING.contains(&name),
+            "warm_up" => WARMING.contains(&name),
             _ => false,
         };
         let kept = self.words.iter().filter(|(key, _)| kept(key));

@@ -46,11 +46,11 @@ policies:
     limit: { algorithm: concurrency, max: 2, ttl: 30s }
   - name: payments
     match: { path: /pay }
-    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 1, open_for: 5s }
   - name: upstreams
     match: { path: /pay }
     by: [user.id]
-    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 1, open_for: 5s }
   - name: tokens
     match: { path: /llm }
     cost: { estimate: learned, start: 3, settle: llm.output }

@@ -232,7 +232,7 @@ async fn caddy_asks_and_obeys() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn haproxy_asks_and_obeys() {
-    let asks = "forward_auth: { method: x-original-method, uri: x-original-uri, host: x-original-host }";
+    let asks = "forward_auth: { method: x-original-method, path: x-original-uri, host: x-original-host }";
     let server = start(&FILE.replacen("version: 1\n", &format!("version: 1\n{asks}\n"), 1)).await;
     let Some(haproxy) = Proxy::haproxy(server.addr) else { return };
     limits(&server, haproxy.addr, StatusCode::TOO_MANY_REQUESTS).await;
@@ -336,7 +336,7 @@ async fn behind_caddy_the_application_sees_what_was_decided() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_haproxy_the_application_sees_what_was_decided() {
-    let asks = "method: x-original-method, uri: x-original-uri, host: x-original-host";
+    let asks = "method: x-original-method, path: x-original-uri, host: x-original-host";
     let lua = "http-request lua.tidegate";
     for said in ["", "http-request set-header x-priority sheddable if { src 127.0.0.0/8 }\n  "] {
         let (server, app) = (start(&told_by(asks)).await, application().await);

@@ -40,6 +40,7 @@ mod queue;
 mod quota;
 mod read;
 mod references;
+mod removed_keys;
 #[cfg(feature = "cel")]
 mod sample_costs;
 mod schema;
@@ -374,7 +375,7 @@ fn tickets(node: Option<&Node>) -> TicketSettings {
     TicketSettings {
         key_file: word(node, "key_file").map(PathBuf::from),
         ttl: word(node, "ttl").and_then(|text| span(text).ok()),
-        issuer: word(node, "issuer").map(str::to_owned),
+        issuer: word(node, "name").map(str::to_owned),
     }
 }
 

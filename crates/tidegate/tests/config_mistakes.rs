@@ -192,7 +192,7 @@ fn toml_is_explained_in_the_same_words() {
 
 #[test]
 fn the_report_is_a_table_with_a_count() {
-    let text = "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n  - name: sms-per-phone\n    limits:\n      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }\n";
+    let text = "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n  - name: sms-per-phone\n    limit:\n      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }\n";
     let found = Config::parse_to_serve(text, "tidegate.yaml", Format::Yaml).unwrap_err();
     assert_eq!(found[0].severity, Severity::Warn);
     assert_eq!(
@@ -207,10 +207,12 @@ tidegate.yaml:8:59  error  policy \"sms-per-phone\": unknown time zone \"Asia/Sh
 }
 
 #[test]
-fn a_word_of_an_earlier_version_names_the_new_one() {
+fn a_key_of_an_earlier_version_names_the_line_that_works() {
     assert_eq!(
-        yaml("version: 1\nstore: { keys: 1000, key_form: whole }\npolicies: []\n"),
-        ["t:2:32  error  store.key_form: whole is called full now; write full"]
+        yaml("version: 1\nstore: { keys: 1000, key_form: full }\npolicies: []\n"),
+        [
+            "t:2:22  error  unknown key \"key_form\" in store; write keys: 1000000 in full for keys that are kept in full"
+        ]
     );
 }
 

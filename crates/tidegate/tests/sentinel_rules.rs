@@ -47,7 +47,7 @@ fn flow_of_one_caller_and_of_the_others() {
     match: { attributes: { resource: read } }
     by: origin
     absent: charge
-    limit: { algorithm: fixed-window, rate_by: origin, rates: { app-a: 5/s }, otherwise: 2/s }
+    limit: { algorithm: fixed-window, rate: { by: origin, values: { app-a: 5/s }, otherwise: 2/s } }
 ",
     );
     let from = |origin| [("resource", "read"), ("origin", origin)];
@@ -149,7 +149,7 @@ fn flow_that_warms_up() {
         "
   - name: read
     match: { attributes: { resource: read } }
-    limit: { algorithm: warm-up, rate: 30/s, burst: 1, warm_up: 10s, cold_factor: 3 }
+    limit: { algorithm: warm-up, rate: 30/s, burst: 1, warm_up: 10s }
 ",
     );
     // Asked every millisecond, so as much passes as the limit allows: a third of the rate at first.

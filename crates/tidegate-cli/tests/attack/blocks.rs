@@ -114,8 +114,8 @@ fn nobody_lifts_his_block() {
     for (path, body) in [
         ("/v1/settle", json!({ "ticket": ticket, "cost": 0 })),
         ("/v1/settle", json!({ "ticket": ticket, "outcome": "undone" })),
-        ("/v1/refund", json!({ "ticket": ticket })),
-        ("/v1/report", json!({ "ticket": ticket, "status": 200 })),
+        ("/v1/settle", json!({ "ticket": ticket, "refund": "all" })),
+        ("/v1/settle", json!({ "ticket": ticket, "status": 200 })),
         ("/v1/peek", json!({ "attributes": eve })),
         ("/v1/check", json!({ "attributes": eve, "cost": 1_000_000 })),
         ("/v1/check", json!({ "attributes": eve, "priority": "critical-plus/0" })),
@@ -238,7 +238,7 @@ fn each_change_is_told_with_the_name_of_its_token() {
         "policies:
   - name: bank
     match: { path: /bank }
-    limit: { algorithm: breaker, consecutive: 3, open_for: 1h, jitter: 0%, ttl: 1min }",
+    limit: { algorithm: breaker, profile: sentinel, consecutive: 3, open_for: 1h, ttl: 1min }",
     );
     let desk = Desk::with(&file);
     let (serving, _) = serve(&desk);

@@ -16,7 +16,7 @@ const FILE: &str = "version: 1
 policies:
   - name: upstreams
     by: [upstream]
-    limit: { algorithm: breaker, consecutive: 3, open_for: 1h, jitter: 0%, ttl: 1min }
+    limit: { algorithm: breaker, profile: sentinel, consecutive: 3, open_for: 1h, ttl: 1min }
   - name: per-user
     by: [user.id]
     limit: { rate: 1000/s }
@@ -39,7 +39,7 @@ fn ticket(serving: &Serving, upstream: &str) -> String {
 }
 
 fn report(serving: &Serving, ticket: &str) -> Answer {
-    post(serving.addr, "/v1/report", &json!({ "ticket": ticket, "status": 500 }))
+    post(serving.addr, "/v1/settle", &json!({ "ticket": ticket, "status": 500 }))
 }
 
 /// Tries to report failures without having been let through, with tickets that are forged, cut, altered, reused, or
@@ -66,7 +66,7 @@ fn only_a_ticket_says_that_a_call_failed_and_says_it_once() {
         let again = report(&serving, &own);
         assert!(matches!(again.status, 200 | 409), "{again:?}");
     }
-    let without = post(serving.addr, "/v1/report", &json!({ "status": 500, "upstream": "shared" }));
+    let without = post(serving.addr, "/v1/settle", &json!({ "status": 500, "upstream": "shared" }));
     assert_eq!(without.status, 400);
     assert_eq!(check(&serving, "shared").status, 200, "one failure of three");
     for _ in 0..3 {

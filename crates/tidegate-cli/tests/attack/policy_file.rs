@@ -54,7 +54,7 @@ fn many(count: usize, one: impl Fn(usize) -> String) -> String {
 #[test]
 fn large_deep_and_costly_files_are_refused_in_bounded_time_and_memory() {
     let long = "z".repeat(1 << 20);
-    let zone = policy(&format!("limits: [{{ algorithm: fixed-window, rate: 1/day, calendar: {long} }}]"));
+    let zone = policy(&format!("limit: [{{ algorithm: fixed-window, rate: 1/day, calendar: {long} }}]"));
     let name = format!("version: 1\npolicies:\n  - {{ name: {long}, limit: {{ rate: 1/s }} }}\n");
     let bomb: String = (1..20)
         .map(|level| format!("x-{level}: &x{level} [{}]\n", vec![format!("*x{}", level - 1); 20].join(", ")))
@@ -83,7 +83,7 @@ fn large_deep_and_costly_files_are_refused_in_bounded_time_and_memory() {
         (policy(&format!("cost: '{}1'", "1+".repeat(900))), "parts; at most 200"),
         (policy(&format!("cost: '{}1{}'", "(".repeat(500), ")".repeat(500))), "nested too deep"),
         (
-            policy(&format!("limits: [{}]", many(5_000, |_| "{ rate: 1/s }".to_owned()))),
+            policy(&format!("limit: [{}]", many(5_000, |_| "{ rate: 1/s }".to_owned()))),
             "at most 16 are possible",
         ),
         (
@@ -133,7 +133,7 @@ fn what_can_never_hold_is_refused_with_the_right_word() {
         ("match: { host: 'example.com:443' }", "write example.com"),
         ("match: { not: {} }", "excludes everything that the rest"),
         (
-            "shadow_limit: { rate_by: USER.Tier, rates: { a: 1/s }, otherwise: 1/s, overrides: [{ key: { client.IP: a }, rate: 1/s }] }",
+            "shadow_limit: { rate: { by: USER.Tier, values: { a: 1/s }, otherwise: 1/s }, overrides: [{ key: { client.IP: a }, rate: 1/s }] }",
             "write client.ip",
         ),
     ] {
@@ -236,7 +236,7 @@ fn files_with_bytes_changed_are_read_or_refused_and_never_break_the_program() {
         "{a,b}",
         "\u{0}",
     ];
-    let base = "version: 1\naccess: { deny: [10.0.0.0/8] }\npolicies:\n  - name: a\n    match: { path: /a/**, header: { x: true } }\n    by: [client.ip, user.id]\n    limit: { rate_by: user.tier, rates: { a: 1/s }, otherwise: 2/s }\n    cost: 'int(a.b) + 1'\n";
+    let base = "version: 1\naccess: { deny: [10.0.0.0/8] }\npolicies:\n  - name: a\n    match: { path: /a/**, header: { x: true } }\n    by: [client.ip, user.id]\n    limit: { rate: { by: user.tier, values: { a: 1/s }, otherwise: 2/s } }\n    cost: 'int(a.b) + 1'\n";
     for _ in 0..rounds(40, 4000) {
         let mut text = base.as_bytes().to_vec();
         for _ in 0..1 + seed.below(6) {
@@ -255,7 +255,7 @@ fn files_with_bytes_changed_are_read_or_refused_and_never_break_the_program() {
 fn a_server_does_not_start_with_such_a_file_and_keeps_what_it_has_when_one_comes() {
     let hostile = [
         policy(&format!(
-            "limits: [{{ algorithm: fixed-window, rate: 1/day, calendar: {} }}]",
+            "limit: [{{ algorithm: fixed-window, rate: 1/day, calendar: {} }}]",
             "z".repeat(1 << 20)
         )),
         policy(&format!("match: {{ path: [{}] }}", many(20_000, |at| format!("/{at}")))),

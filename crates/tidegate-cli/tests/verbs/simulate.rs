@@ -277,7 +277,7 @@ fn the_pictures_of_the_pages_are_made_by_their_commands() {
 #[test]
 fn a_breaker_is_spelled_out_as_any_limit_is() {
     let desk = Desk::new();
-    let limit = "{algorithm: breaker, consecutive: 5, open_for: 2s, jitter: 0%}";
+    let limit = "{algorithm: breaker, profile: sentinel, consecutive: 5, open_for: 2s}";
     let traffic = "steady 50/s 3s taking 20ms failing 80%, steady 50/s 20s taking 20ms";
     let spelled = ["simulate", "--limit", limit, "--traffic", traffic];
     let value = desk.run(&[&spelled[..], &["-o", "json"]].concat()).code(0).json();
@@ -307,7 +307,7 @@ fn a_breaker_is_spelled_out_as_any_limit_is() {
 #[test]
 fn guards_are_compared_in_the_terminal() {
     let desk = Desk::new();
-    let breaker = "{algorithm: breaker, consecutive: 5, open_for: 2s, jitter: 0%}";
+    let breaker = "{algorithm: breaker, profile: sentinel, consecutive: 5, open_for: 2s}";
     let others = format!("{{algorithm: concurrency, max: 2}},{breaker}");
     let traffic = "steady 50/s 3s taking 100ms failing 80%, steady 50/s 20s taking 100ms";
     let limit = "{algorithm: concurrency, max: 20}";

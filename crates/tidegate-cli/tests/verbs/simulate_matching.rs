@@ -80,7 +80,7 @@ fn attributes_choose_tiers_and_replace_the_key() {
     desk.write(
         "limits.yaml",
         "version: 1\npolicies:\n  - name: p\n    by: [user.id]\n    \
-         limit: { rate_by: user.tier, rates: { gold: 9/h }, otherwise: 2/h }\n",
+         limit: { rate: { by: user.tier, values: { gold: 9/h }, otherwise: 2/h } }\n",
     );
     let traffic = "burst 10 key a, burst 10 key b with user.tier=gold, burst 5 key c with user.id=a";
     let run = ["simulate", "-c", "limits.yaml", "--traffic", traffic, "-o", "json"];

@@ -23,7 +23,7 @@ policies:
 #[test]
 fn a_days_count_outlives_a_kill_and_a_second_process_is_refused_by_name() {
     let desk = Desk::new();
-    desk.write("p.yaml", policies("{ kind: disk, path: counters, flush: 10ms }", "durable: strict"));
+    desk.write("p.yaml", policies("{ kind: disk, path: counters }", "durable: strict"));
     let serving = Serving::start(&desk, &["-c", "p.yaml"]);
     assert_eq!(serving.statuses("203.0.113.9", 4), [200; 4]);
     let second = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0", "--drain", "0s"]).code(1);
@@ -45,7 +45,7 @@ fn a_block_after_a_limit_outlives_the_process() {
     let desk = Desk::new();
     desk.write(
         "p.yaml",
-        policies("{ kind: disk, path: counters, flush: 10ms }", "over: block 1h").replace("6/day", "2/min"),
+        policies("{ kind: disk, path: counters }", "over: block 1h").replace("6/day", "2/min"),
     );
     let serving = Serving::start(&desk, &["-c", "p.yaml"]);
     assert_eq!(serving.statuses("203.0.113.9", 3), [200, 200, 429]);
@@ -235,10 +235,10 @@ fn round_trips_are_as_the_check_says() {
     let limits = [
         ("limit: { rate: 5/day }", "script", 1),
         ("limit: { algorithm: fixed-window, rate: 6/day, calendar: UTC }", "script", 1),
-        ("limits: [{ rate: 5/day }, { algorithm: fixed-window, rate: 6/h }]", "script", 1),
+        ("limit: [{ rate: 5/day }, { algorithm: fixed-window, rate: 6/h }]", "script", 1),
         ("limit: { algorithm: sliding-log, rate: 6/day }", "compare-and-set", 2),
         ("limit: { algorithm: token-bucket, rate: 6/day }", "compare-and-set", 2),
-        ("limits: [{ rate: 5/day }, { algorithm: sliding-window, rate: 6/h }]", "compare-and-set", 2),
+        ("limit: [{ rate: 5/day }, { algorithm: sliding-window, rate: 6/h }]", "compare-and-set", 2),
         ("limit: { algorithm: concurrency, max: 9, ttl: 1min }", "compare-and-set", 2),
     ];
     for (at, (limit, decided_in, trips)) in limits.into_iter().enumerate() {

@@ -44,7 +44,7 @@ fn the_file_names_them_too_and_a_flag_wins() {
     let desk = Desk::new();
     let folder = Folder::new();
     let text = format!(
-        "version: 1\nserver: {{ tls: {{ cert: '{}', key: '{}' }} }}\npolicies: []\n",
+        "version: 1\nserver: {{ tls: {{ cert_file: '{}', key_file: '{}' }} }}\npolicies: []\n",
         folder.name("server.pem"),
         folder.name("caller.key")
     );

@@ -121,8 +121,8 @@ fn the_policies_of_a_file_run_a_trace_with_all_their_limits() {
 policies:
   - name: api
     by: [user.id]
-    limits:
-      - { rate_by: user.plan, rates: { pro: 100/min }, otherwise: 2/min }
+    limit:
+      - { rate: { by: user.plan, values: { pro: 100/min }, otherwise: 2/min } }
       - { rate: 3/h, algorithm: fixed-window }
   - { name: other, limit: { rate: 1/h } }
 ",

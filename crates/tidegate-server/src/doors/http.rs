@@ -189,8 +189,6 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/settle" => settle::settle(app, request).await,
         "/v1/check/batch" => batch::batch(app, request).await,
         "/v1/peek" => check::peek(app, request).await,
-        "/v1/report" => settle::report(app, request).await,
-        "/v1/refund" => settle::refund(app, request).await,
         "/v1/extend" => extend::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {

@@ -185,10 +185,10 @@ impl Storage {
         match (before.too_many, now.too_many) {
             (false, true) if region.is_some() => tracing::warn!(
                 members = status.members,
-                "more regions divide the limits than store.region.most says; together they may grant more than a limit until the parts are smaller"
+                "more regions divide the limits than store.region.max says; together they may grant more than a limit until the parts are smaller"
             ),
             (true, false) if region.is_some() => {
-                tracing::info!("no more regions divide the limits than store.region.most says");
+                tracing::info!("no more regions divide the limits than store.region.max says");
             }
             (false, true) => tracing::warn!(
                 members = status.members,

@@ -65,7 +65,7 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     );
     registry.register(
         "cluster_too_many_members",
-        "1 while more nodes share the engine than store.nodes says, or more regions share the limits than store.region.most says",
+        "1 while more nodes share the engine than store.nodes says, or more regions share the limits than store.region.max says",
         ConstGauge::new(i64::from(status.too_many)),
     );
     // Only the leading node counts the members.

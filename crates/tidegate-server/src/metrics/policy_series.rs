@@ -110,6 +110,6 @@ impl Limits {
                 family.get_or_create(&labels).set(units as f64);
             }
         }
-        registry.register("policy_limit", "The most units that a policy grants one key at once, for each value of rate_by (plan) and for all other keys", family);
+        registry.register("policy_limit", "The most units that a policy grants one key at once, for each value of rate.by (plan) and for all other keys", family);
     }
 }

@@ -66,8 +66,6 @@ impl Spans {
             "/v1/check/batch" => "/v1/check/batch",
             "/v1/peek" => "/v1/peek",
             "/v1/settle" => "/v1/settle",
-            "/v1/report" => "/v1/report",
-            "/v1/refund" => "/v1/refund",
             "/v1/extend" => "/v1/extend",
             _ => return None,
         };

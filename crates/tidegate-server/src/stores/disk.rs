@@ -33,15 +33,11 @@ pub(super) async fn open(
         },
     };
     let options = || {
-        let options = DiskOptions::new(&path)
+        DiskOptions::new(&path)
             .keys(keys.unwrap_or(settings.keys))
             .full_keys(settings.full_keys)
             .clock(Arc::clone(&clock))
-            .on_change(log_change);
-        match disk.flush {
-            Some(flush) => options.interval(flush),
-            None => options,
-        }
+            .on_change(log_change)
     };
     let chosen = disk.stated || disk.path.is_some();
     // A folder that nobody chose is created with its parent.

@@ -14,7 +14,7 @@ const BACKEND: &str = "
 version: 1
 policies:
   - name: backend
-    limit: { algorithm: adaptive, law: aimd, start: 8, min: 2, max: 40, timeout: 50ms, ttl: 30s }
+    limit: { algorithm: adaptive, law: aimd, start: 8, min: 2, max: 40, slow_after: 50ms, ttl: 30s }
 ";
 
 async fn check(server: &Running) -> Answer {

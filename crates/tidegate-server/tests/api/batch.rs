@@ -60,10 +60,10 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
 
     let tickets: Vec<_> = answers.iter().map(|one| one["ticket"].as_str()).collect();
     assert!(tickets[0].is_some() && tickets[1..].iter().all(Option::is_none), "{tickets:?}");
-    let refund = |ticket: &str| json!({ "ticket": ticket }).to_string();
-    let refunded = server.post("/v1/refund", &refund(tickets[0].unwrap())).await;
-    assert_eq!(refunded.json()["refunded"], 1, "{refunded:?}");
-    assert_eq!(server.post("/v1/refund", &refund(tickets[0].unwrap())).await.status, StatusCode::CONFLICT);
+    let refund = |ticket: &str| json!({ "ticket": ticket, "refund": "all" }).to_string();
+    let refunded = server.post("/v1/settle", &refund(tickets[0].unwrap())).await;
+    assert_eq!(refunded.json()["policies"][0]["returned"], 1, "{refunded:?}");
+    assert_eq!(server.post("/v1/settle", &refund(tickets[0].unwrap())).await.status, StatusCode::CONFLICT);
     assert_eq!(statuses(&batch(&server, &json!([of("192.0.2.1"), of("192.0.2.1")])).await), [200, 429]);
     let metrics = server.get("/metrics").await.text;
     assert!(

@@ -14,7 +14,7 @@ policies:
   - name: calls
     limit: { rate: 100/h }
   - name: payments
-    limit: { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0, ttl: 30s }
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s, ttl: 30s }
 ";
 
 const KEYED: &str = "
@@ -22,7 +22,7 @@ version: 1
 policies:
   - name: upstreams
     by: [upstream]
-    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 1, open_for: 5s }
 ";
 
 async fn check(server: &Running) -> Answer {
@@ -37,7 +37,7 @@ async fn leave(server: &Running, answer: &Answer, status: u16) -> Answer {
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     let ticket =
         answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned();
-    server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
+    server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
 }
 
 async fn get(server: &Running, path: &str) -> Answer {

@@ -15,9 +15,9 @@ const TWO: &str = "
 version: 1
 policies:
   - name: payments
-    limits:
-      - { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
-      - { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 2, close_after: 1, steps: 0 }
+    limit:
+      - { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s }
+      - { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s, probes: 2 }
 ";
 
 async fn check(server: &Running) -> Answer {
@@ -26,7 +26,7 @@ async fn check(server: &Running) -> Answer {
 
 async fn report(server: &Running, answer: &Answer, status: u16) {
     let body = json!({ "ticket": answer.json()["ticket"], "status": status });
-    assert_eq!(server.post("/v1/report", &body.to_string()).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/settle", &body.to_string()).await.status, StatusCode::OK);
 }
 
 async fn put(server: &Running, path: &str, body: &str) -> Answer {
@@ -41,7 +41,8 @@ fn one(policy: &str) -> String {
     format!("version: 1\npolicies:\n  - {{ name: payments, {policy} }}\n")
 }
 
-const BREAKER: &str = "limit: { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }";
+const BREAKER: &str =
+    "limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 2, open_for: 5s }";
 
 /// A caller was told that the service fails while a person kept the breaker open for an upgrade.
 #[tokio::test]

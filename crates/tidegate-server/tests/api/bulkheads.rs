@@ -66,9 +66,9 @@ async fn a_ticket_returns_its_place_once() {
     );
     assert_eq!(settle(&server, &first).await.status, StatusCode::CONFLICT);
     // Regression: it said that the place waits for a report, although that had come.
-    let refund = server.post("/v1/refund", &format!(r#"{{"ticket": "{first}"}}"#)).await;
+    let refund = server.post("/v1/settle", &format!(r#"{{"ticket": "{first}", "refund": "all"}}"#)).await;
     assert_eq!(refund.status, StatusCode::CONFLICT);
-    assert!(refund.detail().contains("is settled by a report"), "{}", refund.detail());
+    assert!(refund.detail().contains("is settled by how the work ended"), "{}", refund.detail());
     assert_eq!(check(&server).await.status, StatusCode::OK);
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE, "one came back, and not two");
 }
@@ -120,7 +120,7 @@ policies:
     let peek = || server.post("/v1/peek", r#"{"attributes": {}}"#);
     let (first, second) = (ticket_of(&check(&server).await), ticket_of(&check(&server).await));
     assert_eq!(check(&server).await.status, StatusCode::TOO_MANY_REQUESTS, "the file says so");
-    let report = server.post("/v1/report", &format!(r#"{{"ticket": "{first}", "status": 500}}"#)).await;
+    let report = server.post("/v1/settle", &format!(r#"{{"ticket": "{first}", "status": 500}}"#)).await;
     assert_eq!(report.status, StatusCode::OK, "{report:?}");
     assert_eq!(remaining(&peek().await), [json!(3), json!(1)]);
     let undone =

@@ -167,7 +167,7 @@ async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
         format!("{GCRA}store: {{ keys: 5000 }}\ntickets: {{ ttl: 1h }}\nserver: {{ http: 127.0.0.1:1 }}\n");
     let warnings = server.to(&changed).await;
     assert_eq!(warnings, ["server", "store", "tickets"].map(|name| format!("`{name}` {rest}")));
-    let full = format!("{GCRA}store: {{ key_form: full }}\n");
+    let full = format!("{GCRA}store: {{ keys: 1000000 in full }}\n");
     assert_eq!(server.to(&full).await, [format!("`store` {rest}")]);
     assert!(server.to(GCRA).await.is_empty(), "as it was at the start");
 }
@@ -265,7 +265,7 @@ async fn a_breaker_starts_anew_though_nobody_uses_it_before_the_limit_is_changed
         let check =
             send(server.addr, Method::POST, "/v1/check", &[], r#"{"attributes": {"host": "b"}}"#).await;
         let body = format!(r#"{{"ticket": {}, "status": 500}}"#, check.json()["ticket"]);
-        assert_eq!(send(server.addr, Method::POST, "/v1/report", &[], &body).await.status.as_u16(), 200);
+        assert_eq!(send(server.addr, Method::POST, "/v1/settle", &[], &body).await.status.as_u16(), 200);
     }
     let states = async || {
         let mut states = Vec::new();

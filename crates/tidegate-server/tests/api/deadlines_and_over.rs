@@ -21,7 +21,7 @@ policies:
     match: { path: /chosen }
     deadline: 200ms
     deny: { status: 504 }
-    limits:
+    limit:
       - { rate: 50/h }
       - { algorithm: concurrency, max: 1 }
   - name: queue
@@ -255,9 +255,8 @@ policies:
     limit: { rate: 50/h, max_wait: 2s, keep_for: { critical: 20% } }
     access: { allow: [10.0.0.0/8, user.id=1, user.id=2], status: 404 }
   - name: soft
-    over: demote
-    demote_to: sheddable
-    limits: [{ algorithm: concurrency, max: 3 }]
+    over: demote to sheddable
+    limit: [{ algorithm: concurrency, max: 3 }]
 ",
     )
     .await;

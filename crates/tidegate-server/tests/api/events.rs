@@ -94,14 +94,14 @@ async fn a_breaker_that_changes_is_told_with_why() {
 version: 1
 policies:
   - name: payments
-    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 1, open_for: 5s }
 ",
     )
     .await;
     let mut stream = listen(&server).await;
     let entered = server.post("/v1/check", r#"{"attributes": {}}"#).await.json();
     let report = serde_json::json!({ "ticket": entered["ticket"], "status": 500 });
-    assert_eq!(server.post("/v1/report", &report.to_string()).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/settle", &report.to_string()).await.status, StatusCode::OK);
     let opened = read_until(&mut stream, "\"to\":\"open\"").await;
     assert!(opened.contains("event: breaker") && opened.contains("\"from\":\"closed\""), "{opened}");
     let forced = r#"{"state": "closed", "reason": "upgrade"}"#;

@@ -55,7 +55,7 @@ async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
         assert!((30_000..30_100).contains(&lapses), "{body}");
         assert_eq!(body["expires_after_ms"], 600_000);
         assert_eq!(
-            send(&server, "/v1/report", &ticket, r#", "status": 200"#).await.status,
+            send(&server, "/v1/settle", &ticket, r#", "status": 200"#).await.status,
             StatusCode::CONFLICT
         );
         ticket = next;
@@ -63,7 +63,7 @@ async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
     count_is(&server, &[("extended", 4), ("repeated", 0)]).await;
     ticket_of(&check(&server).await);
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
-    let settled = send(&server, "/v1/report", &ticket, r#", "status": 200"#).await;
+    let settled = send(&server, "/v1/settle", &ticket, r#", "status": 200"#).await;
     assert_eq!(settled.json()["policies"][0]["returned"], 1, "{settled:?}");
     ticket_of(&check(&server).await);
 }

@@ -23,7 +23,7 @@ policies:
     when: switch previews off
     limit: { rate: 1/day }
   - name: everything
-    limit: { rate: 1000/s, floor: 100/s, follows: signal pressure, between: 10..20 }
+    limit: { rate: 1000/s, follows: signal pressure 10..20 to 100/s }
   - name: plain
     limit: { rate: 7/s }
 ";

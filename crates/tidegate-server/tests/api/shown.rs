@@ -40,7 +40,7 @@ const PLANS: &str = "version: 1
 policies:
   - name: per-key
     by: [api.key]
-    limit: { rate_by: user.plan, rates: { free: 10/min, gold: 500/min, house: unlimited }, otherwise: 3/min }
+    limit: { rate: { by: user.plan, values: { free: 10/min, gold: 500/min, house: unlimited }, otherwise: 3/min } }
 ";
 
 #[tokio::test]

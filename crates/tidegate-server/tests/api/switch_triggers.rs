@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const FILE: &str = "
 version: 1
 switches:
-  previews: { off_when: 'signal p99 above 500, until 300', below: critical, hold: 0s, for: 1h }
+  previews: { off_when: 'signal p99 above 500, until 300, stale after 1h', below: critical, hold: 0s }
   recommendations: [{ off_when: signal p99 above 900, hold: 1h }, { off_when: signal errors above 5, hold: 0s }]
 policies:
   - name: few previews

@@ -39,8 +39,14 @@ policies:
     let ticket = login.header("x-tidegate-ticket");
     assert!(ticket.len() > 100 && ticket.len() <= 1024, "{} bytes, and no cookie in it", ticket.len());
     let body = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
-    let told = server.post("/v1/report", &body).await;
-    assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
+    let told = server.post("/v1/settle", &body).await;
+    let told = told.json();
+    assert_eq!(told["policies"].as_array().map(Vec::len), Some(1), "{told}");
+    let part = &told["policies"][0];
+    assert_eq!(
+        (&part["name"], &part["charged"], &part["effect"]),
+        (&json!("login"), &json!(1), &json!("kept"))
+    );
     let too_long = ask("/key", &[("x-key", &long)]).await;
     let why = too_long.header("x-tidegate-ticket-error");
     assert!(

@@ -60,10 +60,10 @@ async fn the_original_request_is_what_is_limited() {
         [("x-u", "/login"), ("x-m", "POST"), ("x-h", "example.org"), ("x-forwarded-for", "203.0.113.9")];
     for (door, headers, status) in [
         ("{ proxy: nginx }", nginx, StatusCode::FORBIDDEN),
-        ("{ proxy: nginx, deny_status: 401 }", nginx, StatusCode::UNAUTHORIZED),
+        ("{ proxy: nginx, status: 401 }", nginx, StatusCode::UNAUTHORIZED),
         ("{ proxy: caddy }", caddy, StatusCode::TOO_MANY_REQUESTS),
-        ("{ proxy: traefik, deny_status: 418 }", caddy, StatusCode::IM_A_TEAPOT),
-        ("{ method: X-M, uri: X-U, host: X-H }", own, StatusCode::TOO_MANY_REQUESTS),
+        ("{ proxy: traefik, status: 418 }", caddy, StatusCode::IM_A_TEAPOT),
+        ("{ method: X-M, path: X-U, host: X-H }", own, StatusCode::TOO_MANY_REQUESTS),
     ] {
         let server = asked_by(door).await;
         let passed = ask(&server, "/v1/forward-auth", &headers).await;

@@ -59,7 +59,7 @@ async fn arbitrary_bodies_are_answered_and_hurt_nobody() {
         format!("{{{}}}", pairs.join(", ")).into_bytes()
     });
     let bodies = prop_oneof![object, any::<Vec<u8>>()];
-    let paths = ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/settle", "/v1/refund"];
+    let paths = ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/settle", "/v1/extend"];
     let mut runner = TestRunner::deterministic();
     for at in 0..600 {
         let body = bodies.new_tree(&mut runner).unwrap().current();

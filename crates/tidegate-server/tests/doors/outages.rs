@@ -57,9 +57,10 @@ async fn a_store_that_answers_later_works_behind_every_door() {
         server.post("/v1/explain", OF_A).await.json()["lines"][0],
         "DENIED by per-ip, retry after 30 s"
     );
-    let refund = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await.json();
-    assert_eq!(refund["refunded"], 1);
-    let again = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
+    let refund =
+        server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await.json();
+    assert_eq!(refund["policies"][0]["returned"], 1);
+    let again = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await;
     assert_eq!(again.status, StatusCode::CONFLICT);
     let reset = send(server.addr, Method::DELETE, "/v1/keys/per-ip?client.ip=192.0.2.1", &[], "").await;
     assert_eq!(reset.status, StatusCode::OK, "{reset:?}");
@@ -169,7 +170,7 @@ async fn what_was_charged_in_an_outage_is_settled_here_and_the_rest_when_the_sto
         answer.json()["ticket"].as_str().map(ToOwned::to_owned)
     };
     let report = async |ticket: &str, status: u16| {
-        server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
+        server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
     };
     let before = attempt().await.unwrap();
     engine.be(ERRS);

@@ -52,7 +52,7 @@ policies:
     assert_eq!(server.post("/v1/check", ANYBODY).await.status, StatusCode::SERVICE_UNAVAILABLE);
     for ticket in &tickets {
         let report = format!(r#"{{"ticket": "{ticket}", "status": 200}}"#);
-        let told = server.post("/v1/report", &report).await;
+        let told = server.post("/v1/settle", &report).await;
         assert_eq!(told.status, StatusCode::OK, "{}", told.text);
     }
     assert_eq!(server.post("/v1/check", ANYBODY).await.status, StatusCode::OK);
@@ -63,7 +63,7 @@ policies:
     std::fs::remove_file(folder.path().join("ticket-key")).unwrap();
     let server = start_on_disk(folder.path(), FILE).await;
     let report = format!(r#"{{"ticket": "{}", "status": 200}}"#, tickets[0]);
-    let told = server.post("/v1/report", &report).await;
+    let told = server.post("/v1/settle", &report).await;
     assert_eq!(told.status, StatusCode::BAD_REQUEST);
     assert!(
         told.detail().contains("before a restart that did not keep its key (tickets.key_file"),
@@ -89,7 +89,7 @@ policies:
     let fail = async |server: &Running, to: &str| {
         let taken = server.post("/v1/check", &format!(r#"{{"attributes": {{"to": "{to}"}}}}"#)).await.json();
         let ticket = taken["ticket"].as_str().unwrap();
-        let told = server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": 500}}"#)).await;
+        let told = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": 500}}"#)).await;
         assert_eq!(told.status, StatusCode::OK, "{}", told.text);
     };
     let listed = async |server: &Running| -> Vec<Value> {

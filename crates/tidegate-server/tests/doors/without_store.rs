@@ -68,8 +68,10 @@ async fn a_refund_goes_to_the_store_that_was_charged() {
             server.post("/v1/check", r#"{"attributes": {"client.ip": "192.0.2.1"}, "ticket": true}"#).await;
         assert_eq!(answer.status, StatusCode::OK);
         let ticket = answer.json()["ticket"].as_str().unwrap().to_owned();
-        let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
-        assert_eq!((refunded.status, &refunded.json()["refunded"]), (StatusCode::OK, &json!(1)));
+        let refunded =
+            server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await;
+        let returned = refunded.json()["policies"][0]["returned"].clone();
+        assert_eq!((refunded.status, returned), (StatusCode::OK, json!(1)));
     }
 }
 

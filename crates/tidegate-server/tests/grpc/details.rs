@@ -129,7 +129,7 @@ version: 1
 policies:
   - { name: per-address, by: [remote_address], absent: skip, limit: { rate: 1/h }, over: mark }
   - { name: per-key, by: [api_key], absent: skip, limit: { algorithm: fixed-window, rate: 50/h } }
-  - { name: per-plan, by: [plan], absent: skip, limit: { rate: 1/h }, over: demote, demote_to: sheddable }
+  - { name: per-plan, by: [plan], absent: skip, limit: { rate: 1/h }, over: demote to sheddable }
   - { name: per-path, by: [path], absent: skip, limit: { rate: 1/h }, over: demote }
 ";
 

@@ -410,7 +410,7 @@ fn a_place_lapses_also_where_its_request_takes_longer() {
 #[test]
 fn what_a_queue_holds_back_needs_its_place_later() {
     let queued = "  - name: work
-    limits:
+    limit:
       - { algorithm: leaky-bucket, rate: 1/s, queue: 9, max_wait: 9s }
       - { algorithm: concurrency, max: 3 }
 ";
@@ -436,7 +436,7 @@ fn requests_of_unknown_length_are_counted() {
 #[test]
 fn what_no_policy_looks_at_changes_nothing() {
     let policies = "  - { name: agents, by: [request.header.user-agent], match: { attributes: { response.status: \"5*\" } }, limit: { rate: 1/s, burst: 2 } }
-  - { name: plans, by: [user.id], limit: { rate_by: plan, rates: { pro: 5/s }, otherwise: 1/s } }
+  - { name: plans, by: [user.id], limit: { rate: { by: plan, values: { pro: 5/s }, otherwise: 1/s } } }
   - { name: tokens, by: [], cost: \"int(llm.tokens) + 1\", match: { host: shop.example, path: /api/**, not: { header: { x-in: true } } }, limit: { rate: 20/s } }
   - { name: bytes, by: [client.ip], cost: response.bytes, access: { deny: [\"tenant=eve\"] }, limit: { rate: 900/s } }
 ";

@@ -17,7 +17,7 @@ fn traced(policies: &str, input: &str) -> Result<Vec<Value>, String> {
 const TWO_LIMITS: &str = "
   - name: api
     by: [user.id]
-    limits: [{ rate: 10/s, burst: 5 }, { rate: 3/h, algorithm: sliding-log }]
+    limit: [{ rate: 10/s, burst: 5 }, { rate: 3/h, algorithm: sliding-log }]
 ";
 
 /// All limits of a policy must be charged, not only the first: four requests an hour passed where three were allowed.
@@ -66,9 +66,7 @@ fn tiers_and_overrides_hold_where_a_line_names_their_attributes() {
   - name: api
     by: [user.id]
     limit:
-      rate_by: user.plan
-      rates: { pro: 10/min }
-      otherwise: 2/min
+      rate: { by: user.plan, values: { pro: 10/min }, otherwise: 2/min }
       overrides: [{ key: { user.id: root }, rate: unlimited }]
 ";
     let input = r#"{"t":0,"key":"ann","cost":3}

@@ -4,24 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::concurrency::{
-    Adaptive, AdaptiveConcurrency, Aimd, Bbr, Bounds, Concurrency, Gradient, MinLatency, Vegas,
-};
+use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Aimd, Bounds, Concurrency, Gradient};
 use tidegate_core::{Quota, QuotaError};
 
 use super::diagnostic::Findings;
-use super::grammars::{factor, forget, share};
+use super::grammars::{factor, share};
 use super::keys::{LawWords, PLACE_TTL};
 use super::limit_words::{PolicyFacts, Words};
 use super::node::{Node, Spot};
 use super::places::remark_short_ttl;
-use crate::policy::{Terms, span, whole_number};
+use crate::policy::{Terms, span};
 
 /// The law if the file names none.
 const DEFAULT: &str = "hill-climb";
-
-/// After how long without use a learned limit is forgotten, unless the file says otherwise.
-const FORGET_AFTER: &str = "1h";
 
 /// The words of an adaptive limit; a missing word falls back to the default of its law.
 struct Stated<'w, 'n> {
@@ -36,10 +31,6 @@ impl<'n> Stated<'_, 'n> {
 
     fn time(&self, key: &str) -> Option<Duration> {
         span(self.text(key)?).ok()
-    }
-
-    fn number(&self, key: &str) -> Option<u32> {
-        u32::try_from(whole_number(self.text(key)?).ok()?).ok()
     }
 
     fn part(&self, key: &str) -> Option<f64> {
@@ -84,7 +75,6 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
         "max" => bounds().map(|bounds| bounds.most().to_string()),
         "start" => bounds().map(|bounds| bounds.start().to_string()),
         "ttl" => Some(PLACE_TTL.to_owned()),
-        "forget_after" => Some(FORGET_AFTER.to_owned()),
         key => stated.law.word(key).map(str::to_owned),
     }
 }
@@ -144,33 +134,20 @@ pub(super) fn terms(
 }
 
 /// Sets the parameters of a law. A missing parameter keeps its default; an invalid one was reported by the shape check.
+///
+/// The other parameters of the laws are those of the library: their authors chose them together with the law, and who
+/// changes one needs measurements of the law itself.
 fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError> {
     Ok(match law {
         Adaptive::Aimd(law) => {
             let law = law.backoff(stated.part("backoff").unwrap_or(0.9))?;
-            Adaptive::Aimd(stated.time("timeout").map_or(Ok(law), |timeout| Aimd::timeout(law, timeout))?)
-        }
-        Adaptive::Vegas(law) => {
-            let law = law.smoothing(stated.part("smoothing").unwrap_or(1.0))?;
-            Adaptive::Vegas(
-                stated.number("probe_every").map_or(Ok(law), |every| Vegas::probe_every(law, every))?,
-            )
+            Adaptive::Aimd(stated.time("slow_after").map_or(Ok(law), |timeout| Aimd::timeout(law, timeout))?)
         }
         Adaptive::Gradient(law) => {
-            let law = law.smoothing(stated.part("smoothing").unwrap_or(0.2))?;
             let law = law.backoff(stated.part("backoff").unwrap_or(0.9))?;
             let law = law.tolerance(stated.text("tolerance").and_then(factor).unwrap_or(1.5))?;
-            let law = stated.number("long_window").map_or(Ok(law), |calls| law.long_window(calls))?;
             Adaptive::Gradient(
-                stated.time("timeout").map_or(Ok(law), |timeout| Gradient::timeout(law, timeout))?,
-            )
-        }
-        Adaptive::MinLatency(law) => {
-            let law = law.buffer(stated.part("buffer").unwrap_or(0.25))?;
-            let law = stated.time("interval").map_or(Ok(law), |span| MinLatency::interval(law, span))?;
-            let (every, calls) = (stated.time("measure_every"), stated.number("measure_calls"));
-            Adaptive::MinLatency(
-                every.zip(calls).map_or(Ok(law), |(every, calls)| law.measure(every, calls))?,
+                stated.time("slow_after").map_or(Ok(law), |timeout| Gradient::timeout(law, timeout))?,
             )
         }
         Adaptive::Bbr(law) => {
@@ -178,8 +155,7 @@ fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError>
             let law = law.smoothing(0.0)?;
             // The share is at most 1, thus the result is at most 1000 thousandths and fits a `u16`.
             let busy = stated.part("busy_from").map(|share| (share * 1000.0).round() as u16);
-            let law = busy.map_or(Ok(law), |from| law.threshold(from))?;
-            Adaptive::Bbr(stated.time("cool_off").map_or(Ok(law), |span| Bbr::cool_off(law, span))?)
+            Adaptive::Bbr(busy.map_or(Ok(law), |from| law.threshold(from))?)
         }
         law => law,
     })
@@ -191,12 +167,7 @@ fn ttl_of(words: &Words<'_>) -> Duration {
 }
 
 fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, QuotaError> {
-    let guard = AdaptiveConcurrency::new(law).ttl(ttl_of(stated.words))?;
-    match forget(stated.words.text("forget_after").map_or(FORGET_AFTER, str::trim)) {
-        Some(None) => Ok(guard.never_forget()),
-        Some(Some(after)) => guard.forget_after(after),
-        None => Ok(guard),
-    }
+    AdaptiveConcurrency::new(law).ttl(ttl_of(stated.words))
 }
 
 /// Returns the key of the file that an error of the core crate is about, and the error in the words of the file.
@@ -212,7 +183,8 @@ fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static 
             let bounds = match (stated.words.text("min"), stated.words.text("max")) {
                 (Some(least), Some(most)) => format!("{} to {}", least.trim(), most.trim()),
                 (Some(least), None) => format!("{} or more", least.trim()),
-                (None, most) => format!("1 to {}", most.unwrap_or_default().trim()),
+                (None, Some(most)) => format!("1 to {}", most.trim()),
+                (None, None) => format!("1 to {}", Concurrency::MAX_PLACES),
             };
             ("start", format!("start {} is outside the bounds; use {bounds}", written("start")))
         }
@@ -226,9 +198,7 @@ fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static 
         "tolerance" => ("tolerance", format!("tolerance {} is too much; use 1 to 10", written("tolerance"))),
         name => {
             let key = match name {
-                "measure every" => "measure_every",
-                "requests" => "measure_calls",
-                "cool-off" => "cool_off",
+                "timeout" => "slow_after",
                 name => name,
             };
             (key, stated.words.error_text(key, error))

@@ -4,29 +4,28 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::breaker::{BreakerBuilder, CircuitBreaker, Judgement, Window};
+use tidegate_core::breaker::{BreakerBuilder, CircuitBreaker, Evaluate, Judgement, Window};
 use tidegate_core::{Quota, QuotaError};
 
 use super::diagnostic::Findings;
-use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, share, window};
-use super::keys::{JUDGED_BY_NAMES, Profile};
+use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, open_for, share, window};
+use super::keys::Profile;
 use super::limit_words::Words;
 use super::node::{Node, Spot};
 use super::shares::percent;
 use crate::policy::{Terms, span, whole_number};
 
+/// The profile of a breaker whose file names none.
+const OUR_PROFILE: &str = "tidegate";
+
 /// The conditions that trip a breaker. If a file sets any of them, those of the profile do not apply.
 const TRIPS: [&str; 4] = ["failures", "consecutive", "slow_after", "slow_calls"];
-
-/// The words about how long a breaker is open.
-const OPEN_TIMES: [&str; 4] = ["open_for", "open_at_most", "growth", "jitter"];
 
 /// The words of a breaker; a missing word falls back to its profile.
 struct Stated<'w, 'n> {
     words: &'w Words<'n>,
     profile: &'static Profile,
     trips: bool,
-    judges: bool,
 }
 
 impl<'n> Stated<'_, 'n> {
@@ -41,8 +40,35 @@ impl<'n> Stated<'_, 'n> {
             let has_buckets = matches!(self.window(), Some(WrittenWindow::Time(_)));
             return self.profile.word(key).or(Some("10")).filter(|_| has_buckets);
         }
-        let hidden = TRIPS.contains(&key) && self.trips || JUDGED_BY_NAMES.contains(&key) && self.judges;
+        let hidden = TRIPS.contains(&key) && self.trips;
         self.profile.word(key).filter(|_| !hidden)
+    }
+
+    /// Returns a word about how open times grow. A profile whose open times stay as they are takes ours if the file says
+    /// how long they may become.
+    fn growth(&self, key: &str) -> Option<&'static str> {
+        let stays = self.profile.word("growth") == Some("1")
+            && self.written_open_for().is_some_and(|open| open.1.is_some());
+        if stays { Profile::named(OUR_PROFILE)?.word(key) } else { self.profile.word(key) }
+    }
+
+    /// Returns when the thresholds are compared: as the profile says, but at most a thousand times in a window.
+    fn evaluates(&self) -> Option<Evaluate> {
+        Some(match (evaluate(self.profile.word("evaluate")?)?, self.window()?) {
+            (Evaluate::Every(span), WrittenWindow::Time(window)) => Evaluate::Every(span.max(window / 1000)),
+            (evaluate, _) => evaluate,
+        })
+    }
+
+    /// Returns how probes are judged: by the good ones that close the breaker, else as the profile does.
+    fn judgement(&self) -> Option<Judgement> {
+        if let Some(successes) = self.number("close_after") {
+            return Some(Judgement::Successes(successes));
+        }
+        Some(match self.profile.word("risk") {
+            Some(risk) => Judgement::Evidence(u32::from(percent(risk)?) * 10_000),
+            None => Judgement::Batch(self.number("probes")?),
+        })
     }
 
     fn number(&self, key: &str) -> Option<u32> {
@@ -66,24 +92,44 @@ impl<'n> Stated<'_, 'n> {
         })
     }
 
-    /// Returns the key whose value is the longest open time: `open_for` where the file says nothing of `open_at_most`
-    /// and `open_for` alone exceeds the profile's.
-    fn longest_open(&self) -> &'static str {
-        let exceeded = || self.time("open_at_most") < self.time("open_for");
-        if self.words.get("open_at_most").is_none() && exceeded() { "open_for" } else { "open_at_most" }
+    /// Returns the first open time of the file, and the longest if the file has one.
+    fn written_open_for(&self) -> Option<(Duration, Option<Duration>)> {
+        self.words.text("open_for").and_then(open_for)
+    }
+
+    /// Returns the first open time and the longest. The profile's longest holds unless the file has one, or a longer first
+    /// one.
+    fn open_times(&self) -> Option<(Duration, Duration)> {
+        let (first, longest) = match self.written_open_for() {
+            Some(written) => written,
+            None => (self.profile_time("open_for")?, None),
+        };
+        let longest = longest.unwrap_or_else(|| {
+            self.profile_time("open_at_most").filter(|longest| *longest > first).unwrap_or(first)
+        });
+        Some((first, longest))
+    }
+
+    fn profile_time(&self, key: &str) -> Option<Duration> {
+        span(self.profile.word(key)?).ok()
     }
 }
 
 /// Returns the default for a key that a breaker of the file leaves out, as the file would write it.
 pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     let words = &Words { node, base: None };
-    let profile = Profile::named(words.text("profile").unwrap_or("tidegate"))?;
+    let profile = Profile::named(words.text("profile").unwrap_or(OUR_PROFILE))?;
     let trips = TRIPS.iter().any(|key| words.get(key).is_some());
-    let judges = JUDGED_BY_NAMES.iter().any(|key| words.get(key).is_some());
-    let stated = Stated { words, profile, trips, judges };
+    let stated = Stated { words, profile, trips };
     match key {
         "min_calls" => stated.min_calls().map(|calls| calls.to_string()),
-        "open_at_most" => stated.text(stated.longest_open()).map(str::to_owned),
+        "open_for" => {
+            let first = stated.profile.word("open_for")?;
+            Some(match stated.profile.word("open_at_most") {
+                Some(longest) => format!("{first}..{longest}"),
+                None => first.to_owned(),
+            })
+        }
         key => stated.default(key).map(str::to_owned),
     }
 }
@@ -91,11 +137,6 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
 /// Builds the terms. Words that are invalid by themselves were reported by the shape check.
 pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> Option<Terms> {
     let spot_of = |key: &str| words.get(key).map_or(spot, |node| node.spot);
-    let judging: Vec<&str> = JUDGED_BY_NAMES.into_iter().filter(|key| words.get(key).is_some()).collect();
-    if let [first, second, ..] = judging[..] {
-        findings.error(spot_of(second), format_args!("{first} and {second} exclude each other"));
-        return None;
-    }
     for (one, other) in [("slow_after", "slow_calls"), ("slow_calls", "slow_after")] {
         if words.get(one).is_some() && words.get(other).is_none() {
             findings.error(spot_of(one), format_args!("{one} needs {other} too"));
@@ -108,13 +149,8 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
         findings.error(buckets.spot, "buckets are parts of a time; a window of calls has none");
         return None;
     }
-    let profile = Profile::named(words.text("profile").unwrap_or("tidegate"))?;
-    let stated = Stated {
-        words,
-        profile,
-        trips: TRIPS.iter().any(|key| words.get(key).is_some()),
-        judges: !judging.is_empty(),
-    };
+    let profile = Profile::named(words.text("profile").unwrap_or(OUR_PROFILE))?;
+    let stated = Stated { words, profile, trips: TRIPS.iter().any(|key| words.get(key).is_some()) };
     let built = builder(&stated).map(BreakerBuilder::build)?;
     match built {
         Ok(breaker) => {
@@ -136,16 +172,12 @@ fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
     if stated.text("shed_at_most").is_none() {
         return;
     }
-    for key in OPEN_TIMES {
-        if let Some(node) = stated.words.node.get(key) {
-            findings.warn(
-                node.spot,
-                format_args!(
-                    "{key}: a breaker with shed_at_most refuses a share and does not open by itself; this counts only after it was \
-                     forced open"
-                ),
-            );
-        }
+    if let Some(node) = stated.words.node.get("open_for") {
+        findings.warn(
+            node.spot,
+            "open_for: a breaker with shed_at_most refuses a share and does not open by itself; this counts only after it was \
+             forced open",
+        );
     }
 }
 
@@ -174,28 +206,23 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     if let Some(failures) = stated.number("consecutive") {
         builder = builder.consecutive(failures);
     }
-    if text("trips") == Some("above") {
+    if stated.profile.word("trips") == Some("above") {
         builder = builder.above();
     }
     if stated.profile.strictly_after {
         builder = builder.strictly_after();
     }
-    builder = builder.open_for(time("open_for")?).open_at_most(time(stated.longest_open())?);
+    let (first, longest) = stated.open_times()?;
+    builder = builder.open_for(first).open_at_most(longest);
     builder = builder
-        .overload_fails(text("overloaded") != Some("ignored"))
-        .evaluate(evaluate(text("evaluate")?)?)
-        .growth(factor(text("growth")?)?)
-        .jitter(share(text("jitter")?)?)
+        .evaluate(stated.evaluates()?)
+        .growth(factor(stated.growth("growth")?)?)
+        .jitter(share(stated.profile.word("jitter")?)?)
         .probes(u64::from(stated.number("probes")?))
         .ttl(time("ttl")?)
-        .steps(u8::try_from(stated.number("steps")?).ok()?);
-    builder = match (text("risk"), stated.number("close_after"), stated.number("judge_calls")) {
-        (Some(risk), _, _) => builder.judgement(Judgement::Evidence(u32::from(percent(risk)?) * 10_000)),
-        (_, Some(successes), _) => builder.judgement(Judgement::Successes(successes)),
-        (_, _, Some(calls)) => builder.judgement(Judgement::Batch(calls)),
-        (None, None, None) => builder,
-    };
-    Some(match forget(text("forget_after")?)? {
+        .steps(u8::try_from(whole_number(stated.profile.word("steps")?).ok()?).ok()?)
+        .judgement(stated.judgement()?);
+    Some(match forget(stated.growth("forget_after")?)? {
         Some(after) => builder.forget_after(after),
         None => builder.never_forget(),
     })
@@ -207,7 +234,9 @@ fn key_of(error: &QuotaError) -> &'static str {
         QuotaError::Parameter { name, .. } => match *name {
             "slow_ratio" => "slow_calls",
             "failure_ratio" => "failures",
-            "judgement" => "risk",
+            "open_at_most" => "open_for",
+            // Of a profile that compares at other times than a breaker that sheds.
+            "evaluate" => "profile",
             name => name,
         },
         _ => "algorithm",
@@ -230,14 +259,16 @@ fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
             "shed_at_most: 100% would let in no call to see whether the service recovers; use 1% to 99%"
                 .to_owned()
         }
+        QuotaError::Parameter { name: "open_at_most", .. } => {
+            "open_for: the longest time is shorter than the first, or longer than 146 years; write open_for: 5s..60s"
+                .to_owned()
+        }
         QuotaError::Parameter { name: "evaluate", .. } if sheds => {
-            "evaluate: a breaker with shed_at_most compares at each call; use each-call".to_owned()
+            "shed_at_most: the breaker of this profile does not compare at each call; use profile: sre"
+                .to_owned()
         }
         QuotaError::Parameter { name: "slow_ratio", .. } => {
             "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()
-        }
-        QuotaError::Parameter { name: "judgement", .. } => {
-            "risk: more than 40% is not evidence; use 1% to 40%".to_owned()
         }
         // Its value names the calls of the window too.
         QuotaError::Parameter { name: "min_calls" | "failures", .. } => error.to_string(),
@@ -265,7 +296,10 @@ fn label(stated: &Stated<'_, '_>) -> String {
     }
     let _ = match stated.text("shed_at_most") {
         Some(most) => write!(label, " in {} shed {most} at most", text("window")),
-        None => write!(label, " in {} open {}", text("window"), text("open_for")),
+        None => {
+            let first = text("open_for").split("..").next().unwrap_or_default();
+            write!(label, " in {} open {}", text("window"), first.trim())
+        }
     };
     label
 }

@@ -1,18 +1,18 @@
-//! Reads `when` of a policy, and `follows`, `floor` and `between` of a limit.
+//! Reads `when` of a policy, and `follows` of a limit.
+
+use std::time::Duration;
 
 use tidegate_core::{QuotaError, Rate};
 
 use super::diagnostic::Findings;
 use super::names::{self, instead};
-use super::node::{Name, Node, Spot};
+use super::node::{Name, Node, Spot, Value};
 use super::quota::LimitSpec;
 use crate::policy::{
-    Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate, is_attribute_name,
+    Condition, ConditionError, Follows, GrammarError, Limit, Source, SourceError, Trigger, WrittenRate,
+    is_attribute_name,
 };
 use crate::visible::excerpt;
-
-/// The keys of a limit whose rate follows a number. They come all three together or not at all.
-const KEYS: [&str; 3] = ["follows", "floor", "between"];
 
 /// Reads a condition.
 ///
@@ -62,6 +62,24 @@ fn instead_of_an_expression(text: &str) -> Option<String> {
     ))
 }
 
+/// Reads the condition of a switch. `stale after` says how long the switch stays off after the last reading.
+///
+/// # Errors
+/// As [`condition`].
+pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), String> {
+    let read = condition(text)?;
+    let says = text.split(',').any(|part| part.trim().starts_with("stale after"));
+    let lasts = says.then(|| read.stale_after());
+    let read = read.stale(Condition::STALE_AFTER).map_err(|error| error.to_string())?;
+    Ok((read, lasts))
+}
+
+/// Returns the condition of a switch with every part that its text leaves out; `None` if the text is none.
+pub(super) fn of_switch_in_effect(text: &str) -> Option<String> {
+    let (condition, lasts) = of_switch(text).ok()?;
+    Some(format!("{condition}, stale after {}s", lasts.unwrap_or(Trigger::LASTING).as_secs_f64()))
+}
+
 /// Returns a condition with every part that its text leaves out; `None` if the text is none.
 pub(super) fn in_effect(text: &str) -> Option<String> {
     let condition = condition(text).ok()?;
@@ -74,14 +92,6 @@ pub(super) fn in_effect(text: &str) -> Option<String> {
     Some(format!("{shown}, stale after {}s", Condition::STALE_AFTER.as_secs()))
 }
 
-/// Reads the name of a number.
-///
-/// # Errors
-/// A message that says what is wrong and suggests the nearest word.
-pub(super) fn source(text: &str) -> Result<Source, String> {
-    text.parse().map_err(|error| error_text(&error))
-}
-
 fn error_text(error: &SourceError) -> String {
     match error {
         SourceError::Unknown { word } => {
@@ -92,14 +102,48 @@ fn error_text(error: &SourceError) -> String {
     }
 }
 
-/// Splits a range such as `70%..90%` into its two ends.
+/// What a rate follows: a number, the two ends of its range as they are written, and the rate at the upper end.
+#[derive(Debug)]
+pub(super) struct Followed<'t> {
+    pub(super) source: Source,
+    low: &'t str,
+    high: &'t str,
+    floor: WrittenRate,
+}
+
+/// Reads a number, its range and the rate that is reached there, such as `memory 70%..90% to 100/s`.
 ///
 /// # Errors
-/// A message that shows how a range is written.
-pub(super) fn between(text: &str) -> Result<(&str, &str), String> {
-    let ends = text.split_once("..").map(|(low, high)| (low.trim(), high.trim()));
-    ends.filter(|(low, high)| !low.is_empty() && !high.is_empty() && !high.contains(".."))
-        .ok_or_else(|| format!("\"{}\" is not a range; write 70%..90%, or 100..1000", excerpt(text)))
+/// A message that says what is wrong and suggests the nearest word, or shows what is missing.
+pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
+    let source = |text: &str| text.trim().parse::<Source>().map_err(|error| error_text(&error));
+    let (range, floor) = match text.rsplit_once(" to ") {
+        Some((range, floor)) => (range, Some(floor.trim())),
+        None => (text, None),
+    };
+    let ends = range.rsplit_once("..").and_then(|(before, high)| {
+        let (name, low) = before.trim_end().rsplit_once(char::is_whitespace)?;
+        Some((name, low, high.trim()))
+    });
+    let Some((name, low, high)) = ends.filter(|(_, _, high)| !high.is_empty()) else {
+        if !range.contains("..") {
+            source(range)?;
+        }
+        return Err(format!(
+            "\"{}\" has no range over which the rate falls; write memory 70%..90% to 10/s, or signal queue-length 100..1000 to 10/s",
+            excerpt(text)
+        ));
+    };
+    let source = source(name)?;
+    let Some(floor) = floor else {
+        return Err(format!(
+            "\"{}\" has no rate at the upper end; write {} to 10/s",
+            excerpt(text),
+            excerpt(text.trim())
+        ));
+    };
+    let floor = floor.parse().map_err(|error: GrammarError| error.to_string())?;
+    Ok(Followed { source, low, high, floor })
 }
 
 /// Builds the conditions of a policy. Invalid ones were reported by the shape check.
@@ -132,46 +176,45 @@ pub(super) fn check_together(when: &[Condition], policy: &Node, findings: &mut F
 /// Makes the rate of a limit follow a number, if its words say so. `None`: the words do not fit together, which is
 /// reported.
 pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
-    let Some((first, _)) = KEYS.iter().find_map(|key| node.entry(key)) else { return Some(limit) };
-    let missing: Vec<_> = KEYS.into_iter().filter(|key| node.get(key).is_none()).collect();
-    if !missing.is_empty() {
-        let missing = missing.join(" and ");
-        findings.error(first.spot, format_args!("a rate that follows a number needs {missing} too"));
+    let Some(range) = node.get("follows") else { return Some(limit) };
+    if let Some(rate) = node.get("rate").filter(|rate| matches!(rate.value, Value::Map(_))) {
+        findings.error(
+            rate.spot,
+            "a table of rates and follows exclude each other; write a policy for each rate",
+        );
         return None;
     }
-    for key in ["rate_by", "rates", "otherwise", "overrides", "calendar"] {
+    for key in ["overrides", "calendar"] {
         if let Some((Name { spot, .. }, _)) = node.entry(key) {
             findings
                 .error(*spot, format_args!("{key} and follows exclude each other; write a policy for each"));
             return None;
         }
     }
-    let (follows, floor, range) = (node.get(KEYS[0])?, node.get(KEYS[1])?, node.get(KEYS[2])?);
-    let source = source(follows.text()?).ok()?;
+    let Followed { source, low, high, floor: written } = followed(range.text()?).ok()?;
     let mut marks = [0.0; 2];
-    let (low, high) = between(range.text()?).ok()?;
     for (mark, text) in marks.iter_mut().zip([low, high]) {
         match source.measure(text) {
             Ok(value) => *mark = value,
             Err(error) => {
-                findings.error(range.spot, format_args!("between: {error}"));
+                findings.error(range.spot, format_args!("follows: {error}"));
                 return None;
             }
         }
     }
-    let written: WrittenRate = floor.text()?.parse().ok()?;
     let (WrittenRate::Per { count: most, times, unit }, WrittenRate::Per { count: least, .. }) =
         (spec.rate, written)
     else {
-        findings.error(floor.spot, "floor: a rate that follows a number has two ends; neither is unlimited");
+        findings
+            .error(range.spot, "follows: a rate that follows a number has two ends; neither is unlimited");
         return None;
     };
     let period = spec.rate.period()?;
     if written.period() != Some(period) {
         findings.error(
-            floor.spot,
+            range.spot,
             format_args!(
-                "floor: {written} is over another time than {}; write both over the same",
+                "follows: {written} is over another time than {}; write both over the same",
                 spec.rate
             ),
         );
@@ -179,15 +222,15 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     }
     if least > most {
         findings.error(
-            floor.spot,
-            format_args!("floor: {written} is above the rate {}, from which it is to fall", spec.rate),
+            range.spot,
+            format_args!("follows: {written} is above the rate {}, from which it is to fall", spec.rate),
         );
         return None;
     }
     if least == most {
         findings.warn(
-            floor.spot,
-            format_args!("floor: {written} is the rate itself, so nothing follows {source}; use less"),
+            range.spot,
+            format_args!("follows: {written} is the rate itself, so nothing follows {source}; use less"),
         );
     }
     let at = |count| LimitSpec { rate: WrittenRate::Per { count, times, unit }, ..spec.clone() };
@@ -204,11 +247,11 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     match Follows::new(source, rates, marks[0]..=marks[1], quota) {
         Ok(follows) => Some(Limit::following(follows, words)),
         Err(QuotaError::Parameter { name: "marks", want, .. }) => {
-            findings.error(range.spot, format_args!("between: {low} and {high} {want}"));
+            findings.error(range.spot, format_args!("follows: {low} and {high} {want}"));
             None
         }
         Err(error) => {
-            findings.error(range.spot, format_args!("between: {error}"));
+            findings.error(range.spot, format_args!("follows: {error}"));
             None
         }
     }
@@ -216,6 +259,6 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
 
 /// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request pass.
 pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
-    let floor = node.get("floor")?;
-    Some((LimitSpec { rate: floor.text()?.parse().ok()?, ..spec.clone() }, floor.spot))
+    let follows = node.get("follows")?;
+    Some((LimitSpec { rate: followed(follows.text()?).ok()?.floor, ..spec.clone() }, follows.spot))
 }

@@ -67,7 +67,9 @@ pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings
             format_args!("cost.settle: {label} counts places, but a settlement is in units; put one of the two into its own policy"),
         );
     }
-    if let Some(estimate) = cost.get("estimate").filter(|estimate| estimate.text() == Some("learned")) {
+    if let Some(estimate) =
+        cost.get("estimate").filter(|estimate| estimate.text().and_then(learned).is_some())
+    {
         findings.error(
             estimate.spot,
             format_args!("cost.estimate: {label} counts places, but an estimate is in units; put one of the two into its own policy"),
@@ -80,7 +82,7 @@ pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
     let Value::Map(_) = node.value else {
         return Costs { cost: rule(node, "cost", findings), ..Costs::default() };
     };
-    const SETTLED: [&str; 6] = ["estimate", "start", "quantile", "caller", "settle", "missing"];
+    const SETTLED: [&str; 5] = ["estimate", "start", "caller", "settle", "missing"];
     let settled = SETTLED.iter().find_map(|key| node.entry(key));
     let listed = TABLE.iter().find_map(|key| node.entry(key));
     match (listed, settled) {
@@ -120,7 +122,7 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
     }
     let rule = |by| SettleRule { by, missing: missing.collect() };
     let Some(estimate) = node.get("estimate") else {
-        for key in ["start", "quantile", "caller"] {
+        for key in ["start", "caller"] {
             if let Some((name, _)) = node.entry(key) {
                 findings.error(name.spot, format_args!("cost.{key} needs cost.estimate"));
             }
@@ -145,14 +147,21 @@ fn estimate_of(estimate: &Node, cost: &Node, findings: &mut Findings) -> Option<
     if let Value::Map(_) = estimate.value {
         return table(estimate);
     }
-    if estimate.text() != Some("learned") {
-        for key in ["start", "quantile"] {
-            if let Some((name, _)) = cost.entry(key) {
-                findings.error(name.spot, format_args!("cost.{key} needs estimate: learned"));
-            }
+    let text = estimate.text().unwrap_or_default();
+    let Some(share) = learned(text) else {
+        if text.starts_with("learned ") {
+            let shown = excerpt(text);
+            findings.error(
+                estimate.spot,
+                format_args!("cost.estimate: \"{shown}\" has no share; use 1% to 100%, as learned 99%"),
+            );
+            return None;
+        }
+        if let Some((name, _)) = cost.entry("start") {
+            findings.error(name.spot, "cost.start needs estimate: learned");
         }
         return rule(estimate, "cost.estimate", findings);
-    }
+    };
     let Some(start) = cost.get("start") else {
         findings.error(
             estimate.spot,
@@ -160,9 +169,17 @@ fn estimate_of(estimate: &Node, cost: &Node, findings: &mut Findings) -> Option<
         );
         return None;
     };
-    let learning = Learning::from(units(start)?);
-    let stated = cost.get("quantile").and_then(Node::text).and_then(percent);
-    Some(CostRule::Learned(stated.map_or(learning, |share| learning.percent(share))))
+    Some(CostRule::Learned(Learning::from(units(start)?).percent(share)))
+}
+
+/// Reads `learned`, or `learned 99%`, into the share of requests that cost at most the estimate, in percent.
+pub(super) fn learned(text: &str) -> Option<u8> {
+    // Few requests then cost more than was charged, and rare giants do not raise the estimate of all.
+    const USUAL: u8 = 90;
+    match text.trim().strip_prefix("learned")? {
+        "" => Some(USUAL),
+        share => percent(share.strip_prefix(' ')?.trim()),
+    }
 }
 
 fn table(node: &Node) -> Option<CostRule> {

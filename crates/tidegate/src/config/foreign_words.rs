@@ -6,6 +6,7 @@
 
 use super::names::{self, variable};
 use super::node::{Node, Value};
+use super::removed_keys;
 use crate::policy::{GrammarError, WrittenRate, span, whole_number};
 use crate::visible::excerpt;
 
@@ -76,12 +77,15 @@ const UNITS: [(&str, &str); 6] =
 /// word is nobody's, or a typing error.
 pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
     let lower = key.to_ascii_lowercase();
+    if let Some(now) = removed_keys::instead(section, &lower, value, whole) {
+        return Some(now);
+    }
     match section {
         "file" => of_file(&lower, value),
         "server" => matches!(lower.as_str(), "port" | "listen" | "bind" | "address" | "addr")
             .then(|| format!("; write http: {}", port(value))),
         "policy" => of_policy(&lower, value, whole),
-        "limit" | "shadow_limit" => of_limit(&lower, value, whole),
+        "limit" | "shadow_limit" | "rate" => of_limit(&lower, value, whole),
         "deny" => match lower.as_str() {
             "status_code" | "code" | "http_status" => {
                 Some(format!("; write status: {}", shown(value, "429")))
@@ -298,7 +302,7 @@ pub(super) fn several_rates(node: &Node) -> String {
 /// Returns the line for several rates: each is a limit.
 fn limits_of(rates: &[WrittenRate]) -> String {
     let limits: Vec<_> = rates.iter().map(|rate| format!("{{ rate: {rate} }}")).collect();
-    format!("write limits: [{}]", limits.join(", "))
+    format!("write limit: [{}]", limits.join(", "))
 }
 
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
@@ -651,7 +655,7 @@ fn tiers(value: &Node) -> String {
         .take(4)
         .collect();
     let rates = if rates.is_empty() { "gold: 100/s".to_owned() } else { rates.join(", ") };
-    format!("{{ rate_by: user.tier, rates: {{ {rates} }}, otherwise: 1/s }}")
+    format!("{{ rate: {{ by: user.tier, values: {{ {rates} }}, otherwise: 1/s }} }}")
 }
 
 /// Returns a list of overrides for one that has another shape.

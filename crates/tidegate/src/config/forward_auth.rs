@@ -126,7 +126,7 @@ impl ForwardAuth {
     }
 }
 
-const HEADERS: [&str; 3] = ["method", "uri", "host"];
+const HEADERS: [&str; 3] = ["method", "path", "host"];
 
 /// Headers of a sub-request that concern its connection or the server: they say nothing about the original request.
 const OF_THE_SUB_REQUEST: [&str; 4] =
@@ -161,26 +161,26 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             findings.error(
                 name.spot,
                 format_args!(
-                    "forward_auth has no proxy; use {words}, or name the headers as method, uri and host"
+                    "forward_auth has no proxy; use {words}, or name the headers as method, path and host"
                 ),
             );
             return None;
         }
         (None, [method, uri, host]) => {
             let mut read = |key: &str, node: Option<&Node>| header(key, node, name.spot, findings);
-            let (method, uri, host) = (read("method", method), read("uri", uri), read("host", host));
+            let (method, uri, host) = (read("method", method), read("path", uri), read("host", host));
             let (method, uri, host) = (method?, uri?, host?);
             if method == uri || uri == host || method == host {
                 findings.error(
                     name.spot,
-                    "forward_auth names one header twice; method, uri and host need one each",
+                    "forward_auth names one header twice; method, path and host need one each",
                 );
                 return None;
             }
             OriginalHeaders::Custom { method, uri, host }
         }
     };
-    let status = section.get("deny_status");
+    let status = section.get("status");
     let stated_status = status.and_then(Node::text).and_then(|text| text.parse().ok());
     if let Some(node) = status
         && original == OriginalHeaders::Nginx
@@ -188,7 +188,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
     {
         findings.warn(
             node.spot,
-            "forward_auth.deny_status: nginx turns every refusal other than 401 and 403 into 500; use 403",
+            "forward_auth.status: nginx turns every refusal other than 401 and 403 into 500; use 403",
         );
     }
     let charge_preflights = section.get("options").and_then(Node::text) == Some("charge");
@@ -307,7 +307,7 @@ mod tests {
             assert_eq!((chosen.original.host(), chosen.deny_status()), ("x-forwarded-host", None));
             assert!(chosen.charge_preflights);
         }
-        let own = "forward_auth: { method: X-M, uri: x-u, host: x-h, deny_status: 418 }";
+        let own = "forward_auth: { method: X-M, path: x-u, host: x-h, status: 418 }";
         let (own, warnings) = parse(own).unwrap();
         let own = own.unwrap();
         assert_eq!((own.original.method(), own.deny_status(), warnings.len()), ("x-m", Some(418), 0));
@@ -321,16 +321,17 @@ mod tests {
                 "forward_auth has no proxy; use nginx, caddy, traefik, or name the headers",
             ),
             ("{ proxy: ngnix }", "did you mean \"nginx\"?"),
-            ("{ proxy: nginx, uri: x-u }", "forward_auth has a proxy and headers"),
-            ("{ uri: x-u, method: x-m }", "forward_auth has no host; name the header"),
-            ("{ uri: x-u, method: x-m, host: X-U }", "names one header twice"),
-            ("{ uri: 'x u', method: x-m, host: x-h }", "no header is called \"x u\""),
+            ("{ proxy: nginx, path: x-u }", "forward_auth has a proxy and headers"),
+            ("{ path: x-u, method: x-m }", "forward_auth has no host; name the header"),
+            ("{ path: x-u, method: x-m, host: X-U }", "names one header twice"),
+            ("{ path: 'x u', method: x-m, host: x-h }", "no header is called \"x u\""),
             (
-                "{ uri: x-u, method: connection, host: x-h }",
+                "{ path: x-u, method: connection, host: x-h }",
                 "connection cannot describe the original request",
             ),
-            ("{ proxy: caddy, deny_status: 200 }", "200 is out of range; use 400 to 599"),
+            ("{ proxy: caddy, status: 200 }", "200 is out of range; use 400 to 599"),
             ("{ proxy: caddy, options: maybe }", "unknown word \"maybe\""),
+            ("{ proxy: caddy, deny_status: 403 }", "it is called status now: write status: 403"),
             ("{ proxy: caddy, header: x }", "unknown key \"header\" in forward_auth"),
             (
                 "{ proxy: caddy, priority_header: x-forwarded-host }",
@@ -383,7 +384,7 @@ mod tests {
             "{warnings:?}"
         );
         assert!(warnings[1].contains("asks for client_ip.trusted_proxies"), "{warnings:?}");
-        let (_, warnings) = parse("forward_auth: { proxy: nginx, deny_status: 429 }").unwrap();
+        let (_, warnings) = parse("forward_auth: { proxy: nginx, status: 429 }").unwrap();
         assert!(
             warnings[0].contains("nginx turns every refusal other than 401 and 403 into 500"),
             "{warnings:?}"

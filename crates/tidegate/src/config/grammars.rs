@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_core::Criticality;
 use tidegate_core::breaker::{Evaluate, Window};
 
 use super::shares::percent;
@@ -28,6 +29,11 @@ pub(super) const FAILURES: Grammar = Grammar {
     expected: "is neither a share of the calls, 1% to 100%, nor a number of failures, 1 to 16384",
     examples: &["50%", "20"],
 };
+pub(super) const OPEN_FOR: Grammar = Grammar {
+    reads: |text| open_for(text).is_some(),
+    expected: "is neither a span of time as 5s nor two as 5s..60s",
+    examples: &["5s", "5s..60s"],
+};
 pub(super) const SHARE: Grammar = Grammar {
     reads: |text| share(text).is_some(),
     expected: "is not a share; use 0% to 100%",
@@ -41,21 +47,21 @@ pub(super) const FACTOR: Grammar = Grammar {
     expected: "is not a factor; use 1 to 1000, as 1.5",
     examples: &["2", "1.5"],
 };
-pub(super) const EVALUATE: Grammar = Grammar {
-    reads: |text| evaluate(text).is_some(),
-    expected: "is not a time to evaluate; use each-call, each-failure, or a span as 500ms",
-    examples: &["each-call", "each-failure", "500ms"],
-};
-pub(super) const FORGET: Grammar = Grammar {
-    reads: |text| forget(text).is_some(),
-    expected: "is neither a span of time as 5min nor never",
-    examples: &["5min", "never"],
-};
 
 pub(super) const OVER: Grammar = Grammar {
-    reads: |text| matches!(text, "deny" | "wait" | "mark" | "demote") || block(text).is_some(),
-    expected: "is not deny, wait, mark, demote, or block with a time of up to 30d as block 10min",
-    examples: &["deny", "wait", "mark", "demote", "block 10min"],
+    reads: |text| matches!(text, "deny" | "wait" | "mark") || block(text).is_some() || demote(text).is_some(),
+    expected: "is not deny, wait, mark, demote, demote to a level as demote to sheddable, or block with a time of up to 30d as block 10min",
+    examples: &["deny", "wait", "mark", "demote", "demote to sheddable", "block 10min"],
+};
+pub(super) const KEYS_HELD: Grammar = Grammar {
+    reads: |text| keys_held(text).is_some(),
+    expected: "is not a number of keys; use 1 to 4294967296, or as 1000000 in full",
+    examples: &["1000000", "500k in full"],
+};
+pub(super) const TOPOLOGY: Grammar = Grammar {
+    reads: |text| matches!(text, "single" | "cluster") || master(text).is_some(),
+    expected: "is not single, cluster, or sentinel with the name that the sentinels have for the master, as sentinel mymaster",
+    examples: &["single", "cluster", "sentinel mymaster"],
 };
 pub(super) const SWITCH_NAME: Grammar = Grammar {
     reads: |text| Condition::switched_off(text).is_ok(),
@@ -68,6 +74,30 @@ pub(super) fn block(text: &str) -> Option<Duration> {
     let lasts = text.strip_prefix("block").filter(|rest| rest.starts_with(' '))?;
     let lasts = span(lasts.trim()).ok()?;
     (Duration::ZERO < lasts && lasts <= Duration::from_secs(30 * 86_400)).then_some(lasts)
+}
+
+/// Parses `500k`, or `500k in full`: a number of keys, and whether they are kept in full.
+pub(super) fn keys_held(text: &str) -> Option<(u64, bool)> {
+    let (number, full) = match text.strip_suffix(" in full") {
+        Some(number) => (number.trim_end(), true),
+        None => (text, false),
+    };
+    let number = whole_number(number).ok()?;
+    (1..=1 << 32).contains(&number).then_some((number, full))
+}
+
+/// Parses `sentinel mymaster` into the name of the master.
+pub(super) fn master(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("sentinel")?.strip_prefix(' ')?.trim();
+    (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(name)
+}
+
+/// Parses `demote`, which is one level below the request's own, or `demote to sheddable`.
+pub(super) fn demote(text: &str) -> Option<Option<Criticality>> {
+    match text.strip_prefix("demote")? {
+        "" => Some(None),
+        level => level.strip_prefix(" to ")?.trim().parse().ok().map(Some),
+    }
 }
 
 /// A window as written.
@@ -101,6 +131,14 @@ pub(super) fn failures(text: &str) -> Option<Failures> {
     }
     let count = u32::try_from(whole_number(text).ok()?).ok()?;
     (1..=Window::MAX_CALLS).contains(&count).then_some(Failures::Count(count))
+}
+
+/// Parses `5s`, or `5s..60s`: the first open time, and the longest.
+pub(super) fn open_for(text: &str) -> Option<(Duration, Option<Duration>)> {
+    match text.split_once("..") {
+        Some((first, longest)) => Some((span(first.trim()).ok()?, Some(span(longest.trim()).ok()?))),
+        None => Some((span(text.trim()).ok()?, None)),
+    }
 }
 
 /// Parses `0%` to `100%` into a fraction of 1.

@@ -14,7 +14,7 @@ mod store;
 mod switch;
 
 pub(super) use adaptive::{ADAPTIVE, LawWords};
-pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
+pub(super) use breaker::{BREAKER, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
 use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
@@ -53,7 +53,7 @@ const SERVER: Table = Table {
             "otlp",
             Kind::Table(&OTLP),
             None,
-            "The collector that spans of decisions are sent to, by OpenTelemetry's protocol; default: as the environment says",
+            "Spans of decisions are sent to a collector, the one that OpenTelemetry's variables name; default: if they name one",
         ),
     ],
     required: &[],
@@ -63,19 +63,19 @@ const TLS: Table = Table {
     name: "tls",
     keys: &[
         key(
-            "cert",
+            "cert_file",
             Kind::Text,
             None,
             "The file with the server's certificate, in PEM, followed by its intermediates",
         ),
         key(
-            "key",
+            "key_file",
             Kind::Text,
             None,
             "The file with the certificate's private key, in PEM without a passphrase: RSA, ECDSA P-256 or P-384, Ed25519",
         ),
         key(
-            "client_ca",
+            "ca_file",
             Kind::Text,
             None,
             "The file with the authorities, in PEM, that must have signed callers' certificates (mutual TLS); default: callers need none",
@@ -84,40 +84,20 @@ const TLS: Table = Table {
             "plain",
             Kind::List(&Kind::Word(&DoorName::WORDS, &[])),
             None,
-            "The addresses that stay without TLS",
+            "The addresses that stay without TLS, for callers on the same machine",
         ),
     ],
-    required: &["cert", "key"],
+    required: &["cert_file", "key_file"],
 };
 
 const OTLP: Table = Table {
     name: "otlp",
-    keys: &[
-        key(
-            "endpoint",
-            Kind::Read(&otlp::ENDPOINT),
-            None,
-            "The address of the OTLP collector; OTEL_EXPORTER_OTLP_ENDPOINT wins over it",
-        ),
-        key(
-            "protocol",
-            Kind::Word(&otlp::PROTOCOLS, &[]),
-            Some("grpc"),
-            "The protocol of the collector; OTEL_EXPORTER_OTLP_PROTOCOL wins over it",
-        ),
-        key(
-            "sample",
-            Kind::Read(&otlp::SAMPLE),
-            None,
-            "The share of calls that get a span when the caller's headers do not decide it; default: all; OTEL_TRACES_SAMPLER wins over it",
-        ),
-        key(
-            "keys",
-            Kind::Word(&otlp::KEYS, &[]),
-            Some("digest"),
-            "How spans contain keys: as digests, or revealed",
-        ),
-    ],
+    keys: &[key(
+        "keys",
+        Kind::Word(&otlp::KEYS, &[]),
+        Some("digest"),
+        "How spans contain keys: as digests, or revealed",
+    )],
     required: &[],
 };
 
@@ -140,7 +120,7 @@ const CLIENT_IP: Table = Table {
             "ipv6_prefix",
             Kind::Whole(1, 128),
             Some("64"),
-            "IPv6 addresses with the same first so many bits count as one caller",
+            "IPv6 addresses with the same first so many bits count as one caller; less for networks that give each customer 56 or 48",
         ),
     ],
     required: &[],
@@ -159,12 +139,12 @@ const FORWARD_AUTH: Table = Table {
             "method",
             Kind::Header,
             None,
-            "Instead of proxy, with uri and host: the header with the original method",
+            "Instead of proxy, with path and host: the header with the original method",
         ),
-        key("uri", Kind::Header, None, "Instead of proxy: the header with the original path and query"),
+        key("path", Kind::Header, None, "Instead of proxy: the header with the original path and query"),
         key("host", Kind::Header, None, "Instead of proxy: the header with the original host"),
         key(
-            "deny_status",
+            "status",
             Kind::Whole(400, 599),
             None,
             "The status of all refusals; default: 403 for nginx, else that of each policy",
@@ -173,7 +153,7 @@ const FORWARD_AUTH: Table = Table {
             "options",
             Kind::Word(&["pass", "charge"], &[]),
             Some("pass"),
-            "Whether a browser's preflight request passes without charge or is limited like other requests",
+            "Whether a browser's preflight request passes without charge or is limited like other requests, for services that a flood of preflights can hurt",
         ),
         key(
             "priority_header",
@@ -226,7 +206,7 @@ const TICKETS: Table = Table {
             "How long a ticket can be settled, up to 30 days; less than the ttl of places is a warning",
         ),
         key(
-            "issuer",
+            "name",
             Kind::Name,
             None,
             "The name of this node, which other nodes answer for a ticket that only it can settle; default: the address that it listens on",

@@ -2,9 +2,6 @@
 
 use super::grammars::Grammar;
 
-/// Words of earlier versions, each with its present name.
-pub(super) const RENAMED: [(&str, &str); 1] = [("whole", "full")];
-
 /// The kind of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
@@ -39,10 +36,8 @@ pub(super) enum Kind {
     Kept,
     /// `cpu above 80%, until 70%`
     Condition,
-    /// `memory`, `signal queue-length`
+    /// `memory 70%..90% to 100/s`
     Source,
-    /// `70%..90%`
-    Between,
     /// `127.0.0.1:8080`
     Socket,
     /// `10.0.0.0/8`

@@ -141,13 +141,13 @@ pub(super) fn limit(
             Some("aligned") => Refill::Aligned,
             _ => Refill::Continuous,
         },
-        initial: words.whole("initial").filter(|_| known_word("initial")),
+        initial: words.whole("start").filter(|_| known_word("start")),
         queue: words.whole("queue"),
         slack: words.whole("slack"),
         warm_up: words.span("warm_up"),
-        cold_factor: words.whole("cold_factor").and_then(|times| u32::try_from(times).ok()).unwrap_or(3),
     };
-    let rate_spot = words.get("rate").or(words.get("otherwise")).map_or(node.spot, |rate| rate.spot);
+    let rate_spot =
+        words.get("rate").map_or(node.spot, |rate| rate.get("otherwise").map_or(rate.spot, |rate| rate.spot));
     let plain = Limit::of(terms(&spec, rate_spot, owner, findings)?);
     let mut built = conditions::follow(node, &spec, plain, findings)?;
     if let Some((floor, spot)) = conditions::at_floor(node, &spec) {
@@ -174,43 +174,14 @@ fn replace(words: &Words<'_>) -> Replace {
     }
 }
 
-/// Returns the rate without a tier: `rate`, or `otherwise` if there are tiers.
+/// Returns the rate without a tier: `rate`, or its `otherwise` if it is a table.
 fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Option<WrittenRate> {
-    let tiered = node.entry("rate_by").or(node.entry("rates")).or(node.entry("otherwise"));
-    match (node.entry("rate"), tiered) {
-        (Some(_), None) => words.rate("rate"),
-        (Some((rate, _)), Some(_)) => {
-            findings.error(
-                rate.spot,
-                "rate and rate_by exclude each other; put the rate of all others into otherwise",
-            );
-            None
-        }
-        (None, Some((first, _))) => {
-            for key in ["rate_by", "rates", "otherwise"] {
-                if node.get(key).is_none() {
-                    let example = match key {
-                        "rate_by" => "rate_by: user.tier".to_owned(),
-                        "rates" => "rates: { gold: 100/s }".to_owned(),
-                        _ => {
-                            let rates = node.get("rates").map_or(&[][..], Node::entries);
-                            let first =
-                                rates.iter().find_map(|(_, rate)| rate.text()?.parse::<WrittenRate>().ok());
-                            format!(
-                                "otherwise: {} for everybody else",
-                                first.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string())
-                            )
-                        }
-                    };
-                    findings.error(first.spot, format_args!("rates by tier need {key} too; write {example}"));
-                }
-            }
-            words.rate("otherwise")
-        }
-        (None, None) if words.base.is_some() => words.rate("rate").or_else(|| words.rate("otherwise")),
+    match words.get("rate") {
+        Some(rate) if matches!(rate.value, Value::Map(_)) => rate.get("otherwise")?.text()?.parse().ok(),
+        Some(_) => words.rate("rate"),
         // A value that is no map was reported as such.
-        (None, None) if !matches!(node.value, Value::Map(_)) => None,
-        (None, None) => {
+        None if !matches!(node.value, Value::Map(_)) => None,
+        None => {
             // For the rate under a name that is not one of the file's, the error of that name says what to write.
             if node.entries().iter().all(|(name, _)| LIMIT.key(&name.text).is_some()) {
                 findings.error(node.spot, "limit has no rate; write rate: 10/s");
@@ -235,9 +206,8 @@ fn terms(spec: &LimitSpec, spot: Spot, owner: PolicyFacts<'_>, findings: &mut Fi
     if let (Some(tokens), Some(most)) = (spec.initial, spec.grants())
         && tokens > most
     {
-        let told = format_args!(
-            "initial {tokens} is above the burst, and a bucket holds {most}; write initial: {most}"
-        );
+        let told =
+            format_args!("start {tokens} is above the burst, and a bucket holds {most}; write start: {most}");
         findings.error(spot, told);
         return None;
     }
@@ -256,9 +226,10 @@ fn tiers(
     owner: PolicyFacts<'_>,
     findings: &mut Findings,
 ) -> Option<Choice> {
-    let by = words.text("rate_by")?.to_owned();
+    let table = words.get("rate").filter(|rate| matches!(rate.value, Value::Map(_)))?;
+    let by = table.get("by")?.text()?.to_owned();
     let mut values = HashMap::with_hasher(RandomState::default());
-    for (name, node) in words.get("rates")?.entries() {
+    for (name, node) in table.get("values")?.entries() {
         let Some(rate) = node.text().and_then(|text| text.parse().ok()) else { continue };
         let spec = LimitSpec { rate, ..spec.clone() };
         if let Some(terms) = terms(&spec, node.spot, owner, findings) {

@@ -50,7 +50,7 @@ fn check_unlimited(built: &BuiltPolicy<'_>, findings: &mut Findings) {
         && policy.shadow_limit.is_none()
         && policy.mode != Mode::Off
         && !is_of_envoy(node)
-        && let Some((key, _)) = node.entry("limit").or_else(|| node.entry("limits"))
+        && let Some((key, _)) = node.entry("limit")
     {
         findings.warn(
             key.spot,

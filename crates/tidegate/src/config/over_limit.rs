@@ -1,15 +1,15 @@
-//! Reads `deadline`, `over` and `demote_to`, and reports settings that exclude them.
+//! Reads `deadline` and `over`, and reports settings that exclude them.
 
 use std::time::Duration;
 
 use tidegate_core::Criticality;
 
 use super::diagnostic::Findings;
-use super::grammars::block;
+use super::grammars::{block, demote};
 use super::node::Node;
 use crate::policy::{Absent, ChargeOn, KeepFor, Limit, Over, Policy, span};
 
-/// Stores all three in a policy whose limits and lists are already read.
+/// Stores both in a policy whose limits and lists are already read.
 pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
     let text = |key: &str| node.get(key).and_then(Node::text);
     policy.deadline = text("deadline").and_then(|text| span(text).ok());
@@ -20,20 +20,15 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
     policy.over = match word {
         "mark" => Over::Mark,
         word if let Some(lasts) = block(word) => Over::Block { lasts },
-        "demote" => Over::Demote { to: text("demote_to").and_then(|level| level.parse().ok()) },
+        word if let Some(to) = demote(word) => Over::Demote { to },
         _ => Over::Deny,
     };
-    if let (Some((name, _)), true) = (node.entry("demote_to"), word != "demote") {
-        findings.error(name.spot, "demote_to needs over: demote");
-    }
-    if let (Over::Demote { to: Some(Criticality::CriticalPlus) }, Some((name, _))) =
-        (policy.over, node.entry("demote_to"))
-    {
-        let what =
-            "demote_to: critical-plus lowers nobody, since no level is above it; use critical or a lower one";
-        findings.error(name.spot, what);
-    }
     let Some((over, _)) = node.entry("over") else { return };
+    if let Over::Demote { to: Some(Criticality::CriticalPlus) } = policy.over {
+        let what = "over: critical-plus lowers nobody, since no level is above it; write demote to critical, or to a lower one";
+        findings.error(over.spot, what);
+    }
+    let passes = matches!(policy.over, Over::Mark | Over::Demote { .. });
     let delays = |limit: &Limit| !limit.max_wait.is_zero();
     if let Over::Block { .. } = policy.over {
         let limits = || policy.limits.iter();
@@ -70,7 +65,7 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
         "wait" if !policy.limits.iter().any(delays) => {
             findings.error(over.spot, "over: wait needs a limit with max_wait: how long a request may wait");
         }
-        "mark" | "demote" if policy.charge == ChargeOn::Failure => {
+        _ if passes && policy.charge == ChargeOn::Failure => {
             findings.error(
                 over.spot,
                 format_args!(
@@ -78,7 +73,7 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
                 ),
             );
         }
-        "mark" | "demote" if policy.limits.iter().any(delays) => {
+        _ if passes && policy.limits.iter().any(delays) => {
             findings.error(
                 over.spot,
                 format_args!("over: {word} lets requests through at once; leave out max_wait"),

@@ -80,7 +80,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     let owner = PolicyFacts { by: &by, cost: largest };
     let limits = all_limits(node, owner, findings);
     let shadow_limit = node.get("shadow_limit").and_then(|shadow| {
-        let base = node.get("limit").or_else(|| node.get("limits")?.each().first());
+        let base = node.get("limit").and_then(|limit| limit.each().first());
         limits::limit(shadow, base, PolicyFacts { cost: None, ..owner }, findings)
     });
     let access = access(node.get("access"));
@@ -162,32 +162,22 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     Some(policy)
 }
 
-/// Builds the limits of `limit` or `limits`; `None` if any of them is invalid.
+/// Builds the limits of a policy; `None` if any of them is invalid.
 fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
-    match (node.get("limit"), node.entry("limits")) {
-        (Some(one), None) => limits::limit(one, None, owner, findings).map(|limit| vec![limit]),
-        (None, Some((name, many))) => {
-            if many.each().is_empty() {
-                findings.error(name.spot, "limits is empty");
-            }
-            // All limits are built before the policy is given up, so that the mistakes of each are reported.
-            let built: Vec<_> =
-                many.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
-            built.into_iter().collect()
+    let Some((name, limit)) = node.entry("limit") else {
+        // A policy that is no map was reported by the shape check.
+        if matches!(node.value, Value::Map(_)) {
+            findings.error(node.spot, "policy has no limit; write limit: { rate: 10/s }");
         }
-        (Some(_), Some((name, _))) => {
-            findings.error(name.spot, "limit and limits exclude each other");
-            None
-        }
-        // A `limit` without a value was reported by the shape check.
-        (None, None) => {
-            let silent = node.entries().iter().any(|(name, _)| name.text == "limit" || name.text == "limits");
-            if !silent && matches!(node.value, Value::Map(_)) {
-                findings.error(node.spot, "policy has no limit; write limit or limits");
-            }
-            None
-        }
+        return None;
+    };
+    if matches!(&limit.value, Value::List(nodes) if nodes.is_empty()) {
+        findings.error(name.spot, "limit is an empty list; write limit: { rate: 10/s }");
     }
+    // All limits are built before the policy is given up, so that the mistakes of each are reported. A limit without a
+    // value was reported by the shape check.
+    let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
+    built.into_iter().collect::<Option<Vec<_>>>().filter(|limits| !limits.is_empty())
 }
 
 fn texts(node: Option<&Node>) -> Vec<String> {

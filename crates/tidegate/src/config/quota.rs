@@ -11,6 +11,9 @@ use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
 use crate::policy::{Unit, WrittenRate};
 
+/// How many times slower than the rate a cold start is: the constant of Guava, and the default of Sentinel.
+const COLD_FACTOR: u32 = 3;
+
 /// A limit as written, with all its words parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LimitSpec {
@@ -24,7 +27,6 @@ pub(super) struct LimitSpec {
     pub(super) queue: Option<u64>,
     pub(super) slack: Option<u64>,
     pub(super) warm_up: Option<Duration>,
-    pub(super) cold_factor: u32,
 }
 
 impl LimitSpec {
@@ -49,7 +51,7 @@ impl LimitSpec {
             ("token-bucket", _) => self.token_bucket(Rate::new(count, period)?, self.burst.unwrap_or(count)),
             ("leaky-bucket", _) => self.leaky_bucket(builder),
             ("warm-up", _) => {
-                builder.warm_up(self.warm_up.unwrap_or_default(), ColdFactor::times(self.cold_factor))
+                builder.warm_up(self.warm_up.unwrap_or_default(), ColdFactor::times(COLD_FACTOR))
             }
             _ => self.profile(count, period),
         };
@@ -69,9 +71,7 @@ impl LimitSpec {
                 Ok(UberPacer::new(Rate::new(count, period)?, slack)?.into())
             }
             "guava-bursty" => Ok(GuavaBursty::new(per_second, 1.0)?.into()),
-            "guava-warming" => {
-                Ok(GuavaWarming::new(per_second, warm_up, f64::from(self.cold_factor))?.into())
-            }
+            "guava-warming" => Ok(GuavaWarming::new(per_second, warm_up, f64::from(COLD_FACTOR))?.into()),
             other => Err(QuotaError::Parameter {
                 name: "algorithm",
                 value: other.to_owned(),
@@ -121,7 +121,7 @@ impl LimitSpec {
             Refill::Aligned => label.push_str(" refill aligned"),
         }
         if let Some(tokens) = self.initial {
-            let _ = write!(label, " initial {tokens}");
+            let _ = write!(label, " start {tokens}");
         }
         if let Some(zone) = &self.calendar {
             let _ = write!(label, " calendar {zone}");

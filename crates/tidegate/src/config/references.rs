@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::conditions::{condition, source};
+use super::conditions::{condition, followed};
 use super::diagnostic::Findings;
 use super::names::instead;
 use super::node::{Node, Spot, Value};
@@ -77,10 +77,10 @@ fn references(policy: &Node) -> impl Iterator<Item = (&Node, Box<str>)> {
     let conditions =
         conditions.filter_map(|node| Some((node, condition(node.text()?).ok()?.source().clone())));
     let own = ["limit", "shadow_limit"].into_iter().filter_map(|key| policy.get(key));
-    let limits = own.chain(policy.get("limits").map_or(&[][..], Node::each));
+    let limits = own.flat_map(Node::each);
     let followed = limits.filter(|node| matches!(node.value, Value::Map(_))).filter_map(|limit| {
         let node = limit.get("follows")?;
-        Some((node, source(node.text()?).ok()?))
+        Some((node, followed(node.text()?).ok()?.source))
     });
     conditions.chain(followed).filter_map(|(node, source)| match source {
         Source::Policy(name) => Some((node, name)),

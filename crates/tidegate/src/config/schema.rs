@@ -42,13 +42,12 @@ fn table(table: &Table) -> Value {
     });
     match table.name {
         "limit" => {
-            let tiered = json!({ "anyOf": [{ "required": ["rate_by"] }, { "required": ["rates"] }, { "required": ["otherwise"] }] });
+            let of_guard = json!({ "anyOf": [{ "required": ["rate"] }, { "required": ["max"] }] });
             schema["oneOf"] = json!([
-                { "required": ["rate"], "not": tiered },
-                { "required": ["rate_by", "rates", "otherwise"] },
+                { "required": ["rate"] },
                 { "properties": { "algorithm": { "const": CONCURRENCY } }, "required": ["algorithm", "max"] },
-                { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered, { "required": ["max"] }] } },
-                { "properties": { "algorithm": { "const": ADAPTIVE } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered] } },
+                { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"], "not": of_guard },
+                { "properties": { "algorithm": { "const": ADAPTIVE } }, "required": ["algorithm"], "not": { "required": ["rate"] } },
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
@@ -57,10 +56,10 @@ fn table(table: &Table) -> Value {
             schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, guard]);
         }
         "forward_auth" => {
-            let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
+            let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["path"] }, { "required": ["host"] }] });
             schema["oneOf"] = json!([
                 { "required": ["proxy"], "not": headers },
-                { "required": ["method", "uri", "host"], "not": { "required": ["proxy"] } },
+                { "required": ["method", "path", "host"], "not": { "required": ["proxy"] } },
             ]);
         }
         "cost" => {
@@ -68,13 +67,13 @@ fn table(table: &Table) -> Value {
                 let each: Vec<_> = names.iter().map(|name| json!({ "required": [name] })).collect();
                 json!({ "anyOf": each })
             };
-            let settled = any(&["estimate", "start", "quantile", "caller", "settle", "missing"]);
+            let settled = any(&["estimate", "start", "caller", "settle", "missing"]);
             schema["oneOf"] = json!([
                 { "required": ["by", "values", "otherwise"], "not": settled },
                 { "allOf": [any(&["estimate", "settle"]), { "not": any(&["by", "values", "otherwise"]) }] },
             ]);
         }
-        "policy" => schema["oneOf"] = json!([{ "required": ["limit"] }, { "required": ["limits"] }]),
+        "policy" => schema["required"] = json!(["name", "limit"]),
         _ => {}
     }
     schema
@@ -135,10 +134,9 @@ fn of(kind: &Kind) -> Option<Value> {
         }),
         Kind::Source => json!({
             "type": "string",
-            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s*$",
-            "examples": ["memory", "signal queue-length"],
+            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s+\\S+\\s*\\.\\.\\s*\\S+\\s+to\\s+.+$",
+            "examples": ["memory 70%..90% to 100/s", "signal queue-length 100..1000 to 10/s"],
         }),
-        Kind::Between => json!({ "type": "string", "pattern": "^.+\\.\\..+$", "examples": ["70%..90%"] }),
         Kind::Socket => json!({ "anyOf": [
             { "type": "string", "examples": ["127.0.0.1:8080"] },
             { "type": "integer", "minimum": 0, "maximum": u16::MAX },
@@ -155,6 +153,9 @@ fn of(kind: &Kind) -> Option<Value> {
         Kind::OneOrMany(of_kind) => {
             let one = of(of_kind)?;
             json!({ "anyOf": [one, { "type": "array", "items": one }] })
+        }
+        Kind::Map(Kind::Word(words, _), of_kind) => {
+            json!({ "type": "object", "propertyNames": { "enum": words }, "additionalProperties": of(of_kind)? })
         }
         Kind::Map(_, of_kind) => json!({ "type": "object", "additionalProperties": of(of_kind)? }),
         Kind::Table(keys) => table(keys),

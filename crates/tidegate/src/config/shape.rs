@@ -58,7 +58,12 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
         },
         Kind::Either(scalar, other) => {
-            let kind = if matches!(node.value, Value::List(_) | Value::Map(_)) { other } else { scalar };
+            let kind = match node.value {
+                // A list of rates is a list of limits.
+                Value::List(_) if matches!(scalar, Kind::Rate) => scalar,
+                Value::List(_) | Value::Map(_) => other,
+                _ => scalar,
+            };
             check(node, kind, name, findings);
         }
         Kind::Unavailable => {
@@ -75,9 +80,6 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     let Value::List(nodes) = &node.value else {
         let remedy = match (&node.value, name) {
             (Value::Map(_), "overrides") => format!("; write {}", foreign_words::override_meant(node)),
-            (Value::Map(_), "limits") => {
-                "; begin each entry with `- `, or write limit for a single one".to_owned()
-            }
             (Value::Map(_), "policies") if is_policy(node, of) => {
                 let first = node.get("name").and_then(Node::text).filter(|name| !name.is_empty());
                 format!("; begin each entry with its name, as - name: {}", excerpt(first.unwrap_or("api")))
@@ -208,6 +210,9 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     for required in table.required {
         if node.entries().iter().all(|(name, _)| name.text != *required) {
             let remedy = match (table.name, *required) {
+                ("rate", "by") => "; write by: user.tier",
+                ("rate", "values") => "; write values: { gold: 100/s }",
+                ("rate", "otherwise") => "; write otherwise: 10/s for everybody else",
                 ("estimate", "otherwise") => NO_OTHERWISE,
                 ("file", "version") => "; write version: 1 in its first line",
                 ("file", "policies") => "; write policies: [{ name: api, limit: { rate: 10/s } }]",

@@ -137,7 +137,6 @@ impl Walk<'_> {
             "limit" => match name {
                 "buckets" => algorithm != "sliding-window",
                 "refill" => algorithm != "token-bucket",
-                "cold_factor" => algorithm != "warm-up",
                 "ttl" => !matches!(algorithm, CONCURRENCY | BREAKER),
                 "profile" => algorithm != BREAKER,
                 "law" => algorithm != ADAPTIVE,
@@ -151,10 +150,8 @@ impl Walk<'_> {
             // A cost shows only the keys of its own form.
             "cost" => {
                 let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());
-                let learned = node.and_then(|node| node.get("estimate")?.text()) == Some("learned");
                 match name {
                     "otherwise" => !has("by"),
-                    "quantile" => !learned,
                     _ => !has("estimate"),
                 }
             }
@@ -170,6 +167,10 @@ impl Walk<'_> {
             (Kind::Table(table) | Kind::Either(_, Kind::Table(table)), Value::Map(_)) => {
                 self.table(Some(node), table, at)
             }
+            (Kind::OneOrMany(of @ Kind::Table(table)), _) if table.name == "limit" => match node.value {
+                Value::List(_) => self.value(node, &Kind::List(of), at),
+                _ => self.value(node, of, at),
+            },
             (Kind::List(of), Value::List(nodes)) => {
                 let each = nodes
                     .iter()
@@ -194,11 +195,11 @@ impl Walk<'_> {
                 self.origins.insert(at.to_owned(), format!("{path}:{}", node.spot.line));
                 match kind {
                     Kind::OneOrMany(Kind::Condition) => conditions_in_effect(node),
-                    // Readings of a switch do not become stale.
+                    // The condition of a switch, which lasts longer than one of a policy.
                     Kind::Condition => node
                         .text()
-                        .and_then(|text| super::conditions::condition(text).ok())
-                        .map_or_else(|| plain(node), |condition| Json::from(condition.to_string())),
+                        .and_then(super::conditions::of_switch_in_effect)
+                        .map_or_else(|| plain(node), Json::from),
                     _ => plain(node),
                 }
             }
@@ -209,8 +210,7 @@ impl Walk<'_> {
 /// Returns the default status of a policy's refusals; `None` if a guard or `deadline` refuses with another status than
 /// its other limits.
 fn refusal_status(policy: &Node) -> Option<u16> {
-    let one = policy.get("limit").into_iter();
-    let limits = one.chain(policy.get("limits").map_or(&[][..], Node::each));
+    let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
     let is_guard = |limit: &Node| {
         matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
     };

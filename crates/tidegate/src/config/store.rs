@@ -7,6 +7,7 @@ mod region;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::grammars::{keys_held, master};
 use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 use crate::policy::{span, whole_number};
@@ -44,8 +45,6 @@ pub enum StoreKind {
 pub struct DiskSettings {
     /// The folder; `None`: the server chooses it.
     pub path: Option<PathBuf>,
-    /// How often changes are written; `None`: the store's default.
-    pub flush: Option<Duration>,
     /// Whether the file sets `store.kind: disk`. If it does not and there is no folder, the server uses memory.
     pub stated: bool,
 }
@@ -178,19 +177,17 @@ fn word<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
 pub(super) fn read(file: &Node) -> StoreSettings {
     let default = StoreSettings::default();
     let Some(node) = file.get("store") else { return default };
-    let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
+    let held = word(node, "keys").and_then(keys_held);
     StoreSettings {
         kind: match kind(file) {
-            "disk" => StoreKind::Disk(DiskSettings {
-                path: path(node, "path"),
-                flush: time(node, "flush"),
-                stated: node.get("kind").is_some(),
-            }),
+            "disk" => {
+                StoreKind::Disk(DiskSettings { path: path(node, "path"), stated: node.get("kind").is_some() })
+            }
             "memory" => StoreKind::Memory,
             engine => StoreKind::Engine(engine_settings(node, engine)),
         },
-        keys: keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default.keys),
-        full_keys: word(node, "key_form") == Some("full"),
+        keys: held.and_then(|(keys, _)| usize::try_from(keys).ok()).unwrap_or(default.keys),
+        full_keys: held.is_some_and(|(_, full)| full),
     }
 }
 
@@ -220,7 +217,7 @@ fn region_settings(node: &Node) -> RegionSettings {
     word(node, "prefix").unwrap_or(REGIONS_PREFIX).clone_into(&mut through.prefix);
     RegionSettings {
         name: word(node, "name").unwrap_or_default().to_owned(),
-        most: word(node, "most").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        most: word(node, "max").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         through: Box::new(through),
     }
 }
@@ -236,9 +233,7 @@ fn time(node: &Node, key: &str) -> Option<Duration> {
 fn topology(node: &Node) -> Topology {
     match word(node, "topology") {
         Some("cluster") => Topology::Cluster,
-        Some("sentinel") => {
-            Topology::Sentinel { master: word(node, "master").unwrap_or_default().to_owned() }
-        }
+        Some(text) if let Some(name) = master(text) => Topology::Sentinel { master: name.to_owned() },
         _ => Topology::Single,
     }
 }

@@ -40,15 +40,7 @@ pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
 /// Builds a trigger; `None` if it is invalid, which is reported here or was by the shape check.
 fn trigger(name: &Name, node: &Node, findings: &mut Findings) -> Option<Trigger> {
     let off_when = node.get("off_when")?;
-    let text = off_when.text()?;
-    let condition = conditions::condition(text).ok()?;
-    if text.split(',').any(|part| part.trim().starts_with("stale after")) {
-        findings.error(
-            off_when.spot,
-            "off_when: a number that is not known turns no switch on or off; write `for` in place of stale after, for how long the switch then stays off",
-        );
-        return None;
-    }
+    let (condition, lasting) = conditions::of_switch(off_when.text()?).ok()?;
     let mut said = |spot: Spot, key: &str, error: &dyn std::fmt::Display| {
         findings.error(spot, format_args!("{key}: {error}"));
     };
@@ -62,9 +54,8 @@ fn trigger(name: &Name, node: &Node, findings: &mut Findings) -> Option<Trigger>
         let time = span(hold.text()?).ok()?;
         trigger = trigger.hold(time).map_err(|error| said(hold.spot, "hold", &error)).ok()?;
     }
-    if let Some(lasting) = node.get("for") {
-        let time = span(lasting.text()?).ok()?;
-        trigger = trigger.lasting(time).map_err(|error| said(lasting.spot, "for", &error)).ok()?;
+    if let Some(lasting) = lasting {
+        trigger = trigger.lasting(lasting).map_err(|error| said(off_when.spot, "off_when", &error)).ok()?;
     }
     Some(trigger)
 }

@@ -79,9 +79,9 @@ pub(super) fn read(node: &Node) -> Option<TlsSettings> {
     let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
     let plain = node.get("plain").map_or(&[][..], Node::each);
     Some(TlsSettings {
-        cert: file("cert")?,
-        key: file("key")?,
-        client_ca: file("client_ca"),
+        cert: file("cert_file")?,
+        key: file("key_file")?,
+        client_ca: file("ca_file"),
         plain: plain.iter().filter_map(|door| door.text()?.parse().ok()).collect(),
     })
 }
@@ -101,23 +101,24 @@ mod tests {
     #[test]
     fn files_and_plain_doors_are_read() {
         let plain = TlsSettings::new("/c.pem", "/k.pem");
-        assert_eq!(read("{ cert: /c.pem, key: /k.pem }"), Ok(plain.clone()));
+        assert_eq!(read("{ cert_file: /c.pem, key_file: /k.pem }"), Ok(plain.clone()));
         let mutual = TlsSettings {
             client_ca: Some("/ca.pem".into()),
             plain: vec![DoorName::Admin, DoorName::Resp],
             ..plain
         };
-        let text = "{ cert: /c.pem, key: /k.pem, client_ca: /ca.pem, plain: [admin, resp] }";
+        let text = "{ cert_file: /c.pem, key_file: /k.pem, ca_file: /ca.pem, plain: [admin, resp] }";
         assert_eq!(read(text), Ok(mutual));
     }
 
     #[test]
     fn what_is_missing_or_unknown_is_told() {
         for (text, told) in [
-            ("{ cert: /c.pem }", "key"),
-            ("{ key: /k.pem }", "cert"),
-            ("{ cert: /c.pem, key: /k.pem, plain: [https] }", "https"),
-            ("{ cert: /c.pem, key: /k.pem, ca: /ca.pem }", "ca"),
+            ("{ cert_file: /c.pem }", "key_file"),
+            ("{ cert: /c.pem, key: /k.pem }", "it is called cert_file now: write cert_file: /c.pem"),
+            ("{ key_file: /k.pem }", "cert_file"),
+            ("{ cert_file: /c.pem, key_file: /k.pem, plain: [https] }", "https"),
+            ("{ cert_file: /c.pem, key_file: /k.pem, ca: /ca.pem }", "ca_file"),
         ] {
             let refused = read(text).unwrap_err();
             assert!(refused.contains(told), "{text}: {refused}");

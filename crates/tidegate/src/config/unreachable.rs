@@ -13,8 +13,7 @@ use crate::visible::excerpt;
 /// Checks the entries of a table that passed the shape check.
 pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
-        "limit" | "shadow_limit" => by_value(node, "rate_by", "rates", findings),
-        "cost" | "estimate" => by_value(node, "by", "values", findings),
+        "rate" | "cost" | "estimate" => by_value(node, findings),
         "override" => {
             for (attribute, value) in node.get("key").map_or(&[][..], Node::entries) {
                 if let Some(text) = value.text()
@@ -30,16 +29,14 @@ pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
 }
 
 /// Checks the values of the attribute that selects a rate or a cost.
-fn by_value(node: &Node, by: &str, values: &str, findings: &mut Findings) {
-    let Some(attribute) = node.get(by).and_then(Node::text) else { return };
-    for (Name { spot, text }, _) in node.get(values).map_or(&[][..], Node::entries) {
+fn by_value(node: &Node, findings: &mut Findings) {
+    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
+    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
         if text == "*" {
-            findings.error(
-                *spot,
-                format_args!("{values}: \"*\" is compared as it is; for every other value write otherwise"),
-            );
+            findings
+                .error(*spot, "values: \"*\" is compared as it is; for every other value write otherwise");
         } else if let Err(reason) = names::value(attribute, text) {
-            findings.error(*spot, format_args!("{values}: {reason}"));
+            findings.error(*spot, format_args!("values: {reason}"));
         }
     }
 }

@@ -83,7 +83,7 @@ mod tests {
         let named = named(
             "{ name: a, by: [user.id], cost: llm.tokens, access: { deny: [\"user.name=eve\"] },
                match: { header: { X-Plan: [a, b] }, attributes: { user.tier: false }, not: { header: { x-in: true } } },
-               limit: { rate_by: user.plan, rates: { a: 1/s }, otherwise: 2/s,
+               limit: { rate: { by: user.plan, values: { a: 1/s }, otherwise: 2/s },
                         overrides: [{ key: { user.id: vip }, rate: 9/s }] } }",
         );
         let names =

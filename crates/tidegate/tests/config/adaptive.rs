@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate::Quota;
-use tidegate::concurrency::{
-    Adaptive, AdaptiveConcurrency, Aimd, Bbr, Bounds, Gradient, HillClimb, MinLatency, Vegas,
-};
+use tidegate::concurrency::{Adaptive, AdaptiveConcurrency, Aimd, Bbr, Bounds, Gradient, HillClimb, Vegas};
 use tidegate::config::{Config, Format, schema};
 use tidegate::policy::Policy;
 
@@ -57,7 +55,7 @@ fn without_words_it_is_our_default() {
 /// A law without other keys has the library's defaults.
 #[test]
 fn defaults_are_those_of_the_library() {
-    for name in ["aimd", "vegas", "gradient", "min-latency"] {
+    for name in ["aimd", "vegas", "gradient"] {
         let law: Adaptive = name.parse().unwrap();
         assert_eq!(quota(&format!(", law: {name}")), guard(law).into(), "{name}");
     }
@@ -68,37 +66,21 @@ fn defaults_are_those_of_the_library() {
 #[test]
 fn every_word_is_read() {
     let all = bounds(2, 300, 40);
-    let with = |law: Adaptive| {
-        Quota::from(
-            AdaptiveConcurrency::new(law).ttl(30 * SECOND).unwrap().forget_after(600 * SECOND).unwrap(),
-        )
-    };
-    let common = "min: 2, max: 300, start: 40, ttl: 30s, forget_after: 10min";
+    let with = |law: Adaptive| Quota::from(AdaptiveConcurrency::new(law).ttl(30 * SECOND).unwrap());
+    let common = "min: 2, max: 300, start: 40, ttl: 30s";
     let aimd = Aimd::default().bounds(all).backoff(0.8).unwrap().timeout(2 * SECOND).unwrap();
-    let vegas = Vegas::default().bounds(all).smoothing(0.5).unwrap().probe_every(50).unwrap();
-    let gradient = Gradient::default().bounds(all).tolerance(2.5).unwrap().smoothing(0.1).unwrap();
-    let gradient = gradient.long_window(1000).unwrap().backoff(0.7).unwrap().timeout(3 * SECOND).unwrap();
-    let measured = MinLatency::default().bounds(all).buffer(0.5).unwrap().interval(SECOND).unwrap();
-    let measured = measured.measure(30 * SECOND, 20).unwrap();
+    let vegas = Vegas::default().bounds(all);
+    let gradient = Gradient::default().bounds(all).tolerance(2.5).unwrap();
+    let gradient = gradient.backoff(0.7).unwrap().timeout(3 * SECOND).unwrap();
     let bbr = Bbr::default().smoothing(0.0).unwrap().bounds(all).threshold(900).unwrap();
-    let bbr = bbr.cool_off(5 * SECOND).unwrap();
     for (words, law) in [
-        ("law: aimd, backoff: 80%, timeout: 2s", Adaptive::Aimd(aimd)),
-        ("law: vegas, smoothing: 50%, probe_every: 50", Adaptive::Vegas(vegas)),
-        (
-            "law: gradient, tolerance: 2.5, smoothing: 10%, long_window: 1000, backoff: 70%, timeout: 3s",
-            Adaptive::Gradient(gradient),
-        ),
-        (
-            "law: min-latency, buffer: 50%, interval: 1s, measure_every: 30s, measure_calls: 20",
-            Adaptive::MinLatency(measured),
-        ),
-        ("law: bbr, busy_from: 90%, cool_off: 5s", Adaptive::Bbr(bbr)),
+        ("law: aimd, backoff: 80%, slow_after: 2s", Adaptive::Aimd(aimd)),
+        ("law: vegas", Adaptive::Vegas(vegas)),
+        ("law: gradient, tolerance: 2.5, backoff: 70%, slow_after: 3s", Adaptive::Gradient(gradient)),
+        ("law: bbr, busy_from: 90%", Adaptive::Bbr(bbr)),
     ] {
         assert_eq!(quota(&format!(", {common}, {words}")), with(law), "{words}");
     }
-    let never = AdaptiveConcurrency::new("aimd".parse().unwrap()).ttl(60 * SECOND).unwrap().never_forget();
-    assert_eq!(quota(", law: aimd, forget_after: never"), never.into());
 }
 
 /// A bound that the file sets alone still leaves the law room to move.
@@ -122,10 +104,7 @@ fn bounds_of_the_file_win_over_those_of_the_law() {
 fn what_does_not_belong_is_named() {
     let mut wrong = Vec::new();
     for (limit, expected) in [
-        (
-            ", law: fast",
-            "law: unknown word \"fast\"; possible are hill-climb, aimd, vegas, gradient, min-latency, bbr",
-        ),
+        (", law: fast", "law: unknown word \"fast\"; possible are hill-climb, aimd, vegas, gradient, bbr"),
         (", law: aimd, tolerance: 2", "tolerance does not belong to law aimd; it belongs to gradient"),
         (", backoff: 50%", "backoff does not belong to law hill-climb; it belongs to aimd, gradient"),
         (", min: 30, max: 20", "min 30 is more than max 20; use 1 to 20"),
@@ -139,11 +118,16 @@ fn what_does_not_belong_is_named() {
         (", law: aimd, backoff: 100%", "backoff 100% leaves the limit as it is; use 10% to 99%"),
         (", law: gradient, tolerance: 20", "tolerance 20 is too much; use 1 to 10"),
         (", max: 0", "max: 0 is out of range; use 1 to 65536"),
+        (", law: min-latency", "law: \"min-latency\" is a word of the library alone; write law: gradient"),
+        (", law: aimd, slow_after: 0s", "slow_after 0s is not a time-out; use 1 ns or more"),
         (
-            ", law: min-latency, measure_every: 2day",
-            "measure_every 2day is not a time between two measurements; use 1 ms to a day",
+            ", law: aimd, timeout: 2s",
+            "unknown key \"timeout\" in limit; it is called slow_after now: write slow_after: 2s",
         ),
-        (", forget_after: 1ms", "forget_after 1ms is not a time to forget after; use 1 s to 146 years"),
+        (
+            ", forget_after: 1ms",
+            "unknown key \"forget_after\" in limit; leave it out: its value belongs to its law or profile",
+        ),
         (
             ", rate: 5/s",
             "rate does not belong to adaptive, which counts what is in flight; a law says how much",
@@ -188,15 +172,15 @@ fn the_configuration_in_effect_shows_the_numbers_of_the_law() {
     assert_eq!(
         shown(", law: aimd, max: 50"),
         json!({
-            "algorithm": "adaptive", "law": "aimd", "min": 20, "max": 50, "start": 20, "backoff": "90%", "timeout": "5s",
-            "ttl": "60s", "forget_after": "1h", "replace": "as-is",
+            "algorithm": "adaptive", "law": "aimd", "min": 20, "max": 50, "start": 20, "backoff": "90%", "slow_after": "5s",
+            "ttl": "60s", "replace": "as-is",
         })
     );
     assert_eq!(
         shown(""),
         json!({
             "algorithm": "adaptive", "law": "hill-climb", "min": 1, "max": 65_536, "start": 20, "ttl": "60s",
-            "forget_after": "1h", "replace": "as-is",
+            "replace": "as-is",
         })
     );
 }

@@ -32,11 +32,11 @@ fn words_have_a_length() {
     let long = "z".repeat(1 << 20);
     let of = |line: String| policy(&line);
     for (text, most) in [
-        (of(format!("limits: [{{ algorithm: fixed-window, rate: 1/day, calendar: {long} }}]")), "at most 64"),
-        (of(format!("limits: [{{ rate: 1{long} }}]")), "at most 64"),
+        (of(format!("limit: [{{ algorithm: fixed-window, rate: 1/day, calendar: {long} }}]")), "at most 64"),
+        (of(format!("limit: [{{ rate: 1{long} }}]")), "at most 64"),
         (of(format!("mode: {long}")), "at most 64"),
         (of(format!("near_limit: {long}")), "at most 64"),
-        (of(format!("limits: [{{ rate: 1/s, burst: '{}' }}]", "9".repeat(1 << 20))), "at most 64"),
+        (of(format!("limit: [{{ rate: 1/s, burst: '{}' }}]", "9".repeat(1 << 20))), "at most 64"),
         (of(format!("by: {long}")), "at most 256"),
         (of(format!("match: {{ header: {{ ? {long} : true }} }}")), "at most 241"),
         (of(format!("match: {{ path: /{long} }}")), "at most 1024"),
@@ -67,7 +67,7 @@ fn lists_have_a_length() {
         ("match.method", format!("match: {{ method: [{}] }}", many(65, |at| format!("M{at}"))), 64),
         ("match.header", format!("match: {{ header: {{ {} }} }}", many(25, |at| format!("x{at}: a"))), 24),
         ("by", format!("by: [{}]", many(17, |at| format!("a{at}"))), 16),
-        ("limits", format!("limits: [{}]", many(17, |at| format!("{{ rate: {}/s }}", at + 1))), 16),
+        ("limit", format!("limit: [{}]", many(17, |at| format!("{{ rate: {}/s }}", at + 1))), 16),
         (
             "cost.values",
             format!(

@@ -1,4 +1,4 @@
-//! `when`, `follows`, `floor` and `between` in a policy file: what is accepted, what is refused, and what is shown.
+//! `when` and `follows` in a policy file: what is accepted, what is refused, and what is shown.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -33,12 +33,10 @@ fn one_condition_or_several_and_a_rate_that_follows() {
         &["when: cpu above 80%, until 70%", "limit: { rate: 1/s }"][..],
         &["when:", "  - load above 8", "  - policy writes above 50%", "limit: { rate: 1/s }"],
         &["when: switch previews off", "limit: { rate: 1/s }"],
-        &["limit: { rate: 600/min, floor: 60/min, follows: signal queue.length, between: 10..20.5 }"],
+        &["limit: { rate: 600/min, follows: signal queue.length 10..20.5 to 60/min }"],
+        &["limit: { algorithm: sliding-log, rate: 10/s, follows: policy writes 50%..100% to 1/s }"],
         &[
-            "limit: { algorithm: sliding-log, rate: 10/s, floor: 1/s, follows: policy writes, between: 50%..100% }",
-        ],
-        &[
-            "limit: { algorithm: leaky-bucket, rate: 10/s, queue: 5, max_wait: 1s, floor: 1/s, follows: latency, between: 50ms..1s }",
+            "limit: { algorithm: leaky-bucket, rate: 10/s, queue: 5, max_wait: 1s, follows: latency 50ms..1s to 1/s }",
         ],
     ] {
         let text = file(lines);
@@ -85,7 +83,7 @@ fn conditions_that_never_hold_at_once_are_told() {
 fn mistakes_name_the_place_and_what_would_work() {
     let limit = "limit: { rate: 10/s }";
     let follows = |rest: &str| format!("limit: {{ rate: 10/s, {rest} }}");
-    let cases: [(&str, &str, &str); 25] = [
+    let cases: [(&str, &str, &str); 27] = [
         (
             "when: cpus above 80%",
             limit,
@@ -158,33 +156,39 @@ fn mistakes_name_the_place_and_what_would_work() {
         ("when: signal x above 1000,below 2", limit, "compares twice"),
         ("when: cpu above 80% below 90%", limit, "compares twice"),
         ("when: policy writes above 80%, below 90%", limit, "compares twice"),
-        ("mode: enforce", &follows("floor: 1/s, follows: memory"), "needs between too"),
         (
             "mode: enforce",
-            &follows("floor: 1/s, follows: memry, between: 1%..2%"),
-            "did you mean \"memory\"?",
+            &follows("follows: memory to 1/s"),
+            "has no range over which the rate falls; write memory 70%..90% to 10/s",
         ),
         (
             "mode: enforce",
-            &follows("floor: 1/s, follows: memory, between: 70..90"),
-            "between: \"70\" is not a value of memory; write 80%",
+            &follows("follows: memory 1%..2%"),
+            "has no rate at the upper end; write memory 1%..2% to 10/s",
         ),
         (
             "mode: enforce",
-            &follows("floor: 1/s, follows: memory, between: 90%..70%"),
-            "between: 90% and 70% are not a band; use a low and a higher one",
+            &follows("follows: memory 1%..2% to 1/s, between: 1%..2%"),
+            "write follows: memory 70%..90% to 10/s, with the range behind the number",
+        ),
+        ("mode: enforce", &follows("follows: memry 1%..2% to 1/s"), "did you mean \"memory\"?"),
+        (
+            "mode: enforce",
+            &follows("follows: memory 70..90 to 1/s"),
+            "follows: \"70\" is not a value of memory; write 80%",
         ),
         (
             "mode: enforce",
-            &follows("floor: 20/s, follows: memory, between: 70%..90%"),
-            "floor: 20/s is above the rate 10/s",
+            &follows("follows: memory 90%..70% to 1/s"),
+            "follows: 90% and 70% are not a band; use a low and a higher one",
         ),
         (
             "mode: enforce",
-            &follows("floor: 20/min, follows: memory, between: 70%..90%"),
-            "write both over the same",
+            &follows("follows: memory 70%..90% to 20/s"),
+            "follows: 20/s is above the rate 10/s",
         ),
-        ("cost: 5", &follows("floor: 1/s, follows: memory, between: 70%..90%"), "a request may cost 5"),
+        ("mode: enforce", &follows("follows: memory 70%..90% to 20/min"), "write both over the same"),
+        ("cost: 5", &follows("follows: memory 70%..90% to 1/s"), "a request may cost 5"),
     ];
     for (first, second, says) in cases {
         let found = mistakes(&[first, second]);
@@ -307,11 +311,11 @@ fn a_stale_reading_is_not_known() {
 #[test]
 fn a_floor_that_is_the_rate_is_told() {
     let warned = |floor: &str| {
-        let line = format!("limit: {{ rate: 10/s, floor: {floor}, follows: signal x, between: 1..9 }}");
+        let line = format!("limit: {{ rate: 10/s, follows: signal x 1..9 to {floor} }}");
         let (_, warnings) = Config::parse(&file(&[&line]), "t", Format::Yaml).unwrap();
         warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert!(warned("9/s").is_empty());
     let told = warned("10/s");
-    assert!(told.len() == 1 && told[0].contains("floor: 10/s is the rate itself"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("follows: 10/s is the rate itself"), "{told:?}");
 }

@@ -16,7 +16,7 @@ const MANUAL: &str = r#"
 version: 1
 server: { http: 127.0.0.1:8181 }
 client_ip: { trusted_proxies: [10.0.0.0/8], header: x-forwarded-for, ipv6_prefix: 56 }
-store: { kind: memory, keys: 500k, key_form: full }
+store: { kind: memory, keys: 500k in full }
 defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, share: local, headers: draft-03 }
 
 policies:
@@ -32,7 +32,7 @@ policies:
 
   - name: per-user-tier
     by: [user.id]
-    limit: { algorithm: sliding-window, rate_by: user.tier, rates: { free: 60/min, pro: 600/min, staff: unlimited }, otherwise: 60/min }
+    limit: { algorithm: sliding-window, rate: { by: user.tier, values: { free: 60/min, pro: 600/min, staff: unlimited }, otherwise: 60/min } }
     cost: { by: request.method, values: { POST: 5 }, otherwise: 1 }
 
   - name: login
@@ -45,14 +45,14 @@ policies:
 
   - name: sms-per-phone
     by: [sms.phone]
-    limits:
+    limit:
       - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }
       - { algorithm: fixed-window, rate: 1/min }
 
   - name: cold-start
     match: { path: /api/report/** }
     mode: shadow
-    limit: { algorithm: warm-up, rate: 1000/s, warm_up: 2min, cold_factor: 3 }
+    limit: { algorithm: warm-up, rate: 1000/s, warm_up: 2min }
 
   - name: bank-api
     direction: outbound
@@ -154,7 +154,7 @@ calendar = "Asia/Shanghai"
     let (config, warnings) = Config::parse(text, "tidegate.toml", Format::Toml).unwrap();
     assert_eq!(warnings, []);
     let same = yaml(
-        "version: 1\nclient_ip: { trusted_proxies: [10.0.0.0/8] }\npolicies:\n- name: per-ip\n  by: [client.ip]\n  match: { path: /api/** }\n  limit: { rate: 100/s, burst: 200 }\n- name: sms\n  by: sms.phone\n  limits: [{ algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }]\n",
+        "version: 1\nclient_ip: { trusted_proxies: [10.0.0.0/8] }\npolicies:\n- name: per-ip\n  by: [client.ip]\n  match: { path: /api/** }\n  limit: { rate: 100/s, burst: 200 }\n- name: sms\n  by: sms.phone\n  limit: [{ algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }]\n",
     );
     assert_eq!(config.effective.value, same.effective.value);
     assert_eq!(config.policies.policies()[0].matching, same.policies.policies()[0].matching);
@@ -203,14 +203,14 @@ fn defaults_that_depend_on_other_words_are_in_effect_too() {
     for (policy, expected) in [
         ("limit: { rate: 1/s }", answer(429, quota)),
         ("limit: { algorithm: concurrency, max: 2 }", answer(503, capacity)),
-        ("limits: [{ algorithm: breaker }, { algorithm: adaptive }], deadline: 9ms", answer(503, capacity)),
+        ("limit: [{ algorithm: breaker }, { algorithm: adaptive }], deadline: 9ms", answer(503, capacity)),
         ("limit: { rate: 1/s }, deny: { status: 500 }", answer(500, capacity)),
         (
             "limit: { rate: 1/s }, deny: { problem: abnormal-usage-detected }",
             answer(429, "abnormal-usage-detected"),
         ),
         ("limit: { rate: 1/s }, deadline: 9ms", serde_json::Value::Null),
-        ("limits: [{ rate: 1/s }, { algorithm: breaker }]", serde_json::Value::Null),
+        ("limit: [{ rate: 1/s }, { algorithm: breaker }]", serde_json::Value::Null),
     ] {
         assert_eq!(shown(policy)["deny"], expected, "{policy}");
     }
@@ -316,7 +316,7 @@ fn the_schema_refuses_what_the_validator_refuses() {
         "[{ name: a, limit: { algorithm: fixed-window, rate: 1/s, burst: 2 } }]",
         "[{ name: a, limit: { algorithm: warm-up, rate: 1/s } }]",
         "[{ name: a, limit: { algorithm: concurrency, rate: 3/s } }]",
-        "[{ name: a, limit: { rate: 1/s, rate_by: user.tier } }]",
+        "[{ name: a, limit: { rate: { by: user.tier } } }]",
         "[{ name: a, limit: { rate: 1/s }, limits: [] }]",
         "[{ name: a, mode: on, limit: { rate: 1/s } }]",
         "[{ limit: { rate: 1/s } }]",
@@ -363,7 +363,7 @@ fn a_bucket_may_refill_by_the_clock() {
 fn a_bucket_may_start_with_fewer_tokens_than_it_holds() {
     let start = Tick::from_secs(1);
     for (more, tokens, after) in
-        [("initial: 0", 0, 2), ("initial: 3, refill: interval", 3, 10), ("initial: 10", 10, 10)]
+        [("start: 0", 0, 2), ("start: 3, refill: interval", 3, 10), ("start: 10", 10, 10)]
     {
         let text = format!(
             "version: 1\npolicies:\n  - name: p\n    limit: {{ algorithm: token-bucket, rate: 10/5s, {more} }}\n"
@@ -375,7 +375,7 @@ fn a_bucket_may_start_with_fewer_tokens_than_it_holds() {
         let left = |at| quota.standing(&quota.fresh(start), at).remaining;
         let later = start.after(Duration::from_secs(if tokens == 3 { 5 } else { 1 }));
         assert_eq!((left(start), left(later)), (tokens, after), "{more}");
-        assert!(terms.label.contains(&format!("initial {tokens}")), "{}", terms.label);
+        assert!(terms.label.contains(&format!("start {tokens}")), "{}", terms.label);
         let validator = jsonschema::validator_for(&schema()).unwrap();
         assert!(validator.is_valid(&serde_saphyr::from_str::<serde_json::Value>(&text).unwrap()), "{text}");
     }

@@ -75,8 +75,8 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
             "t:4:53  error  policy \"p\": keep_for.critical-plus: 30% is more than the 20% kept for critical; critical-plus may use all that is kept for critical, so keep 20% or less for it (gcra 10/s)",
         ),
         (
-            "{ rate_by: user.tier, rates: { free: 2/s }, otherwise: 100/s, keep_for: { critical: 5 } }",
-            "t:4:86  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
+            "{ rate: { by: user.tier, values: { free: 2/s }, otherwise: 100/s }, keep_for: { critical: 5 } }",
+            "t:4:92  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
         ),
         (
             "{ algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s, keep_for: { critical: 60% } }",
@@ -92,7 +92,7 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
         ),
         (
             "{ rate: 10/s, keep_for: { critcal: 2 } }",
-            "t:4:38  error  policy \"p\": unknown key \"critcal\" in keep_for; did you mean \"critical\"?",
+            "t:4:38  error  policy \"p\": keep_for: unknown word \"critcal\"; did you mean \"critical\"?",
         ),
         ("{ rate: 10/s, keep_for: 20% }", "t:4:36  error  policy \"p\": keep_for is a map, found a text"),
         (
@@ -136,7 +136,7 @@ fn a_shadow_limit_tries_a_part_out_and_the_parts_are_shown() {
     assert!(policy.limits[0].keep_for.is_nothing());
     assert_eq!(policy.shadow_limit.as_ref().unwrap().keep_for.kept_back(Sheddable.into(), 10), 3);
     assert_eq!(config.effective.value["policies"][0]["shadow_limit"]["keep_for"]["critical"], "30%");
-    assert_eq!(config.effective.origins["policies.0.shadow_limit.keep_for.critical"], "t:5");
+    assert_eq!(config.effective.origins["policies.0.shadow_limit.keep_for"], "t:5");
 }
 
 /// Nobody was told that most of a queue stays free while requests are refused.
@@ -170,7 +170,7 @@ fn a_queue_whose_places_outlast_max_wait_is_a_warning() {
     assert!(slack[0].contains("serves 5 of the 10 places"), "{slack:?}");
     // Each tier has a queue of its own; only the slow one outlasts the wait.
     let tiers = warned(
-        "{ algorithm: leaky-bucket, rate_by: user.tier, rates: { free: 1/s }, otherwise: 10/s, queue: 10, max_wait: 1s }",
+        "{ algorithm: leaky-bucket, rate: { by: user.tier, values: { free: 1/s }, otherwise: 10/s }, queue: 10, max_wait: 1s }",
     );
     assert_eq!(tiers.len(), 1, "{tiers:?}");
     assert!(tiers[0].contains("leaky-bucket 1/s queue 10 serves 1 of the 10"), "{tiers:?}");

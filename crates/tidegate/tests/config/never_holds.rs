@@ -70,9 +70,9 @@ fn attributes_that_no_request_has() {
             refused(&format!("cost: 'size({name}) + 1'"), &expected("5:11", "cost"));
         }
         let text = format!(
-            "version: 1\npolicies:\n  - name: p\n    limit: {{ rate_by: {name}, rates: {{ a: 1/s }}, otherwise: 1/s }}\n"
+            "version: 1\npolicies:\n  - name: p\n    limit: {{ rate: {{ by: {name}, values: {{ a: 1/s }}, otherwise: 1/s }} }}\n"
         );
-        assert_eq!(mistakes(&text), [expected("4:23", "rate_by")], "{name}");
+        assert_eq!(mistakes(&text), [expected("4:26", "rate.by")], "{name}");
     }
     refused(
         "by: request.query.q",

@@ -59,7 +59,7 @@ fn a_place_is_held_for_a_minute_unless_said() {
 
 #[test]
 fn a_refusal_is_our_shortage_unless_said() {
-    let lines = &["limits: [{ rate: 5/s }, { algorithm: concurrency, max: 5 }]"][..];
+    let lines = &["limit: [{ rate: 5/s }, { algorithm: concurrency, max: 5 }]"][..];
     let unsaid = policy(lines);
     assert_eq!((unsaid.refusal(0).status, unsaid.refusal(1).status), (429, 503));
     assert!(unsaid.refusal(1).problem.ends_with("#temporary-reduced-capacity"));
@@ -215,11 +215,7 @@ fn times_that_are_out_of_range_are_told_as_they_are_written() {
         ("algorithm: breaker, ttl: 0min", "ttl 0min is not a time to live"),
         ("algorithm: concurrency, max: 2, ttl: 0s", "ttl 0s is not a time to live"),
         ("algorithm: adaptive, ttl: 0s", "ttl 0s is not a time to live"),
-        ("algorithm: adaptive, forget_after: 0s", "forget_after 0s is not a time to forget after"),
-        (
-            "algorithm: adaptive, law: min-latency, measure_every: 2days",
-            "measure_every 2days is not a time between two measurements",
-        ),
+        ("algorithm: adaptive, law: aimd, slow_after: 0s", "slow_after 0s is not a time-out"),
     ] {
         let found = Config::parse(&file(&[&format!("limit: {{ {limit} }}")]), "t", Format::Yaml).unwrap_err();
         assert!(found[0].to_string().contains(told), "{limit}: {found:?}");

@@ -83,10 +83,13 @@ fn mistakes_in_estimates_and_settlements_are_named() {
             "t:5:23 a learned estimate needs cost.start: the units charged until 20 requests were settled",
         ),
         ("cost: { estimate: 5, start: 5 }", "t:5:26 cost.start needs estimate: learned"),
-        ("cost: { estimate: 5, quantile: 90% }", "t:5:26 cost.quantile needs estimate: learned"),
         (
-            "cost: { estimate: learned, start: 5, quantile: 0.9 }",
-            "t:5:52 cost.quantile: \"0.9\" is not a share; use 1% to 100%",
+            "cost: { estimate: learned 0.9, start: 5 }",
+            "t:5:23 cost.estimate: \"learned 0.9\" has no share; use 1% to 100%, as learned 99%",
+        ),
+        (
+            "cost: { estimate: learned, start: 5, quantile: 99% }",
+            "t:5:42 unknown key \"quantile\" in cost; write estimate: learned 99% for a share other than 90%",
         ),
         ("cost: { caller: believed, settle: llm.total }", "t:5:13 cost.caller needs cost.estimate"),
         ("cost: { estimate: 5, missing: { llm.total: 1 } }", "t:5:26 cost.missing needs cost.settle"),
@@ -228,7 +231,7 @@ fn units_that_are_told_do_not_become_places() {
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let guard = "limit: { algorithm: concurrency, max: 9 }";
-    let both = "limits: [{ rate: 1000/min }, { algorithm: concurrency, max: 9 }]";
+    let both = "limit: [{ rate: 1000/min }, { algorithm: concurrency, max: 9 }]";
     for limits in [guard, both] {
         let found = places("cost: { estimate: 5, settle: llm.output }", limits);
         assert_eq!(
@@ -258,9 +261,9 @@ fn a_ticket_that_expires_before_its_place_is_a_warning() {
     for (tickets, limit, expected) in [
         ("ttl: 30s", "", Some(("2:17", "60s", "30s"))),
         ("ttl: 30s", ", ttl: 40s", Some(("3:69", "40s", "30s"))),
-        ("issuer: here", ", ttl: 15min", Some(("3:69", "15min", "10min"))),
+        ("name: here", ", ttl: 15min", Some(("3:69", "15min", "10min"))),
         ("ttl: 30s", ", ttl: 30s", None),
-        ("issuer: here", "", None),
+        ("name: here", "", None),
     ] {
         let expected = expected.map(|(spot, held, life)| {
             format!("t:{spot} \"p\": a place is held for up to {held}, and tickets.ttl is {life}: a ticket that has expired returns no place")
@@ -271,7 +274,7 @@ fn a_ticket_that_expires_before_its_place_is_a_warning() {
 
 #[test]
 fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
-    const COST: &str = "cost: { estimate: learned, start: 250, quantile: 50%, settle: llm.total }";
+    const COST: &str = "cost: { estimate: learned 50%, start: 250, settle: llm.total }";
     let gate = Gate::in_memory(set(COST), 100).unwrap();
     let estimate = |gate: &Gate| taken(&gate.policies(), &Descriptor::new()).0;
     (0..19).for_each(|_| gate.policies().learn(0, 480));
@@ -307,8 +310,8 @@ fn a_first_call_is_never_refused_by_its_own_estimate() {
         "limit: { algorithm: token-bucket, rate: 100/min, burst: 60 }",
         "limit: { algorithm: sliding-window, rate: 100/min }",
         "limit: { algorithm: leaky-bucket, rate: 1/s, queue: 50, max_wait: 3s }",
-        "limit: { rate_by: user.tier, rates: { large: 100000/min }, otherwise: 40/min }",
-        "limits: [{ rate: 1000/min }, { algorithm: fixed-window, rate: 70/day, calendar: UTC }]",
+        "limit: { rate: { by: user.tier, values: { large: 100000/min }, otherwise: 40/min } }",
+        "limit: [{ rate: 1000/min }, { algorithm: fixed-window, rate: 70/day, calendar: UTC }]",
     ] {
         let lines = "cost: { estimate: learned, start: 250, settle: llm.total }";
         let text = file(lines).replace("limit: { rate: 1000/min }", limit);

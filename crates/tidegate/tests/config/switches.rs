@@ -31,7 +31,8 @@ fn fits_the_schema(text: &str) -> bool {
 #[test]
 fn one_trigger_or_several() {
     let condition = |text: &str| text.parse().unwrap();
-    let text = "previews: { off_when: 'cpu above 80%, until 70%', below: critical, hold: 30s, for: 1h }";
+    let text =
+        "previews: { off_when: 'cpu above 80%, until 70%, stale after 1h', below: critical, hold: 30s }";
     let wanted = Trigger::new("previews", condition("cpu above 80%, until 70%")).unwrap();
     let wanted = wanted.below(Criticality::Critical).unwrap().hold(Duration::from_secs(30)).unwrap();
     assert_eq!(read(text).policies.triggers(), [wanted.lasting(Duration::from_secs(3600)).unwrap()]);
@@ -46,9 +47,9 @@ fn one_trigger_or_several() {
     let shown = &config.effective.value["switches"];
     assert_eq!(
         shown["previews"][0],
-        json!({ "off_when": "cpu above 90%, until 81%", "hold": "10s", "for": "10min" })
+        json!({ "off_when": "cpu above 90%, until 81%, stale after 600s", "hold": "10s" })
     );
-    assert_eq!(shown["search"]["off_when"], "signal errors above 5, until 4.5");
+    assert_eq!(shown["search"]["off_when"], "signal errors above 5, until 4.5, stale after 600s");
     assert_eq!(config.effective.origins["switches.search.off_when"], "t:4");
 }
 
@@ -66,15 +67,11 @@ fn mistakes_name_the_place_and_what_would_work() {
         ("previews: { off_when: [cpu above 80%] }", "off_when is a condition as cpu above 80%, found a list"),
         (
             "previews: { off_when: cpu above 80%, when: x }",
-            "error  switch \"previews\": unknown key \"when\" in switch; possible are off_when, below, hold, for",
+            "error  switch \"previews\": unknown key \"when\" in switch; possible are off_when, below, hold",
         ),
         (
             "previews: { off_when: switch search off }",
             "t:3:25  error  switch \"previews\": off_when: a switch goes by a number and by no other switch",
-        ),
-        (
-            "previews: { off_when: 'cpu above 80%, stale after 30s' }",
-            "switch \"previews\": off_when: a number that is not known turns no switch on or off; write `for`",
         ),
         ("previews: { off_when: cpu above 80%, below: sheddable }", "below: no request is below sheddable"),
         ("previews: { off_when: cpu above 80%, below: urgent }", "below"),
@@ -82,7 +79,14 @@ fn mistakes_name_the_place_and_what_would_work() {
             "previews: { off_when: cpu above 80%, hold: 31d }",
             "hold: 2678400s is out of range; use 0s to 30day",
         ),
-        ("previews: { off_when: cpu above 80%, for: 0s }", "for: 0s is out of range; use 1s to 30day"),
+        (
+            "previews: { off_when: cpu above 80%, for: 0s }",
+            "write off_when: cpu above 80%, stale after 10min",
+        ),
+        (
+            "previews: { off_when: 'cpu above 80%, stale after 0s' }",
+            "a reading is stale after 1s to 1day; 0s is out of range",
+        ),
         (
             "previews: { off_when: policy wirtes above 80% }",
             "t:3:25  error  switch \"previews\": there is no policy \"wirtes\"; did you mean \"writes\"?",
@@ -124,8 +128,9 @@ fn a_gate_turns_its_switches_by_what_it_reads() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    let config =
-        read("previews: { off_when: 'cpu above 80%, until 70%', below: critical, hold: 5s, for: 1min }");
+    let config = read(
+        "previews: { off_when: 'cpu above 80%, until 70%, stale after 1min', below: critical, hold: 5s }",
+    );
     let (clock, cpu) = (ManualClock::default(), Arc::new(AtomicU16::new(0)));
     let switches = Switches::of(&config.policies).unwrap().with_clock(clock.clone());
     let read = Arc::clone(&cpu);

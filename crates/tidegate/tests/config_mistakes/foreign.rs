@@ -50,7 +50,7 @@ const POLICIES: [(&[&str], &str); 42] = [
     (&["limit: { max_connections: 10 }"], "; write limit: { algorithm: concurrency, max: 10 }"),
     (
         &["limit: { tiers: { gold: 100/s } }"],
-        "; write limit: { rate_by: user.tier, rates: { gold: 100/s }, otherwise: 1/s }",
+        "; write limit: { rate: { by: user.tier, values: { gold: 100/s }, otherwise: 1/s } }",
     ),
     (
         &["limit: { rate: 1/s, overrides: { 192.0.2.1: 9/s } }"],
@@ -170,7 +170,7 @@ fn the_line_to_write_has_the_values_that_were_written() {
             &["limit: { requests_per_unit: 500, unit: fortnight }"],
             "; write limit: { rate: 500/day }: \"fortnight\" is no unit; there are s, min, h, day, week, month and year",
         ),
-        (&["limit: { second: 5, hour: 1000 }"], "; write limits: [{ rate: 5/s }, { rate: 1000/h }]"),
+        (&["limit: { second: 5, hour: 1000 }"], "; write limit: [{ rate: 5/s }, { rate: 1000/h }]"),
         (
             &["limit: { algorithm: concurrency, limit: 5 }"],
             "; write limit: { algorithm: concurrency, max: 5 }",
@@ -202,12 +202,12 @@ fn the_line_to_write_has_the_values_that_were_written() {
         (&["limit: { rate: 10M/min }"], "; write 10000000/min"),
         (
             &["limit: { rate: [10/s, 100/min] }"],
-            "found a list; write limits: [{ rate: 10/s }, { rate: 100/min }]",
+            "found a list; write limit: [{ rate: 10/s }, { rate: 100/min }]",
         ),
-        (&["limit: [10/s, 100/min]"], "found a list; write limits: [{ rate: 10/s }, { rate: 100/min }]"),
+        (&["limit: [10/s, 100/min]"], "limit is a map, found a text; write { rate: 10/s }"),
         (
-            &["limit: { rate_by: user.tier, rates: { a: 5/s } }"],
-            "rates by tier need otherwise too; write otherwise: 5/s for everybody else",
+            &["limit: { rate_by: user.tier, rates: { a: 5/s }, otherwise: 1/s }"],
+            "unknown key \"rate_by\" in limit; write rate: { by: user.tier, values: { a: 5/s }, otherwise: 1/s }",
         ),
         (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
     ] {

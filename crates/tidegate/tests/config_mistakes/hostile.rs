@@ -33,7 +33,7 @@ fn scalar() -> impl Strategy<Value = String> {
 }
 
 fn known_key() -> impl Strategy<Value = String> {
-    "version|policies|name|limit|limits|rate|burst|by|cost|match|path|not|header|access|allow|deny|status|rates|rate_by|otherwise|overrides|key|calendar|mode|shadow_limit|server|http|store|defaults|client_ip|trusted_proxies|[a-z]{1,8}"
+    "version|policies|name|limit|limits|rate|burst|by|cost|match|path|not|header|access|allow|deny|status|values|otherwise|overrides|key|calendar|mode|shadow_limit|server|http|store|defaults|client_ip|trusted_proxies|[a-z]{1,8}"
 }
 
 /// Generates lines that resemble a policy file.

@@ -33,12 +33,12 @@ fn names_that_no_request_has() {
             "match.attributes: \"{user.id}\" is not the name of an attribute; write user.id",
         ),
         (
-            &["limit: { rate_by: \"user.tier,user.id\", rates: { a: 1/s }, otherwise: 2/s }"],
+            &["limit: { rate: { by: \"user.tier,user.id\", values: { a: 1/s }, otherwise: 2/s } }"],
             "is 2 names in one; an attribute has one, as user.tier",
         ),
         (
-            &["limit: { rate_by: user.teir, rates: { a: 1/s }, otherwise: unlimited }"],
-            "rate_by: no request has \"user.teir\" unless its caller sends that name; did you mean user.tier?",
+            &["limit: { rate: { by: user.teir, values: { a: 1/s }, otherwise: unlimited } }"],
+            "by: no request has \"user.teir\" unless its caller sends that name; did you mean user.tier?",
         ),
         (&["cost: user.teir", "on_cost_error: deny"], "did you mean user.tier?"),
         (&["cost: { by: user.teir, values: { a: 1 }, otherwise: 1 }"], "did you mean user.tier?"),
@@ -97,13 +97,13 @@ fn a_policy_that_is_unlimited_exempts_nobody() {
     ];
     for limit in [
         "limit: { rate: unlimited }",
-        "limits: [{ rate: unlimited }, { rate: unlimited }]",
-        "limit: { rate_by: user.tier, rates: { free: unlimited }, otherwise: unlimited }",
+        "limit: [{ rate: unlimited }, { rate: unlimited }]",
+        "limit: { rate: { by: user.tier, values: { free: unlimited }, otherwise: unlimited } }",
     ] {
         assert_eq!(policy(&["match: { path: /health }", limit]), expected, "{limit}");
     }
     for right in [
-        &["limit: { rate_by: user.tier, rates: { free: 1/s }, otherwise: unlimited }"][..],
+        &["limit: { rate: { by: user.tier, values: { free: 1/s }, otherwise: unlimited } }"][..],
         &["limit: { rate: unlimited }", "access: { deny: [user.id=eve] }"],
         &["limit: { rate: unlimited }", "shadow_limit: { rate: 5/s }"],
         &["limit: { rate: unlimited }", "mode: off"],

@@ -17,7 +17,7 @@ fn two_laws_for_the_same_requests_are_one_too_many() {
     }
     assert_eq!(file("limit: { algorithm: concurrency, max: 5 }", vegas), [""; 0]);
     let both = "t:4:5  warn   policy \"b\": has several adaptive limits; each law would react to the others' refusals, so keep one";
-    let limits = "limits: [{ algorithm: adaptive }, { algorithm: adaptive, law: vegas }]";
+    let limits = "limit: [{ algorithm: adaptive }, { algorithm: adaptive, law: vegas }]";
     assert_eq!(file("limit: { rate: 1/s }", limits), [both]);
 }
 

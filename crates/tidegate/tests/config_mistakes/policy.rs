@@ -54,7 +54,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { rate: 1/s, fnord: 2 }"][..],
             &[
-                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible with gcra are algorithm, rate, burst, max_wait, rate_by, rates, otherwise, overrides, replace, keep_for, follows, floor, between",
+                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible with gcra are algorithm, rate, burst, max_wait, overrides, replace, keep_for, follows",
             ][..],
         ),
         (
@@ -100,13 +100,15 @@ fn mistakes_of_a_policy() {
             ][..],
         ),
         (
-            &["limit: { rate: 1/s, initial: 0 }"][..],
-            &["t:5:25  error  policy \"p\": initial does not belong to gcra; it belongs to token-bucket"][..],
+            &["limit: { rate: 1/s, start: 0 }"][..],
+            &[
+                "t:5:25  error  policy \"p\": start does not belong to gcra; it belongs to token-bucket, adaptive",
+            ][..],
         ),
         (
-            &["limit: { algorithm: token-bucket, rate: 1/s, burst: 5, initial: 9 }"][..],
+            &["limit: { algorithm: token-bucket, rate: 1/s, burst: 5, start: 9 }"][..],
             &[
-                "t:5:45  error  policy \"p\": initial 9 is above the burst, and a bucket holds 5; write initial: 5",
+                "t:5:45  error  policy \"p\": start 9 is above the burst, and a bucket holds 5; write start: 5",
             ][..],
         ),
         (
@@ -199,18 +201,19 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { rate: 5/s, rate_by: user.tier }"][..],
             &[
-                "t:5:14  error  policy \"p\": rate and rate_by exclude each other; put the rate of all others into otherwise",
+                "t:5:25  error  policy \"p\": unknown key \"rate_by\" in limit; write rate: { by: user.tier, values: { gold: 100/s }, otherwise: 5/s }",
             ][..],
         ),
         (
-            &["limit: { rate_by: user.tier, rates: { a: 1/s } }"][..],
+            &["limit: { rate: { by: user.tier, values: { a: 1/s } } }"][..],
+            &["t:5:20  error  policy \"p\": rate has no otherwise; write otherwise: 10/s for everybody else"]
+                [..],
+        ),
+        (
+            &["limit: { rate: { by: user.tier, values: { a: 1/M }, otherwise: 1/s } }"][..],
             &[
-                "t:5:14  error  policy \"p\": rates by tier need otherwise too; write otherwise: 1/s for everybody else",
+                "t:5:50  error  policy \"p\": rate.values.a: \"M\" could be minute or month; write min or month",
             ][..],
-        ),
-        (
-            &["limit: { rate_by: user.tier, rates: { a: 1/M }, otherwise: 1/s }"][..],
-            &["t:5:46  error  policy \"p\": rates.a: \"M\" could be minute or month; write min or month"][..],
         ),
         (
             &["limit: { rate: 5/s }", "cost: 6"][..],
@@ -295,9 +298,9 @@ fn mistakes_of_a_policy() {
             ][..],
         ),
         (
-            &["limit: { rate_by: 'user.level + 1', rates: { '3': 5/s }, otherwise: 1/s }"][..],
+            &["limit: { rate: { by: 'user.level + 1', values: { '3': 5/s }, otherwise: 1/s } }"][..],
             &[
-                "t:5:23  error  policy \"p\": rate_by: \"user.level + 1\" is an expression, which only a cost can be; write the \
+                "t:5:26  error  policy \"p\": rate.by: \"user.level + 1\" is an expression, which only a cost can be; write the \
                  name of one attribute, as user.level",
             ][..],
         ),
@@ -377,16 +380,24 @@ fn mistakes_of_a_policy() {
             &["t:5:12  error  policy \"p\": limit is a map, found a text; write { rate: 2/min }"][..],
         ),
         (&["limit: fast"][..], &["t:5:12  error  policy \"p\": limit is a map, found a text"][..]),
-        (&["limits: []"][..], &["t:5:5  error  policy \"p\": limits is empty"][..]),
+        (
+            &["limit: []"][..],
+            &["t:5:5  error  policy \"p\": limit is an empty list; write limit: { rate: 10/s }"][..],
+        ),
         (
             &["limit: { rate: 5/s }", "limits: [{ rate: 1/s }]"][..],
-            &["t:6:5  error  policy \"p\": limit and limits exclude each other"][..],
+            &[
+                "t:6:5  error  policy \"p\": unknown key \"limits\" in policy; write limit: [{ rate: 10/s }, { rate: 100/min }], a list under the same word",
+            ][..],
         ),
         (
             &["limit:"][..],
             &["t:5:5  error  policy \"p\": limit has no value; give it one or leave it out"][..],
         ),
-        (&["by: a"][..], &["t:4:5  error  policy \"p\": policy has no limit; write limit or limits"][..]),
+        (
+            &["by: a"][..],
+            &["t:4:5  error  policy \"p\": policy has no limit; write limit: { rate: 10/s }"][..],
+        ),
         (
             &[
                 "breaker: { failure_rate: 50% }",

@@ -21,8 +21,8 @@ fn short_names_of_attributes_are_told_the_long_ones() {
             meant("t:5:35", "match.not.attributes", "path", "request.path"),
         ),
         (
-            &["limit: { rate_by: tier, rates: { free: 1/s }, otherwise: 2/s }"],
-            meant("t:5:23", "rate_by", "tier", "user.tier"),
+            &["limit: { rate: { by: tier, values: { free: 1/s }, otherwise: 2/s } }"],
+            meant("t:5:26", "by", "tier", "user.tier"),
         ),
         (
             &["access: { deny: [user=eve] }", "limit: { rate: 1/s }"],

@@ -129,7 +129,7 @@ fn a_rate_that_follows_memory() {
     let gateway = Gateway::of(
         "
   - name: everything
-    limit: { algorithm: fixed-window, rate: 100/s, floor: 20/s, follows: memory, between: 70%..90% }
+    limit: { algorithm: fixed-window, rate: 100/s, follows: memory 70%..90% to 20/s }
 ",
     );
     assert_eq!(gateway.passing(200, READ), 100);

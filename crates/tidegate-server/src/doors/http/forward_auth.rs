@@ -4,7 +4,7 @@
 //! original one in headers. A 2xx lets the request pass. Caddy and Traefik pass any other answer to the client
 //! unchanged, with its headers. So a refusal is written for the public, even if the sub-request has a token: the token
 //! is the proxy's, but its client reads the answer. nginx accepts only 401 and 403 as refusals, so its usual
-//! `deny_status` is 403.
+//! `status` is 403.
 //!
 //! Whatever the proxy does not replace in the sub-request comes from the caller. So nothing in it changes how the door
 //! works but the three headers of the configured family, and the priority if the file names a header for it. The query

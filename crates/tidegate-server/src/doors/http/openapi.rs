@@ -163,8 +163,6 @@ mod tests {
         ("/v1/peek", "#check"),
         ("/v1/forward-auth", "forward-auth.md"),
         ("/v1/settle", "#settle"),
-        ("/v1/report", "#report"),
-        ("/v1/refund", "#refund"),
         ("/v1/extend", "#extend"),
         ("/v1/explain", "#explain"),
         ("/v1/dry-run", "#dry-run"),

@@ -113,7 +113,7 @@ fn checks(app: &App, serving: bool) -> String {
         let why = match (&status.failed, status.too_many) {
             (Some(why), _) => format!("; the last round failed: {}", visible::line(why)),
             (None, true) if app.engine.storage.region().is_some() => {
-                "; more regions than store.region.most".to_owned()
+                "; more regions than store.region.max".to_owned()
             }
             (None, true) => "; more than store.nodes".to_owned(),
             (None, false) => String::new(),

@@ -208,32 +208,14 @@ pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
     parse(bytes, check::EXAMPLE_DRY_RUN, DryRunSeed)
 }
 
-/// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`.
+/// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`, or `{ticket, refund}`.
 ///
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
-    let fields = &["ticket", "cost", "attributes", "status", "outcome"];
-    parse(bytes, example, SettlementSeed { fields, least: 0 })
-}
-
-/// Reads the body of a report: `{ticket, status}`.
-///
-/// # Errors
-/// 400 with the position and what would work.
-pub(crate) fn report(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
-    let example = "{\"ticket\": \"TICKET\", \"status\": 200}";
-    parse(bytes, example, SettlementSeed { fields: &["ticket", "status"], least: 0 })
-}
-
-/// Reads the body of a refund: `{ticket, cost?}`.
-///
-/// # Errors
-/// 400 with the position and what would work.
-pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
-    let example = "{\"ticket\": \"TICKET\"}";
-    parse(bytes, example, SettlementSeed { fields: &["ticket", "cost"], least: 1 })
+    let fields = &["ticket", "cost", "attributes", "status", "outcome", "refund"];
+    parse(bytes, example, SettlementSeed { fields })
 }
 
 /// Reads the body of an extension: `{ticket}`.
@@ -241,7 +223,7 @@ pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
-    parse(bytes, "{\"ticket\": \"TICKET\"}", SettlementSeed { fields: &["ticket"], least: 0 })
+    parse(bytes, "{\"ticket\": \"TICKET\"}", SettlementSeed { fields: &["ticket"] })
 }
 
 /// Reads the body of a signal report: `{value}`.

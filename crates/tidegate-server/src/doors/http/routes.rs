@@ -37,14 +37,12 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 35] = [
+pub(super) const ROUTES: [Route; 33] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
     check("POST", "/v1/check/batch"),
     check("POST", "/v1/peek"),
-    check("POST", "/v1/report"),
-    check("POST", "/v1/refund"),
     check("POST", "/v1/extend"),
     everybody("GET, HEAD", "/livez"),
     everybody("GET, HEAD", "/readyz"),
@@ -159,7 +157,16 @@ const GUESSED: [(&str, &str); 14] = [
     ("ratelimit", "/v1/check"),
 ];
 
+/// Paths that settled a part of a decision, and what settles it now.
+const REMOVED: [(&str, &str); 2] = [
+    ("/v1/report", "POST /v1/settle takes the same body, as {\"ticket\": \"TICKET\", \"status\": 200}"),
+    ("/v1/refund", "POST /v1/settle gives back, as {\"ticket\": \"TICKET\", \"refund\": \"all\"}"),
+];
+
 fn not_found(path: &str) -> Problem {
+    if let Some((_, now)) = REMOVED.iter().find(|(removed, _)| *removed == path) {
+        return Problem::not_found(format!("there is nothing at {} now; {now}", quoted(path)));
+    }
     let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let guessed = GUESSED.iter().find(|(word, _)| *word == last).map(|(_, meant)| *meant);
     let paths = ROUTES.iter().map(|route| route.path).filter(|path| !path.ends_with('}'));
@@ -198,6 +205,11 @@ mod tests {
             let told = of(Method::GET, path).unwrap_err();
             assert_eq!(told, format!("there is nothing at `{path}`; did you mean {meant}?"));
         }
+        let told = of(Method::POST, "/v1/refund").unwrap_err();
+        assert!(
+            told.ends_with(r#"POST /v1/settle gives back, as {"ticket": "TICKET", "refund": "all"}"#),
+            "{told}"
+        );
         let told = of(Method::GET, "/v1/polices").unwrap_err();
         assert_eq!(told, "there is nothing at `/v1/polices`; did you mean /v1/policies?");
     }

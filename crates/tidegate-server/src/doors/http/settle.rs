@@ -1,8 +1,8 @@
-//! `POST /v1/settle`, `/v1/report` and `/v1/refund`: the second half of a decision.
+//! `POST /v1/settle`: the second half of a decision.
 //!
-//! All three take the ticket that the check answered. A settlement says what was spent and how the work ended; a report
-//! says only how it ended; a refund says only that less was spent. A ticket has two halves, the outcome and the
-//! spending, and each can be settled once.
+//! It takes the ticket that the check answered, and says what was spent, how the work ended, or what is given back. A
+//! ticket has two halves, the outcome and the spending, and each can be settled once: a settlement settles those that it
+//! speaks of.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -23,8 +23,8 @@ use crate::problem::Problem;
 use crate::requests::WorkEnd;
 use crate::spelling::nearest;
 
-/// The note of a report that changes no limit.
-const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes no limit; it ends the work \
+/// The note of an outcome that changes no limit.
+const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the outcome changes no limit; it ends the work \
      for `in-flight` and `latency`, if nothing has ended it before";
 
 /// The notes of a settlement whose other half was settled before.
@@ -37,16 +37,21 @@ const NOT_BY_COST: &str =
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
 
-/// Settles a decision by what its work spent and how it ended.
+/// Settles a decision by what its work spent and how it ended, or gives units back.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
-    let SettlementBody { ticket, usage, ended } = request_body::settle(&bytes)?;
+    let SettlementBody { ticket, usage, ended, refund } = request_body::settle(&bytes)?;
     let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
-    // If the body does not say how the work ended, the outcome half is left for a report.
-    let part = if ended.is_some() { Part::All } else { Part::Spent };
-    let (outcome, spent) = match (ended, usage) {
-        (Some(WorkEnd::Undone), _) => (Outcome::Ignored, Spent::Undone),
-        (ended, usage) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
+    let part = match (ended, &usage) {
+        (None, _) => Part::Spent,
+        (Some(WorkEnd::Undone), _) | (Some(_), Some(_)) => Part::All,
+        (Some(_), None) => Part::Outcome,
+    };
+    let is_refund = refund.is_some();
+    let (outcome, spent) = match (ended, usage, refund) {
+        (_, _, Some(refund)) => (Outcome::Ignored, Spent::Refund(refund.units().and_then(Cost::new))),
+        (Some(WorkEnd::Undone), _, _) => (Outcome::Ignored, Spent::Undone),
+        (ended, usage, _) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
     run(app, &ticket, &settlement, |settled| {
@@ -60,56 +65,17 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
             answer["outcome"] = Value::Null;
         }
         let notes = [
+            (part == Part::Outcome && settled.charges.is_empty(), NOTHING_WAITED),
             (other_half && spent, TOLD_BEFORE),
             (other_half && !spent, SPENT_BEFORE),
             (cost && spent && !settled.by_cost, NOT_BY_COST),
-            (part == Part::Spent && settled.awaits_outcome, AWAITS_OUTCOME),
+            (part == Part::Spent && !is_refund && settled.awaits_outcome, AWAITS_OUTCOME),
         ];
         let notes: Vec<&str> = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();
         if !notes.is_empty() {
             answer["note"] = notes.join("; ").into();
         }
         answer
-    })
-    .await
-}
-
-/// Reports how the work ended. For policies with `charge: on-failure`, the outcome keeps the charge, returns it, or
-/// clears what is held against the key.
-pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
-    let SettlementBody { ticket, ended, .. } = request_body::report(&bytes)?;
-    let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
-    run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
-        let parts = settled.iter().map(|(one, _)| {
-            let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
-            fate(&mut part, one.fate);
-            part
-        });
-        let mut answer = json!({ "decision_id": id.to_string(), "outcome": ended.map(WorkEnd::word) });
-        answer["policies"] = parts.collect();
-        if settled.is_empty() {
-            answer["note"] = NOTHING_WAITED.into();
-        }
-        answer
-    })
-    .await
-}
-
-/// Returns the charge, or part of it.
-pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
-    let SettlementBody { ticket, usage, .. } = request_body::refund(&bytes)?;
-    let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
-    let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
-    run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
-        let returned = |one: &SettledCharge<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
-        let part = |(one, _): &(SettledCharge<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
-        json!({
-            "decision_id": id.to_string(),
-            "refunded": settled.iter().map(|(one, _)| returned(one)).max().unwrap_or(0),
-            "policies": settled.iter().map(part).collect::<Vec<_>>(),
-        })
     })
     .await
 }
@@ -174,12 +140,12 @@ pub(super) fn refuse(why: SettleError) -> Problem {
                 .with("attribute", unknown.name)
         }
         SettleError::AwaitsReport(id) => Problem::conflict(format!(
-            "the charge of decision {id} is settled by a report of how the work ended and cannot be refunded; if the work was not done, POST \
-             /v1/settle with `\"outcome\": \"undone\"` gives it back"
+            "the charge of decision {id} is settled by how the work ended and cannot be refunded; if the work was not done, POST /v1/settle \
+             with `\"outcome\": \"undone\"` gives it back"
         )),
         SettleError::TooMuch { id, charged } => {
             let detail = format!("decision {id} charged {charged}; a refund is at most that much");
-            Problem::bad_request(detail).with("field", "cost").with("charged", charged)
+            Problem::bad_request(detail).with("field", "refund").with("charged", charged)
         }
         SettleError::Ticket(error) => {
             let status = match &error {

@@ -55,7 +55,7 @@ pub(crate) enum SettleError {
     Ticket(TicketError),
     /// A value was reported that no policy uses.
     Unknown(UnknownUsage),
-    /// A refund of a decision whose charges are all settled by a report, whether that has been made or not.
+    /// A refund of a decision whose charges are all settled by the outcome, whether that has been reported or not.
     AwaitsReport(Ulid),
     /// The refund is larger than the charge.
     TooMuch {
@@ -169,7 +169,7 @@ impl Tickets {
         }
         let settle = |part| self.settle_part(live, &open, part, settlement);
         let (part, settled) = match settle(settlement.part).await {
-            // One half may have been settled by a report or a refund already; then the other is still open. Each half
+            // One half may have been settled already; then the other is still open. Each half
             // has its own mark in the store, so if many callers try at once, only one succeeds.
             Err(TicketError::Settled)
                 if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>

@@ -2,25 +2,19 @@
 
 use tidegate_core::concurrency::Concurrency;
 
-use crate::config::grammars::{FACTOR, SHARE};
+use crate::config::grammars::FACTOR;
 use crate::config::kind::{Key, Kind, key};
 
 /// The algorithm of an adaptive limit: a law moves the number of requests in flight that it allows.
 pub(in crate::config) const ADAPTIVE: &str = "adaptive";
 
-/// The keys that only adaptive limits have; they share `max`, `ttl`, `keep_for` and `forget_after` with others.
-pub(super) const KEYS: [Key; 15] = [
+/// The keys that only adaptive limits have; they share [others](SHARED) with more algorithms.
+pub(super) const KEYS: [Key; 5] = [
     key(
         "law",
         Kind::Word(&LAW_NAMES, &[]),
         Some("hill-climb"),
-        "The law that moves the limit: by experiment, by reported overload, by latency, or by the use of the processor",
-    ),
-    key(
-        "start",
-        Kind::Whole(1, Concurrency::MAX_PLACES),
-        None,
-        "The limit before the first sample; default: 20, of min-latency 3",
+        "The law that moves the limit: by experiment, by reported overload, by latency (vegas, gradient), or by the use of the processor",
     ),
     key(
         "min",
@@ -29,51 +23,22 @@ pub(super) const KEYS: [Key; 15] = [
         "The smallest value of the limit; default: that of the law",
     ),
     key("backoff", Kind::Percent(10, 99), None, "The share that the limit falls to after an overload"),
-    key("timeout", Kind::Span, None, "A call that takes longer counts as an overload"),
-    key("tolerance", Kind::Read(&FACTOR), None, "How many times longer than usual calls may take, 1 to 10"),
     key(
-        "smoothing",
+        "tolerance",
+        Kind::Read(&FACTOR),
+        None,
+        "How many times longer than usual calls may take, 1 to 10; more for services whose calls vary much",
+    ),
+    key(
+        "busy_from",
         Kind::Percent(1, 100),
         None,
-        "The share of each change of the limit that is made at once",
-    ),
-    key("long_window", Kind::Whole(10, 100_000), None, "The number of calls that define the usual latency"),
-    key(
-        "probe_every",
-        Kind::Whole(2, 10_000),
-        None,
-        "After how many calls per place the least latency is measured again",
-    ),
-    key(
-        "buffer",
-        Kind::Read(&SHARE),
-        None,
-        "How much slower than the least latency calls may be, 0% to 100%",
-    ),
-    key("interval", Kind::Span, None, "The interval at which the limit moves, 1ms to 1h"),
-    key(
-        "measure_every",
-        Kind::Span,
-        None,
-        "The interval at which the least latency is measured, 1ms to a day",
-    ),
-    key(
-        "measure_calls",
-        Kind::Whole(1, 100_000),
-        None,
-        "The number of calls in a measurement of the least latency",
-    ),
-    key("busy_from", Kind::Percent(1, 100), None, "The use of the processor from which the limit holds"),
-    key(
-        "cool_off",
-        Kind::Span,
-        None,
-        "How long the limit still holds after the processor was last busy, up to 1h",
+        "The use of the processor from which the limit holds, for machines that other programs share",
     ),
 ];
 
 /// The keys that adaptive limits share with other algorithms.
-const SHARED: [&str; 4] = ["max", "ttl", "keep_for", "forget_after"];
+const SHARED: [&str; 5] = ["start", "max", "ttl", "keep_for", "slow_after"];
 
 /// All keys that belong to `algorithm: adaptive`.
 pub(super) const TAKES: &[&str] = &{
@@ -115,30 +80,15 @@ impl LawWords {
     }
 }
 
-const LAWS: [LawWords; 6] = [
+const LAWS: [LawWords; 5] = [
     LawWords { name: "hill-climb", words: &[] },
-    LawWords { name: "aimd", words: &[("backoff", Some("90%")), ("timeout", Some("5s"))] },
-    LawWords { name: "vegas", words: &[("smoothing", Some("100%")), ("probe_every", Some("30"))] },
+    LawWords { name: "aimd", words: &[("backoff", Some("90%")), ("slow_after", Some("5s"))] },
+    LawWords { name: "vegas", words: &[] },
     LawWords {
         name: "gradient",
-        words: &[
-            ("tolerance", Some("1.5")),
-            ("smoothing", Some("20%")),
-            ("long_window", Some("600")),
-            ("backoff", Some("90%")),
-            ("timeout", None),
-        ],
+        words: &[("tolerance", Some("1.5")), ("backoff", Some("90%")), ("slow_after", None)],
     },
-    LawWords {
-        name: "min-latency",
-        words: &[
-            ("buffer", Some("25%")),
-            ("interval", Some("100ms")),
-            ("measure_every", Some("60s")),
-            ("measure_calls", Some("50")),
-        ],
-    },
-    LawWords { name: "bbr", words: &[("busy_from", Some("80%")), ("cool_off", Some("1s"))] },
+    LawWords { name: "bbr", words: &[("busy_from", Some("80%"))] },
 ];
 
 const LAW_NAMES: [&str; LAWS.len()] = {

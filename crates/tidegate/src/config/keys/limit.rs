@@ -1,5 +1,6 @@
 //! The keys of a limit, and which of them belong to each algorithm.
 
+use tidegate_core::Criticality;
 use tidegate_core::concurrency::Concurrency;
 
 use super::adaptive::{self, ADAPTIVE};
@@ -24,18 +25,7 @@ impl AlgorithmKeys {
 }
 
 /// The keys of every limit that has a rate, whatever its algorithm.
-pub(in crate::config) const RATED: &[&str] = &[
-    "algorithm",
-    "rate",
-    "rate_by",
-    "rates",
-    "otherwise",
-    "overrides",
-    "replace",
-    "follows",
-    "floor",
-    "between",
-];
+pub(in crate::config) const RATED: &[&str] = &["algorithm", "rate", "overrides", "replace", "follows"];
 
 /// The common keys of guards (concurrency, adaptive, breaker). A guard has no rate: places are given back when calls
 /// end, not by time.
@@ -54,7 +44,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "token-bucket",
         common: RATED,
-        takes: &["burst", "refill", "initial", "max_wait", "keep_for"],
+        takes: &["burst", "refill", "start", "max_wait", "keep_for"],
         needs: &[],
     },
     AlgorithmKeys {
@@ -70,7 +60,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "warm-up",
         common: RATED,
-        takes: &["warm_up", "cold_factor", "burst", "max_wait"],
+        takes: &["warm_up", "burst", "max_wait"],
         needs: &["warm_up"],
     },
     AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait", "keep_for"], needs: &[] },
@@ -84,7 +74,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "guava-warming",
         common: RATED,
-        takes: &["warm_up", "cold_factor", "max_wait"],
+        takes: &["warm_up", "max_wait"],
         needs: &["warm_up"],
     },
     AlgorithmKeys {
@@ -109,6 +99,21 @@ const ALGORITHM_NAMES: &[&str] = &{
 
 pub(super) const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 
+const RATES: Table = Table {
+    name: "rate",
+    keys: &[
+        key("by", Kind::Attribute, None, "The attribute that selects one of the rates"),
+        key("values", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of the attribute"),
+        key(
+            "otherwise",
+            Kind::Rate,
+            None,
+            "The rate of every other value, and of requests without the attribute",
+        ),
+    ],
+    required: &["by", "values", "otherwise"],
+};
+
 const OVERRIDE: Table = Table {
     name: "override",
     keys: &[
@@ -124,38 +129,17 @@ const OVERRIDE: Table = Table {
     required: &["key", "rate"],
 };
 
-const KEEP_FOR: Table = Table {
-    name: "keep_for",
-    keys: &[
-        key(
-            "critical-plus",
-            Kind::Kept,
-            None,
-            "The part that only critical-plus requests may use: a share of the limit, or units",
-        ),
-        key(
-            "critical",
-            Kind::Kept,
-            None,
-            "The part that only requests of critical priority or higher may use, including the part of critical-plus",
-        ),
-        key(
-            "sheddable-plus",
-            Kind::Kept,
-            None,
-            "The part that all requests except sheddable ones may use, including the parts of higher levels",
-        ),
-    ],
-    required: &[],
-};
+/// The levels that a part of a limit is kept for: all but the lowest.
+const LEVELS_KEPT_FOR: [&str; 3] =
+    [Criticality::CriticalPlus.as_str(), Criticality::Critical.as_str(), Criticality::SheddablePlus.as_str()];
 
 const PLAIN_KEYS: &[Key] = &[
     key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "The algorithm that counts"),
     key(
         "rate",
-        Kind::Rate,
+        Kind::Either(&Kind::Rate, &Kind::Table(&RATES)),
         None,
-        "How fast capacity returns, or the count of a window, as 100/s, 60/min, 100/10min, or unlimited; required without rate_by; for sliding-log at most 16,384",
+        "How fast capacity returns, or the count of a window, as 100/s, 60/min, 100/10min, or unlimited, or a table of rates by an attribute, for plans; for sliding-log at most 16,384",
     ),
     key(
         "burst",
@@ -173,49 +157,45 @@ const PLAIN_KEYS: &[Key] = &[
         "buckets",
         Kind::Whole(1, 1024),
         Some("10"),
-        "The number of parts of the window, of a breaker up to 256: more are more exact and take more memory",
+        "The number of parts of the window, of a breaker up to 256, for limits whose edges matter: more are more exact and take more memory",
     ),
     key(
         "refill",
         Kind::Word(&["continuous", "interval", "aligned"], &[]),
         Some("continuous"),
-        "Whether tokens return one by one (continuous), or all at once: a period after the first use of a full bucket and after each further one (interval), or at each multiple of the period since 1970 in UTC (aligned); kept up to burst",
+        "Whether tokens return one by one (continuous), or all at once: a period after the first use of a full bucket and after each further one (interval), or at each multiple of the period since 1970 in UTC (aligned), for quotas that a price list counts by the clock; kept up to burst",
     ),
     key(
-        "initial",
+        "start",
         Kind::Whole(0, MAX_COUNT),
         None,
-        "How many tokens a key has when it is first seen, at most the burst, for fleets that restart and callers who make up keys; such keys, also refused ones, stay until the store needs room; default: the burst",
+        "How many tokens a key has when it is first seen, at most the burst (default), for fleets that restart and callers who make up keys; such keys, also refused ones, stay until the store needs room; for adaptive, the limit before the first sample, by default 20",
     ),
     key(
         "queue",
         Kind::Whole(1, 1_000_000),
         None,
-        "How many requests may wait, within max_wait (then required): the bucket delays instead of refusing",
+        "How many requests may wait, within max_wait (then required): the bucket delays instead of refusing, for services that need an even pace",
     ),
     key("max_wait", Kind::Span, None, "The longest delay; default: requests are refused at once"),
     key(
         "slack",
         Kind::Whole(0, MAX_COUNT),
         None,
-        "How many unused requests a pause may save up; default: 10 for uber-pacer, 0 with queue",
+        "How many unused requests a pause may save up, for services that bear a short burst after it; default: 10 for uber-pacer, 0 with queue",
     ),
-    key("warm_up", Kind::Span, None, "The time from a cold start to the full rate, up to 13 days"),
-    key("cold_factor", Kind::Whole(2, 1000), Some("3"), "How many times slower a cold start is"),
-    key("rate_by", Kind::Attribute, None, "The attribute that selects one of the rates"),
-    key("rates", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of rate_by"),
     key(
-        "otherwise",
-        Kind::Rate,
+        "warm_up",
+        Kind::Span,
         None,
-        "The rate of every other value, and of requests without the attribute",
+        "The time from a cold start, at a third of the rate, to the full rate, up to 13 days, for services that fill caches first",
     ),
     key("overrides", Kind::List(&Kind::Table(&OVERRIDE)), None, "Rates of single keys"),
     key(
         "replace",
         Kind::Word(&["as-is", "proportional", "reset"], &[]),
         Some("as-is"),
-        "What happens to units already spent when the limit changes",
+        "What happens to units already spent when the limit changes, for plans that callers move between",
     ),
     key(
         "max",
@@ -231,22 +211,15 @@ const PLAIN_KEYS: &[Key] = &[
     ),
     key(
         "keep_for",
-        Kind::Table(&KEEP_FOR),
+        Kind::Map(&Kind::Word(&LEVELS_KEPT_FOR, &[]), &Kind::Kept),
         None,
-        "The part of the limit that is reserved for requests of at least a level of priority",
+        "The part of the limit, a share or units, that only requests of at least a level of priority may use; it includes the parts of higher levels",
     ),
     key(
         "follows",
         Kind::Source,
         None,
-        "The number that the rate follows: the higher the number, the lower the rate",
-    ),
-    key("floor", Kind::Rate, None, "The rate when that number is at the upper end of between, or above"),
-    key(
-        "between",
-        Kind::Between,
-        None,
-        "The range of that number over which the rate falls to the floor, as 70%..90%",
+        "The number that the rate follows, the range over which the rate falls, and the rate at its upper end, as memory 70%..90% to 100/s",
     ),
     key(
         "adaptive",
@@ -257,7 +230,7 @@ const PLAIN_KEYS: &[Key] = &[
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
 ];
 
-const PARTS: [&[Key]; 4] = [PLAIN_KEYS, &adaptive::KEYS, &breaker::KEYS, &breaker::JUDGED_BY];
+const PARTS: [&[Key]; 3] = [PLAIN_KEYS, &adaptive::KEYS, &breaker::KEYS];
 
 const KEY_COUNT: usize = {
     let (mut count, mut part) = (0, 0);

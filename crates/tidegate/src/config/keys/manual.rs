@@ -11,7 +11,7 @@ const PAGE: &str = "docs/policy-file.md";
 
 /// The tables that have a place of their own on the page: the marker, and the key that holds them. Tables and lists of
 /// tables that are not here are shown with what holds them.
-const APART: [(&str, &str); 8] = [
+const APART: [(&str, &str); 7] = [
     ("policy", "policies"),
     ("match", "policies.match"),
     ("cost", "policies.cost"),
@@ -19,13 +19,11 @@ const APART: [(&str, &str); 8] = [
     ("switch", "switches"),
     ("store", "store"),
     ("region", "store.region"),
-    ("keep_for", "policies.limit.keep_for"),
 ];
 
 /// Keys of tables that the page has elsewhere or describes in its prose.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 5] = [
     "policies.limit",
-    "policies.limits",
     "policies.shadow_limit",
     "policies.match.not",
     "policies.cost.estimate",
@@ -66,9 +64,8 @@ const SECTIONS: &[(&str, &str)] = &[
     ("mode", "#trying-a-limit-out-modes-and-shadow_limit"),
     ("deadline", "#deadlines"),
     ("over", "#over-the-limit-mark-and-demote"),
-    ("demote_to", "#over-the-limit-mark-and-demote"),
     ("algorithm", "algorithms.md"),
-    ("rate_by", "#tiers-and-overrides"),
+    ("rate.by", "#tiers-and-overrides"),
     ("overrides", "#tiers-and-overrides"),
     ("follows", "#a-rate-that-follows-a-number"),
     ("replace", "#changing-limits-while-they-are-in-use"),
@@ -174,8 +171,14 @@ fn guard(algorithm: &str) -> Vec<Row> {
         let mut row = Row::new("", key, algorithm.needs.contains(&key.name));
         match algorithm.name {
             BREAKER => {
-                let ours = Profile::named("tidegate").and_then(|profile| profile.word(key.name));
-                row.default = ours.map(str::to_owned);
+                let ours = Profile::named("tidegate");
+                let word = |name: &str| ours.and_then(|profile| profile.word(name));
+                let first = word(key.name);
+                let longest = word("open_at_most").filter(|_| key.name == "open_for");
+                row.default = first.map(|first| match longest {
+                    Some(longest) => format!("{first}..{longest}"),
+                    None => first.to_owned(),
+                });
             }
             ADAPTIVE => (row.only, row.default) = of_laws(key.name),
             _ => {}
@@ -220,8 +223,7 @@ fn value(kind: &Kind) -> String {
         Kind::Percent(least, most) => format!("{least}% to {most}%"),
         Kind::Kept => "share, units".to_owned(),
         Kind::Condition => "condition".to_owned(),
-        Kind::Source => "number".to_owned(),
-        Kind::Between => "range".to_owned(),
+        Kind::Source => "number, range, rate".to_owned(),
         Kind::Socket => "address".to_owned(),
         Kind::Network => "network".to_owned(),
         Kind::Zone => "time zone".to_owned(),
@@ -230,6 +232,9 @@ fn value(kind: &Kind) -> String {
         Kind::Word(of, _) => words(of.iter().copied()),
         Kind::List(of) => many(of),
         Kind::OneOrMany(of) => format!("{}, or a list", value(of)),
+        Kind::Map(Kind::Word(keys, _), of) => {
+            format!("map of {}: {}", words(keys.iter().copied()), value(of))
+        }
         Kind::Map(_, of) => format!("map: {}", value(of)),
         Kind::Table(_) => "map".to_owned(),
         Kind::Either(scalar, other) => format!("{}, {}", value(scalar), value(other)),

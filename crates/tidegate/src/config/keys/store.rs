@@ -1,5 +1,6 @@
 //! The keys of `store`: where counters are stored.
 
+use crate::config::grammars::{KEYS_HELD, TOPOLOGY};
 use crate::config::kind::{Kind, Table, key};
 
 /// The words of `store.kind`. The first is the default; those of this process come before those of engines.
@@ -25,7 +26,7 @@ const REGION: Table = Table {
             "The name of the region, the same on all its nodes and on no other node",
         ),
         key(
-            "most",
+            "max",
             Kind::Whole(1, 1 << 15),
             None,
             "The largest number of regions; each region always keeps a 32nd of each limit, divided by this number",
@@ -69,7 +70,7 @@ const REGION: Table = Table {
             "The prefix of the keys in that engine, the same on the nodes of all regions",
         ),
     ],
-    required: &["name", "most", "kind", "url"],
+    required: &["name", "max", "kind", "url"],
 };
 
 pub(super) const STORE: Table = Table {
@@ -83,27 +84,15 @@ pub(super) const STORE: Table = Table {
         ),
         key(
             "keys",
-            Kind::Whole(1, 1 << 32),
+            Kind::Read(&KEYS_HELD),
             Some("1000000"),
-            "The most keys held, allocated at the start; when the store is full, a new key evicts, of the policy with the most keys, the one nearest to full",
-        ),
-        key(
-            "key_form",
-            Kind::Word(&["fingerprint", "full"], &[]),
-            Some("fingerprint"),
-            "How a key is kept: as a fingerprint, 24 bytes a key (of a million, two are alike at odds of 1 in 50 million), or in full, 48 bytes a key",
+            "The most keys held, allocated at the start, as fingerprints of 24 bytes a key (of a million, two are alike at odds of 1 in 50 million), or as 1000000 in full, 48 bytes a key, for keys that must never be taken for each other; when the store is full, a new key evicts, of the policy with the most keys, the one nearest to full",
         ),
         key(
             "path",
             Kind::Text,
             None,
             "disk: the folder of the counters, of one process; --store-path and TIDEGATE_STORE_PATH win; default: named after the address, in the first absolute of STATE_DIRECTORY, XDG_STATE_HOME/tidegate, ~/.local/state/tidegate",
-        ),
-        key(
-            "flush",
-            Kind::Span,
-            Some("200ms"),
-            "disk: how often changes are written, 10ms to 10s; a crash loses one interval",
         ),
         key(
             "url",
@@ -113,11 +102,10 @@ pub(super) const STORE: Table = Table {
         ),
         key(
             "topology",
-            Kind::Word(&["single", "cluster", "sentinel"], &[]),
+            Kind::Read(&TOPOLOGY),
             Some("single"),
-            "redis: the kind of servers at these addresses",
+            "redis: the kind of servers at these addresses: single, cluster, or sentinel with the name of the master, as sentinel mymaster",
         ),
-        key("master", Kind::Name, None, "redis, required with topology: sentinel: the name of the master"),
         key("user", Kind::Text, None, "The user for the engine; with password_file; sentinels get none"),
         key(
             "password_file",
@@ -165,7 +153,7 @@ pub(super) const STORE: Table = Table {
             "after_loss",
             Kind::Word(&["empty", "half", "full"], &[]),
             Some("half"),
-            "redis: how full limits start after the engine has lost its counters, by a failover, a flush or a restart; places and breakers start anew",
+            "redis: how full limits start after the engine has lost its counters, by a failover, a flush or a restart: empty for limits that guard secrets or money, full where no request may be refused for it; places and breakers start anew",
         ),
         key(
             "policies",

@@ -5,8 +5,6 @@ use crate::config::kind::{Kind, Table, key};
 
 /// The shortest time off, as [`Trigger::HOLD`](crate::policy::Trigger::HOLD).
 const HOLD: &str = "10s";
-/// The time off after the last reading, as [`Trigger::LASTING`](crate::policy::Trigger::LASTING).
-const LASTING: &str = "10min";
 
 pub(in crate::config) const SWITCH: Table = Table {
     name: "switch",
@@ -15,7 +13,7 @@ pub(in crate::config) const SWITCH: Table = Table {
             "off_when",
             Kind::Condition,
             None,
-            "The condition under which the switch is off, as cpu above 80%, until 70%; not on a switch, without stale after",
+            "The condition under which the switch is off, as cpu above 80%, until 70%; not on a switch; stale after 10min (default, at most a day) says how long it stays off after the last reading",
         ),
         key(
             "below",
@@ -29,23 +27,17 @@ pub(in crate::config) const SWITCH: Table = Table {
             Some(HOLD),
             "The shortest time that the switch is off, up to 30 days; longer than the number takes to follow",
         ),
-        key(
-            "for",
-            Kind::Span,
-            Some(LASTING),
-            "How long the switch stays off after the last reading that said so, if the number is not known any more; 1s to 30 days",
-        ),
     ],
     required: &["off_when"],
 };
 
 #[cfg(test)]
 mod tests {
-    use super::{HOLD, LASTING};
+    use super::HOLD;
     use crate::policy::{Trigger, span};
 
     #[test]
-    fn the_defaults_are_those_of_a_trigger() {
-        assert_eq!((span(HOLD), span(LASTING)), (Ok(Trigger::HOLD), Ok(Trigger::LASTING)));
+    fn the_default_is_that_of_a_trigger() {
+        assert_eq!(span(HOLD), Ok(Trigger::HOLD));
     }
 }

@@ -176,9 +176,8 @@ pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
     let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);
     let Ok(life) = span(tickets) else { return };
     for policy in file.get("policies").map_or(&[][..], Node::each) {
-        let one = policy.get("limit").into_iter();
-        let limits = one.chain(policy.get("limits").map_or(&[][..], Node::each));
-        for limit in limits.filter(|limit| {
+        let limits = policy.get("limit").map_or(&[][..], Node::each);
+        for limit in limits.iter().filter(|limit| {
             matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
         }) {
             let held = limit.get("ttl").and_then(Node::text).unwrap_or(PLACE_TTL);

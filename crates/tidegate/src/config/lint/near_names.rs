@@ -63,11 +63,10 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             matched(matching, &mut names, &mut headers);
         }
         let own = ["limit", "shadow_limit", "cost"].into_iter().filter_map(|key| policy.get(key));
-        for node in own.chain(policy.get("limits").map_or(&[][..], Node::each)) {
-            let estimate = node.get("estimate");
-            for (node, key) in [(Some(node), "rate_by"), (Some(node), "by"), (estimate, "by")] {
+        for node in own.flat_map(Node::each) {
+            for table in [node.get("rate"), Some(node), node.get("estimate")] {
                 names.extend(
-                    node.and_then(|node| node.get(key)).and_then(|by| Some((by.spot, key, by.text()?))),
+                    table.and_then(|table| table.get("by")).and_then(|by| Some((by.spot, "by", by.text()?))),
                 );
             }
             for one in node.get("overrides").map_or(&[][..], Node::each) {

@@ -39,8 +39,9 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
         findings.subject = subject(policy, at);
         allowed(policy, findings);
         findings.subject.clear();
-        let limits = policy.get("limits").map_or(&[][..], Node::each).iter().chain(policy.get("limit"));
+        let limits = policy.get("limit").map_or(&[][..], Node::each);
         let keys = limits
+            .iter()
             .flat_map(|limit| limit.get("overrides").map_or(&[][..], Node::each))
             .filter_map(|one| one.get("key"));
         for value in keys.filter_map(|key| key.get("client.ip")) {

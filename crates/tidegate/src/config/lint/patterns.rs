@@ -21,15 +21,17 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 matching(not, "not", findings);
             }
         }
-        let limits = policy.get("limits").map_or(&[][..], Node::each).iter();
-        for limit in limits.chain(policy.get("limit")).chain(policy.get("shadow_limit")) {
-            by_value(limit, "rate_by", "rates", findings);
+        let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
+        for limit in limits.chain(policy.get("shadow_limit")) {
+            if let Some(rate) = limit.get("rate") {
+                by_value(rate, findings);
+            }
             overrides(limit, findings);
         }
         if let Some(cost) = policy.get("cost") {
-            by_value(cost, "by", "values", findings);
+            by_value(cost, findings);
             if let Some(estimate) = cost.get("estimate") {
-                by_value(estimate, "by", "values", findings);
+                by_value(estimate, findings);
             }
         }
         listed(policy, findings);
@@ -38,11 +40,11 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
 }
 
 /// Checks the values of the attribute that selects a rate or a cost.
-fn by_value(node: &Node, by: &str, values: &str, findings: &mut Findings) {
-    let Some(attribute) = node.get(by).and_then(Node::text) else { return };
-    for (Name { spot, text }, _) in node.get(values).map_or(&[][..], Node::entries) {
+fn by_value(node: &Node, findings: &mut Findings) {
+    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
+    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
         if text != "*" && names::value(attribute, text).is_ok() {
-            tell_of_a_star(*spot, values, attribute, text, findings);
+            tell_of_a_star(*spot, "values", attribute, text, findings);
         }
     }
 }

@@ -8,9 +8,10 @@ use super::super::budget;
 use super::super::conditions;
 use super::super::diagnostic::Findings;
 use super::super::foreign_words;
-use super::super::kind::{Kind, RENAMED};
+use super::super::kind::Kind;
 use super::super::names::{self, instead, is_control};
 use super::super::node::Node;
+use super::super::removed_keys;
 use super::super::shares::{kept, percent};
 use crate::policy::{AccessEntry, Glob, Kept, PathGlob, WrittenRate, span, whole_number};
 use crate::visible::excerpt;
@@ -53,8 +54,7 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Percent(..) => "a share as 80%",
         Kind::Kept => "a share as 20% or a number of units",
         Kind::Condition => "a condition as cpu above 80%",
-        Kind::Source => "a number as memory or signal NAME",
-        Kind::Between => "a range as 70%..90%",
+        Kind::Source => "a number, its range and a rate as memory 70%..90% to 10/s",
         Kind::Socket => "an address such as 127.0.0.1:8080",
         Kind::Network => "a network such as 10.0.0.0/8",
         Kind::Word(..) => "one word",
@@ -127,8 +127,7 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
             }
         },
         Kind::Condition => conditions::condition(text).map(drop),
-        Kind::Source => conditions::source(text).map(drop),
-        Kind::Between => conditions::between(text).map(drop),
+        Kind::Source => conditions::followed(text).map(drop),
         Kind::Socket => {
             text.parse::<super::super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}"))
         }
@@ -173,10 +172,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 Ok(())
             } else if later.contains(&text) {
                 Err(format!("{text} is not available in this version; use {}", words.join(", ")))
-            } else if let Some((_, new)) =
-                RENAMED.iter().find(|(old, new)| *old == text && words.contains(new))
-            {
-                Err(format!("{text} is called {new} now; write {new}"))
+            } else if let Some(line) = removed_keys::word(text, words) {
+                Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
             } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
                 Err(format!("unknown word \"{shown}\"; write {same}"))
             } else {

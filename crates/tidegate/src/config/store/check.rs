@@ -12,12 +12,10 @@ use crate::config::node::Node;
 use crate::policy::span;
 
 /// The keys of `store` that apply to some kinds only, with those kinds.
-const ONLY: [(&str, &[&str]); 16] = [
+const ONLY: [(&str, &[&str]); 14] = [
     ("path", &["disk"]),
-    ("flush", &["disk"]),
     ("url", &["redis", "etcd", "zookeeper"]),
     ("topology", &["redis"]),
-    ("master", &["redis"]),
     ("user", &["redis", "etcd", "zookeeper"]),
     ("password_file", &["redis", "etcd", "zookeeper"]),
     ("ca_file", &["redis", "etcd"]),
@@ -68,7 +66,6 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
         }
     }
     if KINDS[..OWN].contains(&kind) {
-        within(node, "flush", Duration::from_millis(10), Duration::from_secs(10), findings);
         return;
     }
     within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
@@ -85,18 +82,6 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
                  each node grants a limit divided by it"
             ),
         );
-    }
-    let sentinel = node.get("topology").and_then(Node::text) == Some("sentinel");
-    match node.get("master") {
-        Some(said) if !sentinel => findings.error(
-            said.spot,
-            "store.master is the name that the sentinels have for the master; it needs `store.topology: sentinel`",
-        ),
-        None if sentinel => findings.error(
-            node.spot,
-            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the master, as mymaster",
-        ),
-        _ => {}
     }
 }
 

@@ -47,7 +47,7 @@ impl<'de> Visitor<'de> for CostSeed {
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Option<Cost>, E> {
         Err(E::custom(format_args!(
-            "`cost` {value} is negative; use 1 or more, or POST /v1/refund to give back"
+            "`cost` {value} is negative; use 1 or more, or `refund` of POST /v1/settle to give back"
         )))
     }
 

@@ -1,4 +1,4 @@
-//! Parses the body of a settlement, a report, a refund or an extension.
+//! Parses the body of a settlement or an extension.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,19 +11,36 @@ use super::fields::{Text, TextSeed, missing, once, unknown};
 use crate::requests::WorkEnd;
 use crate::spelling::{quoted, quoted_text};
 
-/// The body of a settlement, a report, a refund or an extension.
+/// The body of a settlement or an extension.
 #[derive(Debug)]
 pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
     /// The units that were spent; `None` if the body does not say.
     pub(crate) usage: Option<Usage<'a>>,
     pub(crate) ended: Option<WorkEnd>,
+    /// What is given back; `None` if the body does not ask for it.
+    pub(crate) refund: Option<Refund>,
+}
+
+/// What a refund gives back of each charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refund {
+    All,
+    Units(u64),
+}
+
+impl Refund {
+    /// Returns the units; `None` for all of them.
+    pub(crate) fn units(self) -> Option<u64> {
+        match self {
+            Self::All => None,
+            Self::Units(units) => Some(units),
+        }
+    }
 }
 
 pub(super) struct SettlementSeed {
     pub(super) fields: &'static [&'static str],
-    /// The smallest cost that is accepted.
-    pub(super) least: u64,
 }
 
 impl<'de> DeserializeSeed<'de> for SettlementSeed {
@@ -43,6 +60,7 @@ impl<'de> Visitor<'de> for SettlementSeed {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SettlementBody<'de>, M::Error> {
         let (mut ticket, mut cost, mut values, mut status, mut outcome) = (None, None, None, None, None);
+        let mut refund = None;
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
                 "decision_id" => {
@@ -59,7 +77,8 @@ impl<'de> Visitor<'de> for SettlementSeed {
                 "status" => once(&mut status, "status", map.next_value_seed(StatusSeed)?)?,
                 "outcome" => once(&mut outcome, "outcome", map.next_value_seed(OutcomeSeed)?)?,
                 "attributes" => once(&mut values, "attributes", map.next_value_seed(UsageSeed)?)?,
-                _ => once(&mut cost, "cost", map.next_value_seed(UnitsSeed { least: self.least })?)?,
+                "refund" => once(&mut refund, "refund", map.next_value_seed(RefundSeed)?)?,
+                _ => once(&mut cost, "cost", map.next_value_seed(UnitsSeed)?)?,
             }
         }
         let takes = |field: &str| self.fields.contains(&field);
@@ -74,9 +93,6 @@ impl<'de> Visitor<'de> for SettlementSeed {
             };
             return Err(missing("ticket", what));
         };
-        if takes("status") && !takes("outcome") && status.is_none() {
-            return Err(missing("status", "the HTTP status of the finished work, 100 to 599"));
-        }
         let ended = match (status, outcome) {
             (Some(_), Some(_)) => {
                 return Err(M::Error::custom("`status` and `outcome` say the same; send one of them"));
@@ -91,17 +107,23 @@ impl<'de> Visitor<'de> for SettlementSeed {
                 Some(values)
             }
         };
-        if takes("outcome") && usage.is_none() && ended.is_none() {
+        let refund = refund.flatten();
+        if takes("outcome") && usage.is_none() && ended.is_none() && refund.is_none() {
             let detail = "the settlement says nothing about the work; send `attributes` or `cost` for what it spent, `status` or `outcome` \
                           for how it ended";
             return Err(M::Error::custom(detail));
+        }
+        if refund.is_some() && (usage.is_some() || ended.is_some()) {
+            return Err(M::Error::custom(
+                "`refund` stands alone; send what the work spent as `cost` or `attributes`, or how it ended without a refund",
+            ));
         }
         if ended == Some(WorkEnd::Undone) && usage.is_some() {
             return Err(M::Error::custom(
                 "work that was undone has spent nothing; leave `cost` and `attributes` out",
             ));
         }
-        Ok(SettlementBody { ticket, usage, ended })
+        Ok(SettlementBody { ticket, usage, ended, refund })
     }
 }
 
@@ -161,16 +183,11 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
 }
 
 /// Reads a number of units; null counts as absent.
-struct UnitsSeed {
-    least: u64,
-}
+struct UnitsSeed;
 
 impl UnitsSeed {
-    fn wrong<E: Error, T>(&self, value: &dyn fmt::Display) -> Result<T, E> {
-        let least = self.least;
-        Err(E::custom(format_args!(
-            "`cost` {value} is not a cost; use a whole number, {least} to {MAX_COST}"
-        )))
+    fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
+        Err(E::custom(format_args!("`cost` {value} is not a cost; use a whole number, 0 to {MAX_COST}")))
     }
 }
 
@@ -186,7 +203,7 @@ impl Visitor<'_> for UnitsSeed {
     type Value = Option<u64>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`cost` as a whole number, {} to {MAX_COST}", self.least)
+        write!(f, "`cost` as a whole number, 0 to {MAX_COST}")
     }
 
     fn visit_unit<E>(self) -> Result<Option<u64>, E> {
@@ -194,20 +211,67 @@ impl Visitor<'_> for UnitsSeed {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Option<u64>, E> {
-        if value < self.least || value > MAX_COST { self.wrong(&value) } else { Ok(Some(value)) }
+        if value > MAX_COST { Self::wrong(&value) } else { Ok(Some(value)) }
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Option<u64>, E> {
-        self.wrong(&value)
+        Self::wrong(&value)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<u64>, E> {
         // Shown as it was written: 1000.0 is not a whole number.
-        self.wrong(&format_args!("{value:?}"))
+        Self::wrong(&format_args!("{value:?}"))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Option<u64>, E> {
-        self.wrong(&quoted_text(value))
+        Self::wrong(&quoted_text(value))
+    }
+}
+
+/// Reads what is given back: a number of units, or `"all"`; null counts as absent.
+struct RefundSeed;
+
+impl RefundSeed {
+    fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
+        Err(E::custom(format_args!(
+            "`refund` {value} gives nothing back; use \"all\", or a whole number, 1 to {MAX_COST}"
+        )))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for RefundSeed {
+    type Value = Option<Refund>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Refund>, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for RefundSeed {
+    type Value = Option<Refund>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`refund` as \"all\", or a whole number, 1 to {MAX_COST}")
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<Refund>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<Refund>, E> {
+        if (1..=MAX_COST).contains(&value) { Ok(Some(Refund::Units(value))) } else { Self::wrong(&value) }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<Refund>, E> {
+        Self::wrong(&value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<Refund>, E> {
+        Self::wrong(&format_args!("{value:?}"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Option<Refund>, E> {
+        if value == "all" { Ok(Some(Refund::All)) } else { Self::wrong(&quoted_text(value)) }
     }
 }
 

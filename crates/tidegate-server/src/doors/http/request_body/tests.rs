@@ -1,5 +1,6 @@
 use tidegate::{Cost, Outcome};
 
+use super::settlement::Refund;
 use super::*;
 use crate::requests::WorkEnd;
 
@@ -190,10 +191,16 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
         let problem = settle(body.as_bytes()).expect_err(body);
         assert!(problem.detail().contains(expected), "{body}: {}", problem.detail());
     }
-    assert!(report(br#"{"ticket": "x"}"#).unwrap_err().detail().contains("`status` is missing"));
-    assert!(refund(br#"{"ticket": "x", "status": 200}"#).is_err());
-    assert!(refund(br#"{"ticket": "x", "cost": 0}"#).is_err());
-    assert_eq!(refund(br#"{"ticket": "x", "cost": 2}"#).unwrap().usage.unwrap().cost, Some(2));
+    let refund = |body: &str| {
+        settle(body.as_bytes()).map(|body| body.refund).map_err(|problem| problem.detail().to_owned())
+    };
+    assert!(refund(r#"{"ticket": "x", "refund": 1, "status": 200}"#).unwrap_err().contains("stands alone"));
+    assert!(refund(r#"{"ticket": "x", "refund": 1, "cost": 2}"#).unwrap_err().contains("stands alone"));
+    for none in ["0", "-1", "1.0", "\"some\"", "true"] {
+        assert!(refund(&format!(r#"{{"ticket": "x", "refund": {none}}}"#)).is_err(), "{none}");
+    }
+    assert_eq!(refund(r#"{"ticket": "x", "refund": 2}"#), Ok(Some(Refund::Units(2))));
+    assert_eq!(refund(r#"{"ticket": "x", "refund": "all"}"#), Ok(Some(Refund::All)));
     let asked = |ticket: &str| {
         check(format!(r#"{{"attributes": {{}}, "ticket": {ticket}}}"#).as_bytes()).map(|asked| asked.ticket)
     };
@@ -207,8 +214,8 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
 proptest::proptest! {
     #[test]
     fn no_body_makes_it_panic(bytes: Vec<u8>, text in r#"[\{\}\[\]":,a-z0-9\.\-\\ ]{0,80}"#) {
-        let _ = (check(&bytes), batch(&bytes), settle(&bytes), report(&bytes), refund(&bytes));
+        let _ = (check(&bytes), batch(&bytes), settle(&bytes));
         let text = text.as_bytes();
-        let _ = (check(text), batch(text), settle(text), report(text), refund(text));
+        let _ = (check(text), batch(text), settle(text));
     }
 }

@@ -14,7 +14,7 @@ policies:
     by: [request.header.x-api-key]
     match: { header: { accept: true, x_old: true } }
     cost: request.header.x-cost
-    limit: { rate_by: request.header.x-plan, rates: { a: 1/s }, otherwise: 2/s }
+    limit: { rate: { by: request.header.x-plan, values: { a: 1/s }, otherwise: 2/s } }
 ";
 
 fn proxy(file: &str) -> Proxy {

@@ -1,4 +1,4 @@
-//! `/v1/report` and `/v1/refund`: report how work ended, and return charges.
+//! Settlements of one half: those that only say how work ended, and those that return charges.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -29,7 +29,7 @@ async fn failures_are_charged_by_report_and_a_success_forgets_them() {
             return answer;
         }
         let ticket = ticket_of(&answer);
-        server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
+        server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
     };
     for _ in 0..2 {
         assert_eq!(attempt(401).await.json()["outcome"], "callers-fault");
@@ -73,8 +73,14 @@ policies:
         for _ in 0..2 {
             let ticket = ticket_of(&server.post("/v1/check", &body).await);
             let report = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
-            let told = server.post("/v1/report", &report).await;
-            assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
+            let told = server.post("/v1/settle", &report).await;
+            let body = told.json();
+            assert_eq!(body["policies"].as_array().map(Vec::len), Some(1), "{body}");
+            let part = &body["policies"][0];
+            assert_eq!(
+                (&part["name"], &part["charged"], &part["effect"]),
+                (&json!("login"), &json!(1), &json!("kept"))
+            );
             assert!(!told.text.contains("hunter2"));
         }
         let denied = server.post("/v1/check", &body).await;
@@ -89,17 +95,18 @@ async fn a_decision_is_reported_and_refunded_once() {
     let server = start(LOGIN).await;
     let body = r#"{"attributes": {"client.ip": "192.0.2.1"}, "cost": 40, "ticket": true}"#;
     let ticket = ticket_of(&server.post("/v1/check", body).await);
-    let refund = |cost: &str| format!(r#"{{"ticket": "{ticket}"{cost}}}"#);
-    let too_much = server.post("/v1/refund", &refund(r#", "cost": 41"#)).await;
+    let refund = |units: &str| format!(r#"{{"ticket": "{ticket}", "refund": {units}}}"#);
+    let too_much = server.post("/v1/settle", &refund("41")).await;
     assert!(too_much.detail().contains("charged 40; a refund is at most that"), "{}", too_much.detail());
-    assert_eq!(server.post("/v1/refund", &refund(r#", "cost": 30"#)).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/settle", &refund("30")).await.status, StatusCode::OK);
     assert_eq!(server.check("192.0.2.1").await.json()["remaining"], 89, "100 - 40 + 30 - 1");
-    assert_eq!(server.post("/v1/refund", &refund("")).await.status, StatusCode::CONFLICT);
+    assert_eq!(server.post("/v1/settle", &refund(r#""all""#)).await.status, StatusCode::CONFLICT);
     let report = format!(r#"{{"ticket": "{ticket}", "status": 200}}"#);
-    assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::OK);
-    assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::CONFLICT);
+    assert_eq!(server.post("/v1/settle", &report).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/settle", &report).await.status, StatusCode::CONFLICT);
 
-    let id = server.post("/v1/refund", r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#).await;
+    let id =
+        server.post("/v1/settle", r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "refund": "all"}"#).await;
     assert_eq!(id.status, StatusCode::BAD_REQUEST);
     assert!(id.detail().contains("send the `ticket` in the answer to the check"), "{}", id.detail());
 }
@@ -115,7 +122,7 @@ async fn a_refund_gives_back_only_where_it_was_taken() {
     server.post("/v1/check", &format!("{{{attributes}, \"cost\": 2}}")).await;
     let one = format!("{{{attributes}, \"policies\": [\"shield\"], \"ticket\": true}}");
     let ticket = ticket_of(&server.post("/v1/check", &one).await);
-    let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
+    let refunded = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await;
     assert_eq!(refunded.status, StatusCode::OK);
     let parts = server.post("/v1/peek", &format!("{{{attributes}}}")).await.json()["policies"].clone();
     let left = |at: usize| parts[at]["remaining"].as_u64().unwrap();
@@ -138,7 +145,8 @@ policies:
     .await;
     for _ in 0..3 {
         let ticket = ticket_of(&server.post("/v1/check", r#"{"attributes": {}}"#).await);
-        let refused = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
+        let refused =
+            server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await;
         assert_eq!(refused.status, StatusCode::CONFLICT);
         let advised = r#"POST /v1/settle with `"outcome": "undone"` gives it back"#;
         assert!(refused.detail().ends_with(advised), "{}", refused.detail());
@@ -152,7 +160,22 @@ policies:
 async fn a_text_that_is_too_long_for_a_ticket_says_by_how_much() {
     let server = start(TWO).await;
     let body = json!({ "ticket": "A".repeat(21_847), "status": 200 }).to_string();
-    let refused = server.post("/v1/report", &body).await;
+    let refused = server.post("/v1/settle", &body).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
     assert_eq!(refused.detail(), "this is not a ticket: it has 21847 bytes, and a ticket has at most 21846");
+}
+
+/// Callers of before are told the line that works.
+#[tokio::test]
+async fn the_paths_of_before_name_the_settlement() {
+    let server = start(TWO).await;
+    for (path, line) in [
+        ("/v1/report", r#"as {"ticket": "TICKET", "status": 200}"#),
+        ("/v1/refund", r#"as {"ticket": "TICKET", "refund": "all"}"#),
+    ] {
+        let gone = server.post(path, r#"{"ticket": "x"}"#).await;
+        assert_eq!(gone.status, StatusCode::NOT_FOUND, "{gone:?}");
+        assert!(gone.detail().contains("POST /v1/settle"), "{}", gone.detail());
+        assert!(gone.detail().ends_with(line), "{}", gone.detail());
+    }
 }
