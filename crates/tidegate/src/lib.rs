@@ -36,90 +36,54 @@
 #![doc = include_str!("docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod answer;
-mod background;
-mod block_on;
-pub mod blocking_pool;
-pub mod breaker;
-mod bulkhead;
-pub mod clock;
-pub mod cluster;
-pub mod coalesce;
-#[cfg(feature = "config")]
-pub mod config;
-pub mod deadline;
-mod deferred_panic;
 #[cfg(doctest)]
 mod doc_tests;
-#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
-mod duration_text;
-pub mod explain;
-pub mod fallback;
-pub mod gate;
-mod header_form;
-pub mod hot_keys;
-#[cfg(feature = "http")]
-pub mod http_answer;
-mod job;
-mod key;
-mod keyed;
-mod later;
-mod limiter;
-mod no_place;
-pub mod observer;
-pub mod policy;
-mod precision;
-pub mod priority;
-pub mod queue;
-mod refusal_reason;
-mod reservation;
-pub mod retries;
-mod rng;
-mod seqlock;
-pub mod signals;
-pub mod store;
-pub mod switches;
-mod sync;
-mod task_local;
-mod thread_buffers;
-mod time_bound;
-pub mod visible;
-mod wait;
 
-pub use answer::{Answer, Denied, TakeError};
-pub use breaker::{Breaker, KeyedBreaker};
-pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
-pub use clock::{Clock, ManualClock, SystemClock};
-pub use deadline::Deadline;
-pub use gate::{Admission, Charged, Check, Entry, Gate, GateDecision, InForce, LimitDecision};
-pub use header_form::HeaderForm;
-pub use key::Key;
-pub use keyed::KeyedLimiter;
-pub use limiter::Limiter;
-pub use no_place::NoPlace;
-pub use policy::{Descriptor, Policy, PolicySet};
-pub use precision::Precision;
-pub use queue::JobQueue;
-pub use reservation::Reservation;
-pub use tidegate_core::{
-    Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
-    Rate, Receipt, Replace, Retry, Standing, Tick,
-};
+#[cfg(feature = "config")]
+#[doc(inline)]
+pub use tidegate_config as config;
 #[doc(inline)]
 pub use tidegate_core::{codel, concurrency, following, rate, throttle};
-pub use wait::Wait;
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use tidegate_gate::http_answer;
+#[doc(inline)]
+pub use tidegate_gate::{
+    Admission, Charged, Check, Descriptor, Entry, Gate, GateDecision, HeaderForm, InForce, LimitDecision,
+    Policy, PolicySet, explain, gate, hot_keys, policy, switches,
+};
+#[doc(inline)]
+pub use tidegate_limits::{
+    Answer, Ask, Breaker, Bulkhead, Clock, Cost, Criticality, Deadline, Decision, Denied, Enter, Finish,
+    JobQueue, Key, KeyedBreaker, KeyedLimiter, Limiter, ManualClock, NoPlace, NotACost, Outcome, Permit,
+    Precision, Priority, QueueOrder, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Reservation,
+    Retry, Standing, SystemClock, TakeError, Tenants, Tick, Wait, blocking_pool, breaker, clock, coalesce,
+    deadline, fallback, observer, priority, queue, retries, signals, visible,
+};
+
+/// Coordinates the nodes of a deployment through an engine: which nodes there are, which part of each limit each of them
+/// may use, and which policies are in force.
+pub mod cluster {
+    #[doc(inline)]
+    pub use tidegate_cluster::{
+        Coordinator, CoordinatorError, Document, LocalCluster, Member, MemberReport, OwnReport, Part,
+        conformance, policies, shares,
+    };
+}
+
+/// Settles lists of charges, each in one step, all or nothing: the trait, the store in memory, and stores around other
+/// stores.
+pub mod store {
+    #[doc(inline)]
+    pub use tidegate_cluster::{
+        ByteMap, CAS_ROUND_TRIPS, CasStore, Fallback, Leased, Read, Regional, Split, Versioned, Write,
+        Written, fallback, leased, regional, split,
+    };
+    #[doc(inline)]
+    pub use tidegate_limits::store::*;
+}
 
 /// The program at the top of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
-
-/// The programs on the page about bulkheads.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/protection/bulkheads.md")]
-struct Bulkheads;
-
-/// The programs on the page about breakers.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/protection/breakers.md")]
-struct Breakers;

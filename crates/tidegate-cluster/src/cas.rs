@@ -1,0 +1,199 @@
+//! A store over any engine that offers compare-and-set on bytes.
+//!
+//! The engine knows nothing of limits: it keeps a value and a version under each key, and writes several keys at once
+//! if none has changed since it was read. The decision is the same pure [`settle`](tidegate_limits::store::settle()) as in memory, and
+//! is made again when a write loses. Steps of one process that name the same keys are settled together, so that they do
+//! not compete with each other.
+
+mod batch;
+mod byte_map;
+mod decide;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::batch::{BatchWork, Batches};
+pub use self::byte_map::{ByteMap, Read, Versioned, Write, Written};
+use self::decide::{Decided, Times, decide};
+use tidegate_limits::later::Later;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Caps;
+use tidegate_limits::store::Home;
+use tidegate_limits::store::Occupancy;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Store;
+use tidegate_limits::store::StoreError;
+use tidegate_limits::store::one_by_one;
+use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::step::Settled;
+use tidegate_limits::store::step::Step;
+
+/// The most attempts for a batch. Each lost write means that another node's write has won, so the engine as a whole
+/// makes progress.
+const ATTEMPTS: u32 = 64;
+
+/// The most steps of one call that are settled at the same time, each with at most one exchange under way.
+const MOST_AT_ONCE: usize = 64;
+
+/// The round trips of a step without competing writes: a read and a write. A step that changes nothing, such as a
+/// refusal, takes only the read. A lost write takes one more where the engine returns what the keys hold instead, and
+/// two where it does not. Steps of one process that name the same keys share round trips.
+pub const CAS_ROUND_TRIPS: u32 = 2;
+
+/// Settles steps over a [`ByteMap`]: each attempt takes one read, and one write if something changed.
+///
+/// # Steps on one key
+/// While steps are under way, other steps of this process that name one of their keys wait, and share the next read and
+/// write. So a process has at most one write of a key under way, whatever the number of steps. Every step is all or
+/// nothing by itself, and steps that are settled together are settled one after the other.
+///
+/// # Time
+/// Where the engine has no clock ([`Read::now`]), each node decides by its own. If another node's clock is more than
+/// ten seconds ahead, a cell that it has written is decided at that node's tick: the cell's time stands still until
+/// this node's clock has caught up. So clocks that differ by `s` grant the refill of `s` only once for each key, and
+/// not each time that the nodes take turns. A clock more than five minutes ahead is followed at half its speed, so that
+/// a clock that was wrong by a day does not stop a limit for a day.
+#[derive(Debug, Default)]
+pub struct CasStore<M> {
+    shared: Arc<MapAndClock<M>>,
+    batches: Arc<Batches>,
+}
+
+#[derive(Debug, Default)]
+struct MapAndClock<M> {
+    map: M,
+    times: Times,
+    /// The number of exchanges that were answered. Relaxed: it is only compared with its value one deadline earlier.
+    exchanges: AtomicU64,
+}
+
+impl<M: ByteMap> CasStore<M> {
+    /// Wraps an engine.
+    #[must_use]
+    pub fn new(map: M) -> Self {
+        let shared = MapAndClock { map, times: Times::default(), exchanges: AtomicU64::new(0) };
+        Self { shared: Arc::new(shared), batches: Arc::default() }
+    }
+}
+
+impl<M: ByteMap> Store for CasStore<M> {
+    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+        if let Err(error) = refuse_repeated(step) {
+            return Settling::Done(Err(error));
+        }
+        let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
+        let step = OwnedStep::of(step);
+        Settling::Later(Box::pin(
+            async move { batches.settle(step, &|work| shared.settle_later(work)).await },
+        ))
+    }
+
+    /// Settles up to 64 steps at the same time; steps with a key in common share reads and writes. A step with another
+    /// tick than the one before waits for all before it, because time does not step back. If the engine has a clock,
+    /// all steps are settled one after the other.
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        if self.caps().own_clock {
+            return one_by_one(self, steps, out);
+        }
+        out.clear();
+        let settleable: Vec<_> =
+            steps.iter().map(|step| refuse_repeated(step).map(|()| OwnedStep::of(step))).collect();
+        if settleable.is_empty() {
+            return None;
+        }
+        let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
+        Some(Box::pin(async move {
+            let settle = |work| shared.settle_later(work);
+            let alike = |one: &Result<OwnedStep, _>, next: &Result<OwnedStep, _>| match (one, next) {
+                (Ok(one), Ok(next)) => one.now() == next.now(),
+                _ => false,
+            };
+            let mut answers = Vec::with_capacity(settleable.len());
+            for steps in settleable.chunk_by(alike).flat_map(|alike| alike.chunks(MOST_AT_ONCE)) {
+                match steps {
+                    [Err(error)] => answers.push(Err(error.clone())),
+                    _ => {
+                        let steps = steps.iter().flatten().cloned().collect();
+                        answers.extend(batches.settle_each(steps, &settle).await);
+                    }
+                }
+            }
+            answers
+        }))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy { used: self.shared.map.len(), ..Occupancy::default() }
+    }
+
+    fn caps(&self) -> Caps {
+        self.shared.map.caps()
+    }
+
+    fn home(&self) -> Home {
+        Home::Nodes
+    }
+
+    fn exchanges(&self) -> u64 {
+        self.shared.exchanges.load(Ordering::Relaxed)
+    }
+}
+
+impl<M: ByteMap> MapAndClock<M> {
+    fn settle_later(self: &Arc<Self>, work: Arc<BatchWork>) -> Later<()> {
+        let shared = Arc::clone(self);
+        Box::pin(async move { shared.settle(&work).await })
+    }
+
+    /// Settles the steps of a batch and answers each of them.
+    async fn settle(&self, work: &BatchWork) {
+        if let Err(error) = self.try_to_settle(work).await {
+            work.members().iter().for_each(|asked| asked.answer(Err(error.clone())));
+        }
+    }
+
+    /// Awaits an exchange, and counts it if it is answered.
+    async fn answered<T>(&self, exchange: Later<Result<T, StoreError>>) -> Result<T, StoreError> {
+        let answer = exchange.await?;
+        self.exchanges.fetch_add(1, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    async fn try_to_settle(&self, work: &BatchWork) -> Result<(), StoreError> {
+        // `held`: what the keys hold, if a failed write returned it. `is_fresh`: whether that was read after all steps
+        // of the batch were asked; only then may a refusal be based on it.
+        let (mut held, mut is_fresh) = (None, true);
+        for _ in 0..ATTEMPTS {
+            let read = match held.take() {
+                Some(read) => read,
+                None => {
+                    is_fresh = true;
+                    self.answered(self.map.read(work.tag, &work.keys)).await?
+                }
+            };
+            let members = work.members();
+            let steps: Vec<&OwnedStep> = members.iter().map(|asked| &asked.step).collect();
+            let most = self.map.caps().largest_cell;
+            let Decided { answers, writes } = decide(&self.times, &steps, &work.keys, &read, most);
+            if !writes.is_empty() {
+                let all_keys = writes.len() == work.keys.len();
+                match self.answered(self.map.write_if_unchanged(work.tag, writes)).await? {
+                    Written::All => {}
+                    Written::Nothing(now) => {
+                        held = now.filter(|_| all_keys);
+                        is_fresh = !work.take_in();
+                        continue;
+                    }
+                }
+            } else if !is_fresh {
+                continue;
+            }
+            for (asked, answer) in members.iter().zip(answers) {
+                asked.answer(answer);
+            }
+            return Ok(());
+        }
+        Err(StoreError::Contended { attempts: ATTEMPTS })
+    }
+}

@@ -1,0 +1,308 @@
+//! Batches steps of this process that name the same keys, so that they are settled together.
+//!
+//! When several writers have read the same version of a key, one of them wins, and every other one has to start over.
+//! To keep a process from competing with itself, steps that name a key of a batch under way wait and become the next
+//! batch, with one read and one write for all of them. The more steps there are, the more of them share a round trip.
+//! Correctness comes from compare-and-set: no batch relies on being alone.
+//!
+//! # Who drives a batch
+//! There is no background task: every future that waits for a batch polls it, including those that wait to be in the
+//! next batch. So a batch makes progress as long as any of them is polled, and a future that is held without being
+//! polled blocks no other. When all callers whose steps are in a batch have gone, the batch is abandoned, and the
+//! waiting steps form the next one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::{mem, slice};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{AbortHandle, Abortable, Shared as Joint, join_all};
+use parking_lot::Mutex;
+
+use tidegate_limits::later::Later;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::OwnedStep;
+
+/// The most keys of a batch, unless one step has more: an engine takes 128 operations in a transaction (etcd).
+const MOST_KEYS: usize = 64;
+
+/// The most steps of a batch: deciding them takes about a millisecond.
+const MOST_STEPS: usize = 512;
+
+/// A step to settle, and its answer.
+#[derive(Debug)]
+pub(super) struct BatchedStep {
+    pub(super) step: OwnedStep,
+    keys: Vec<Arc<[u8]>>,
+    standing: Mutex<Standing>,
+}
+
+#[derive(Debug)]
+enum Standing {
+    /// In this batch, or waiting for it to end.
+    Waits(Arc<Batch>),
+    Answered(Box<Answer>),
+    /// The caller has gone, or has its answer.
+    Gone,
+}
+
+/// Steps that are settled together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    work: Arc<BatchWork>,
+    exchange: Joint<Abortable<Later<()>>>,
+    abort: AbortHandle,
+}
+
+/// The part of a batch that the code which settles it needs.
+#[derive(Debug)]
+pub(super) struct BatchWork {
+    /// The keys of all its steps.
+    pub(super) keys: Vec<Arc<[u8]>>,
+    /// The tag of its steps; steps with a key in common have the same tag.
+    pub(super) tag: u64,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// The steps of this batch.
+    members: Vec<Arc<BatchedStep>>,
+    /// The steps that wait for this batch to end.
+    waiting: Vec<Arc<BatchedStep>>,
+    /// Whether the batch is abandoned: all callers of its members have gone, and no step may join.
+    given_up: bool,
+}
+
+/// The batches under way: the latest batch of each key.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    by_key: Mutex<HashMap<Arc<[u8]>, Weak<Batch>>>,
+}
+
+/// Makes the exchange that settles a batch.
+type Settle<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
+
+impl Batches {
+    /// Settles a step, together with others that wait for the same keys.
+    pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
+        let asked = BatchedStep::of(step);
+        let _leave = LeaveOnDrop(self, &asked);
+        self.join(slice::from_ref(&asked), settle);
+        self.answer_to(&asked, settle).await
+    }
+
+    /// Settles steps concurrently, except that steps with keys in common are settled in their order, as one batch from
+    /// the start.
+    pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
+        let all: Vec<Arc<BatchedStep>> = steps.into_iter().map(BatchedStep::of).collect();
+        let _leave: Vec<_> = all.iter().map(|asked| LeaveOnDrop(self, asked)).collect();
+        with_keys_in_common(&all).iter().for_each(|steps| self.join(steps, settle));
+        join_all(all.iter().map(|asked| self.answer_to(asked, settle))).await
+    }
+
+    /// Waits until a step that has joined is answered.
+    async fn answer_to(&self, asked: &BatchedStep, settle: Settle<'_>) -> Answer {
+        loop {
+            let batch = match &*asked.standing.lock() {
+                Standing::Waits(batch) => Arc::clone(batch),
+                Standing::Answered(answer) => return Answer::clone(answer),
+                Standing::Gone => unreachable!("only this future leaves"),
+            };
+            // The batch has ended or was abandoned: the waiting steps form the next one.
+            let _ = batch.exchange.clone().await;
+            self.follow(&batch, settle);
+        }
+    }
+
+    /// Makes steps with keys in common wait for a batch that has one of the keys, or makes a new batch of them.
+    fn join(&self, steps: &[Arc<BatchedStep>], settle: Settle<'_>) {
+        let mut by_key = self.by_key.lock();
+        let mut keys = steps.iter().flat_map(|asked| &asked.keys);
+        let found = keys.find_map(|key| by_key.get(key)?.upgrade());
+        if let Some(batch) = found {
+            for asked in steps {
+                // Set before the step is on the list: a listed step that is not in this state counts as gone.
+                *asked.standing.lock() = Standing::Waits(Arc::clone(&batch));
+                batch.work.wait(asked);
+            }
+        } else {
+            let batch = Batch::of(steps.iter().cloned(), settle);
+            batch.add_to(&mut by_key);
+            steps.iter().for_each(|asked| *asked.standing.lock() = Standing::Waits(Arc::clone(&batch)));
+        }
+    }
+
+    /// Makes the next batch of the steps that have waited for a batch that is over. Does nothing when called again for
+    /// the same batch.
+    fn follow(&self, over: &Arc<Batch>, settle: Settle<'_>) {
+        let mut by_key = self.by_key.lock();
+        let lists = mem::take(&mut *over.work.lists.lock());
+        over.remove_from(&mut by_key);
+        let left: Vec<_> = lists.waiting.into_iter().filter(|asked| asked.waits()).collect();
+        if left.is_empty() {
+            return;
+        }
+        let batch = Batch::of(left.iter().cloned(), settle);
+        batch.add_to(&mut by_key);
+        for asked in left {
+            let mut standing = asked.standing.lock();
+            if matches!(*standing, Standing::Waits(_)) {
+                *standing = Standing::Waits(Arc::clone(&batch));
+            }
+        }
+    }
+
+    /// Removes a step whose caller does not want the answer any more.
+    fn leave(&self, asked: &BatchedStep) {
+        let Standing::Waits(batch) = mem::replace(&mut *asked.standing.lock(), Standing::Gone) else {
+            return;
+        };
+        batch.work.without_the_gone(&batch.abort);
+        let mut by_key = self.by_key.lock();
+        // True if no other step is left: each step that leaves drops its reference under this lock.
+        if Arc::strong_count(&batch) == 1 {
+            batch.remove_from(&mut by_key);
+        }
+        drop(batch);
+    }
+}
+
+/// Removes its step when it is dropped.
+struct LeaveOnDrop<'a>(&'a Batches, &'a BatchedStep);
+
+impl Drop for LeaveOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
+/// Groups steps that have keys in common, directly or through other steps. Each group keeps the order.
+fn with_keys_in_common(all: &[Arc<BatchedStep>]) -> Vec<Vec<Arc<BatchedStep>>> {
+    let mut part_of: Vec<usize> = (0..all.len()).collect();
+    let mut first: HashMap<&[u8], usize> = HashMap::new();
+    for (at, asked) in all.iter().enumerate() {
+        for key in &asked.keys {
+            let met = *first.entry(key).or_insert(at);
+            let (from, to) = (part_of[at], part_of[met]);
+            part_of.iter_mut().filter(|part| **part == from).for_each(|part| *part = to);
+        }
+    }
+    let mut parts = vec![Vec::new(); all.len()];
+    for (asked, part) in all.iter().zip(part_of) {
+        parts[part].push(Arc::clone(asked));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+impl BatchedStep {
+    fn of(step: OwnedStep) -> Arc<Self> {
+        let keys = step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
+        Arc::new(Self { step, keys, standing: Mutex::new(Standing::Gone) })
+    }
+
+    /// Returns whether a caller waits for the answer.
+    fn waits(&self) -> bool {
+        matches!(*self.standing.lock(), Standing::Waits(_))
+    }
+
+    /// Stores the answer, if a caller still waits for it.
+    pub(super) fn answer(&self, answer: Answer) {
+        let mut standing = self.standing.lock();
+        if matches!(*standing, Standing::Waits(_)) {
+            *standing = Standing::Answered(Box::new(answer));
+        }
+    }
+}
+
+impl Batch {
+    /// Makes a batch of at least one step; steps that do not fit wait for it to end.
+    fn of(steps: impl Iterator<Item = Arc<BatchedStep>>, settle: Settle<'_>) -> Arc<Self> {
+        let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
+        for asked in steps {
+            let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
+            let fits = keys.len() + new.len() <= MOST_KEYS && members.len() < MOST_STEPS;
+            // Once a step did not fit, all later steps wait behind it.
+            if members.is_empty() || (fits && waiting.is_empty()) {
+                keys.extend(new);
+                members.push(asked);
+            } else {
+                waiting.push(asked);
+            }
+        }
+        keys.sort_unstable();
+        let tag = members.first().map_or(0, |asked| asked.step.tag());
+        let lists = Mutex::new(Lists { members, waiting, given_up: false });
+        let work = Arc::new(BatchWork { keys, tag, lists });
+        let (abort, registration) = AbortHandle::new_pair();
+        let exchange = Abortable::new(settle(Arc::clone(&work)), registration).shared();
+        Arc::new(Self { work, exchange, abort })
+    }
+
+    fn add_to(self: &Arc<Self>, by_key: &mut HashMap<Arc<[u8]>, Weak<Self>>) {
+        by_key.extend(self.work.keys.iter().map(|key| (Arc::clone(key), Arc::downgrade(self))));
+    }
+
+    fn remove_from(self: &Arc<Self>, by_key: &mut HashMap<Arc<[u8]>, Weak<Self>>) {
+        for key in &self.work.keys {
+            if by_key.get(key).is_some_and(|latest| Weak::as_ptr(latest) == Arc::as_ptr(self)) {
+                by_key.remove(key);
+            }
+        }
+    }
+}
+
+impl BatchWork {
+    /// Returns the steps whose callers still wait.
+    pub(super) fn members(&self) -> Vec<Arc<BatchedStep>> {
+        let mut lists = self.lists.lock();
+        lists.members.retain(|asked| asked.waits());
+        lists.members.clone()
+    }
+
+    /// Adds waiting steps to the batch: those that name only keys of the batch, and no key of an earlier waiting step
+    /// that has to go on waiting. Returns whether any was added.
+    pub(super) fn take_in(&self) -> bool {
+        let lists = &mut *self.lists.lock();
+        if lists.given_up {
+            return false;
+        }
+        let before = lists.members.len();
+        let mut left = HashSet::new();
+        for asked in mem::take(&mut lists.waiting) {
+            let fits =
+                asked.keys.iter().all(|key| self.keys.binary_search(key).is_ok() && !left.contains(key));
+            match fits && lists.members.len() < MOST_STEPS {
+                true => lists.members.push(asked),
+                false => {
+                    left.extend(asked.keys.iter().cloned());
+                    lists.waiting.push(asked);
+                }
+            }
+        }
+        lists.members.len() > before
+    }
+
+    fn wait(&self, asked: &Arc<BatchedStep>) {
+        let mut lists = self.lists.lock();
+        // Removes steps whose callers have gone, so that the list is at most twice as long as the number of waiting
+        // steps.
+        if lists.waiting.len() == lists.waiting.capacity() {
+            lists.waiting.retain(|asked| asked.waits());
+        }
+        lists.waiting.push(Arc::clone(asked));
+    }
+
+    /// Aborts the exchange if all callers whose steps are in the batch have gone.
+    fn without_the_gone(&self, abort: &AbortHandle) {
+        let given_up = {
+            let mut lists = self.lists.lock();
+            lists.given_up |= !lists.members.iter().any(|asked| asked.waits());
+            lists.given_up
+        };
+        if given_up {
+            abort.abort();
+        }
+    }
+}

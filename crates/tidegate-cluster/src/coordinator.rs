@@ -1,0 +1,161 @@
+//! The interface of an engine through which nodes agree.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use tidegate_limits::later::Later;
+
+/// A node, as the others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name; the same after a restart if the deployment names its nodes.
+    pub name: String,
+    /// The number that the engine gave it when it joined; greater than that of every member before it. The member with
+    /// the least number leads.
+    pub joined: u64,
+    /// The last report that it made about itself: its demand, and the version of each document that it follows.
+    pub report: Vec<u8>,
+}
+
+impl Member {
+    /// The longest name that is kept, in bytes; longer names are cut.
+    const LONGEST_NAME: usize = 1024;
+
+    /// Encodes a member for an engine: the length of its name, its name, and its report. A name of more than 1,024
+    /// bytes is cut.
+    #[must_use]
+    pub fn encode(name: &str, report: &[u8]) -> Vec<u8> {
+        let name = &name[..name.floor_char_boundary(Self::LONGEST_NAME)];
+        // The cast is exact: at most LONGEST_NAME.
+        let length = (name.len() as u16).to_be_bytes();
+        [&length, name.as_bytes(), report].concat()
+    }
+
+    /// Decodes the bytes that [`Member::encode`] returned; `None` for bytes that are not a member.
+    #[must_use]
+    pub fn decode(joined: u64, bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first_chunk::<2>()?;
+        let (name, report) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        Some(Self { name: String::from_utf8(name.to_vec()).ok()?, joined, report: report.to_vec() })
+    }
+}
+
+/// A small document that all nodes share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Its content; `None` if it was never written, or was deleted.
+    pub bytes: Option<Vec<u8>>,
+    /// The engine's number of its last write, which grows with each write, so that decisions from an older version can
+    /// be told from those from a newer one (a fencing token). 0 if it was never written.
+    pub version: u64,
+}
+
+/// Why a call to the engine failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoordinatorError {
+    /// The engine did not answer. It is unknown whether the call was done.
+    #[error("the engine did not answer: {reason}")]
+    Unavailable {
+        /// What the engine or the network said, without credentials.
+        reason: String,
+    },
+    /// The engine has forgotten this node, because it was silent for too long. Whatever the node was granted has ended;
+    /// it may join again.
+    #[error(
+        "the engine has not heard of this node for longer than {0:?} and has forgotten it; it joins again as a new member"
+    )]
+    Forgotten(Duration),
+    /// A document to be written is larger than the engine takes.
+    #[error("`{document}` takes {bytes} bytes, and the engine takes {most} at most")]
+    TooLarge {
+        /// The document's name.
+        document: String,
+        /// Its size.
+        bytes: usize,
+        /// The largest size that the engine takes.
+        most: usize,
+    },
+}
+
+/// An engine through which nodes agree: it keeps members, which it forgets when they are silent, and small documents
+/// with versions.
+///
+/// No call does anything before it is polled. A call that is dropped after its first poll may have been done, as after
+/// [`CoordinatorError::Unavailable`].
+pub trait Coordinator: Debug + Send + Sync + 'static {
+    /// Returns for how long a silent member is kept.
+    fn keeps(&self) -> Duration;
+
+    /// Makes this node a member, and returns its number ([`Member::joined`]). A node that is a member already keeps its
+    /// number. `report` is its report about itself, as in [`Member::report`].
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
+    fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>>;
+
+    /// Renews this node's membership and replaces its report. Call it well within [`Coordinator::keeps`].
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Forgotten`] if it came too late, or before [`Coordinator::join`];
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
+    fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>>;
+
+    /// Ends this node's membership at once. Succeeds also if the node is not a member.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
+    fn leave(&self) -> Later<Result<(), CoordinatorError>>;
+
+    /// Returns all members, ordered by their numbers.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
+    fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>>;
+
+    /// Reads a document, at least as new as when this node last joined or renewed: a node that renews and then reads
+    /// has seen everything that was written before it renewed.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
+    fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>>;
+
+    /// Writes a document if it still has the given version, and returns its new version; `None` if another node has
+    /// written it.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`], after which it may or may not have been written;
+    /// [`CoordinatorError::TooLarge`].
+    fn replace(
+        &self,
+        document: &str,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Later<Result<Option<u64>, CoordinatorError>>;
+
+    /// Waits until a document has another version than `seen`, and returns it; returns at once if it has one already.
+    /// Intermediate changes may be skipped, but the last one never is.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Unavailable`], also when the connection breaks while it waits.
+    fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_read_as_it_was_written_and_anything_else_is_none() {
+        for (name, report) in [("node-1", &b"says"[..]), ("", b""), ("\u{e9}", &[0, 255])] {
+            let member = Member { name: name.to_owned(), joined: 7, report: report.to_vec() };
+            assert_eq!(Member::decode(7, &Member::encode(name, report)), Some(member));
+        }
+        let long = "\u{e9}".repeat(Member::LONGEST_NAME);
+        let cut = Member::decode(1, &Member::encode(&long, b"x")).unwrap();
+        assert_eq!((cut.name.len(), &*cut.report), (Member::LONGEST_NAME, &b"x"[..]));
+        for other in [&b""[..], b"\0", b"\0\x05abcd", b"\0\x02\xff\xff"] {
+            assert_eq!(Member::decode(1, other), None);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Decides steps while an engine is gone. All rules for that are in this one place.
+//!
+//! A [`Fallback`] wraps an engine's store. While the engine answers, it passes steps on, with a deadline for answers
+//! that come later. A step that the engine cannot decide is treated as its charges say ([`OnStoreError`]): it is
+//! allowed, refused, or decided by a store of this process, which grants this node's part of the limit. Below, *here*
+//! means by this module, without the engine.
+//!
+//! # Which errors count
+//! After [`StoreError::Unavailable`] or a missed deadline, the step is decided here. After several in a row, the next
+//! steps are decided here too, without asking the engine (see [Outages](#outages)). [`StoreError::Contended`],
+//! [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] are errors of keys and not of the engine: that step is
+//! decided here, and the next one goes to the engine again. The same holds for a missed deadline during which the
+//! engine answered other exchanges ([`Store::exchanges`]), as when other nodes win every write of the same key. All
+//! other errors are mistakes of the caller and are returned.
+//!
+//! # Outages
+//! A single step without an answer is decided here and does not count as an outage: answers are lost or late now and
+//! then. After three such steps in a row ([`FallbackBuilder::outage_after`]), each at most 10 s after the one before,
+//! the engine counts as gone. A step does not count if a step that was asked later was answered in the meantime: then a
+//! message was lost, and the engine is up. While the engine counts as gone, steps are decided at once, without waiting.
+//! One step at a time, each a stated interval after the one before, asks the engine as a probe and waits until the
+//! deadline. When a probe is answered, the engine counts as up again. Each change is reported once
+//! ([`FallbackBuilder::on_change`]), whatever the traffic.
+//!
+//! The cost of an outage: steps that are in flight when the engine goes wait one deadline each; if steps come one at a
+//! time, the first three do. After that, one step per interval waits. A step never waits for more than one deadline. An
+//! engine that answers at least one of three consecutive steps never counts as gone, and each step that it does not
+//! answer waits for a deadline. An engine of several machines behaves like this when one of them is gone.
+//!
+//! A step that missed its deadline is dropped, and not awaited in the background: otherwise an engine that hangs would
+//! collect a step for each request, with a connection each. The engine may have done the dropped step all the same, so
+//! its caller may be charged twice, in the engine and here. That never lets more through.
+//!
+//! # The bound
+//! With [`OnStoreError::Local`], each unit of a charge counts as many times as there are nodes
+//! ([`FallbackBuilder::nodes`]). So `N` nodes that each know the number of nodes grant together *at most what the limit
+//! grants, plus one request on each node*: a request that asks for more than the node's part. Such a request passes
+//! where the part is full, and what it took beyond the part is owed.
+//!
+//! Two kinds of limits do not remember what is owed. Limits that count windows forget it when the window ends: if a
+//! window has less than one request for each node, each node still grants one in each window, which is more than the
+//! limit. Places of a bulkhead are not owed either: with fewer places than nodes, each node has one place. A window
+//! that begins with its first charge begins on each node separately.
+//!
+//! That bound is in addition to what the engine has granted before: a key that was used up in the engine starts anew
+//! here. So over an outage and the time before it, the nodes grant at most twice the limit plus `N` requests.
+//!
+//! The same fraction of each node's part is kept for requests of higher priority ([`Charge::kept_back`]) as of the
+//! whole limit. So a request of lower priority passes only if it fits into the rest. A request that asks for more than
+//! the rest of the node's part is refused for as long as the engine is gone, with an unknown retry time. If the kept
+//! fraction is less than one unit of the node's part, so that nobody could use it alone, the request passes where the
+//! part is full.
+//!
+//! Units are drawn ([`Op::Draw`]) only from the engine: while it is gone, a draw is an error.
+//!
+//! # Where charges end
+//! A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again or not. A charge
+//! that was made by the engine ends there: while the engine is gone, that is an error, and the call may be repeated. A
+//! step that ends charges of both kinds is split. Marks ([`Ending::Once`]) belong to the engine's half. The engine is
+//! asked first, because only it may refuse or fail; then nothing is ended here. If its answer is lost after it has
+//! settled, and the step is repeated, its mark refuses, and what was charged here stays charged.
+
+mod breaker;
+mod share;
+mod shared;
+mod stand_in;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use breaker::{Breaker, ChangeCallback};
+pub use breaker::{Change, Health};
+use shared::FallbackState;
+use stand_in::StandIn;
+
+use tidegate_limits::clock::Clock;
+use tidegate_limits::store::Answer;
+#[cfg(doc)]
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::Ending;
+use tidegate_limits::store::Home;
+use tidegate_limits::store::Later;
+use tidegate_limits::store::Occupancy;
+use tidegate_limits::store::OnStoreError;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::Store;
+use tidegate_limits::store::StoreError;
+use tidegate_limits::store::one_by_one;
+
+/// The default deadline of an engine: far beyond what an engine in the same building takes, and hardly noticed by
+/// callers.
+pub const DEADLINE: Duration = Duration::from_millis(250);
+
+/// The default interval between probes: an engine that is back is asked again within about a second, and an engine that
+/// hangs keeps one request a second waiting.
+pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// The default number of unanswered steps in a row after which the engine counts as gone. If one answer in fifty is
+/// lost, that happens once in 125,000 steps; an engine that refuses connections counts as gone after three steps.
+pub const OUTAGE_AFTER: u32 = 3;
+
+/// A store that decides by itself what an engine cannot decide; see the [module](self).
+///
+/// Cheap to clone; clones share one store. While the engine answers, a step costs one atomic load more.
+///
+/// # Examples
+/// ```
+/// use tidegate::SystemClock;
+/// use tidegate::store::Fallback;
+/// # use tidegate::store::MemoryStore;
+/// # let engine = MemoryStore::with_capacity(8).expect("room for few keys");
+/// let store = Fallback::around(engine, SystemClock::new())
+///     .nodes(3)
+///     .on_change(|change| eprintln!("{}: {}", if change.up { "back" } else { "gone" }, change.reason))
+///     .build();
+/// assert!(store.health().is_up());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fallback {
+    shared: Arc<FallbackState>,
+}
+
+/// Builds a [`Fallback`].
+#[must_use = "a fallback is made by `build`"]
+pub struct FallbackBuilder {
+    engine: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    deadline: Duration,
+    probe_every: Duration,
+    outage_after: u32,
+    nodes: u64,
+    on_change: Option<Box<ChangeCallback>>,
+}
+
+impl FallbackBuilder {
+    /// Sets how long the engine has to answer; [`DEADLINE`] by default. Has no effect on answers on the spot.
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets the interval between probes of an engine that is gone; [`PROBE_EVERY`] by default.
+    pub const fn probe_every(mut self, interval: Duration) -> Self {
+        self.probe_every = interval;
+        self
+    }
+
+    /// Sets the number of unanswered steps in a row after which the engine counts as gone; [`OUTAGE_AFTER`] by default,
+    /// 0 counts as 1.
+    pub const fn outage_after(mut self, failures: u32) -> Self {
+        self.outage_after = failures;
+        self
+    }
+
+    /// Sets the number of nodes; 1 by default, 0 counts as 1. See [`Fallback::set_nodes`].
+    pub const fn nodes(mut self, nodes: u64) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Sets a function that is called once when the engine starts to count as gone, and once when it counts as up
+    /// again, however many requests there are.
+    ///
+    /// It is called on the thread of the step that found out, outside every lock. Changes that follow each other
+    /// closely on different threads may arrive out of order; [`Change::at`] tells their order.
+    pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
+        self.on_change = Some(Box::new(on_change));
+        self
+    }
+
+    /// Makes the store.
+    #[must_use]
+    pub fn build(self) -> Fallback {
+        let Self { engine, clock, deadline, probe_every, outage_after, nodes, on_change } = self;
+        let breaker = Arc::new(Breaker::new(probe_every, outage_after, on_change));
+        Fallback {
+            shared: Arc::new(FallbackState {
+                engine,
+                clock,
+                breaker,
+                stand_in: StandIn::new(nodes),
+                deadline,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for FallbackBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallbackBuilder")
+            .field("engine", &self.engine)
+            .field("deadline", &self.deadline)
+            .field("probe_every", &self.probe_every)
+            .field("outage_after", &self.outage_after)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fallback {
+    /// Starts building a fallback around an engine's store. The clock, which should be the gate's, measures the
+    /// deadline.
+    pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> FallbackBuilder {
+        FallbackBuilder {
+            engine: Arc::new(engine),
+            clock: Arc::new(clock),
+            deadline: DEADLINE,
+            probe_every: PROBE_EVERY,
+            outage_after: OUTAGE_AFTER,
+            nodes: 1,
+            on_change: None,
+        }
+    }
+
+    /// Returns whether the engine is being asked, since when, and how much was decided without it.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.breaker.health()
+    }
+
+    /// Sets the number of nodes from now on, for charges with [`OnStoreError::Local`]; 0 counts as 1. Charges made
+    /// before keep the amount that they took, and are ended by the number of nodes that they were made under.
+    pub fn set_nodes(&self, nodes: u64) {
+        self.shared.stand_in.nodes.set(nodes, self.shared.clock.now());
+    }
+}
+
+impl Store for Fallback {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match step.op {
+            Op::Take | Op::Peek => self.shared.decide(step, out),
+            Op::Finish(endings) => self.shared.finish(step, endings, out),
+            Op::Reset => self.shared.reset(step, out),
+            // Draws fetch units from an engine to spend them in this process; the stand-in's units are in this process
+            // already.
+            Op::Draw => self.shared.ask(step, out),
+            // A forced state belongs to the breaker in the engine; the stand-in's breakers decide by the outcomes that
+            // they have seen themselves.
+            Op::Breaker(_) => self.shared.engine.settle_into(step, out),
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        if steps.is_empty() {
+            // An empty answer to no steps would not show that the engine is up.
+            out.clear();
+            return None;
+        }
+        if steps.iter().all(|step| matches!(step.op, Op::Take | Op::Peek)) {
+            self.shared.decide_each(steps, out)
+        } else {
+            // Each charge that ends belongs either to the engine or to this process.
+            one_by_one(self, steps, out)
+        }
+    }
+
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&*self.shared.engine)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.shared.engine.occupancy()
+    }
+
+    fn home_of(&self, by_fallback: bool) -> Home {
+        if by_fallback { self.shared.stand_in.store().home() } else { self.home() }
+    }
+}

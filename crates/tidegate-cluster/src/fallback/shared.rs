@@ -1,0 +1,318 @@
+//! Settles steps through the engine within the deadline, or without it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::Tick;
+
+use super::breaker::{Breaker, Probe, Route};
+use super::stand_in::{self, StandIn};
+use tidegate_limits::clock::Clock;
+use tidegate_limits::clock::before;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::Ending;
+use tidegate_limits::store::Later;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::Store;
+use tidegate_limits::store::StoreError;
+
+/// The state shared by the clones of a fallback and its steps in flight.
+#[derive(Debug)]
+pub(super) struct FallbackState {
+    pub(super) engine: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) breaker: Arc<Breaker>,
+    pub(super) stand_in: StandIn,
+    pub(super) deadline: Duration,
+}
+
+impl FallbackState {
+    fn route(&self) -> Route {
+        self.breaker.route(|| self.clock.now())
+    }
+
+    /// Settles a take or a peek.
+    pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let mut probe = match self.route() {
+            Route::WithoutEngine => return Settling::Done(self.without(step, out)),
+            Route::Engine => None,
+            Route::Probe(probe) => Some(probe),
+        };
+        match self.engine.settle_into(step, out) {
+            Settling::Done(Ok(())) if probe.is_none() => {
+                self.breaker.answers_as_ever();
+                Settling::Done(Ok(()))
+            }
+            Settling::Done(done) => {
+                Settling::Done(match self.judge(done, self.clock.now(), probe.as_mut()) {
+                    Err(error) if is_decided_here(&error) => self.without(step, out),
+                    done => done,
+                })
+            }
+            Settling::Later(later) => {
+                let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
+                Settling::Later(Box::pin(async move {
+                    match shared.in_time(later, probe).await {
+                        Err(error) if is_decided_here(&error) => shared.without_late(&step),
+                        answer => answer,
+                    }
+                }))
+            }
+        }
+    }
+
+    /// Settles many takes and peeks in one exchange.
+    pub(super) fn decide_each(
+        self: &Arc<Self>,
+        steps: &[Step<'_>],
+        out: &mut Vec<Answer>,
+    ) -> Option<Later<Vec<Answer>>> {
+        let probe = match self.route() {
+            Route::WithoutEngine => {
+                out.clear();
+                out.extend(steps.iter().map(|step| self.without_answer(step)));
+                return None;
+            }
+            Route::Engine => None,
+            Route::Probe(probe) => Some(probe),
+        };
+        let Some(later) = self.engine.settle_each(steps, out) else {
+            self.judge_each(out, self.clock.now(), probe);
+            for (step, answer) in steps.iter().zip(out) {
+                if matches!(answer, Err(error) if is_decided_here(error)) {
+                    *answer = self.without_answer(step);
+                }
+            }
+            return None;
+        };
+        let shared = Arc::clone(self);
+        let steps: Vec<OwnedStep> = steps.iter().map(OwnedStep::of).collect();
+        Some(Box::pin(async move {
+            let mut answers = shared.each_in_time(later, steps.len(), probe).await;
+            for (step, answer) in steps.iter().zip(&mut answers) {
+                if matches!(answer, Err(error) if is_decided_here(error)) {
+                    *answer = shared.without_late(step);
+                }
+            }
+            answers
+        }))
+    }
+
+    /// Settles a step by the engine alone; if the engine does not settle it, that is an error.
+    pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let mut probe = match self.route() {
+            Route::WithoutEngine => return Settling::Done(Err(self.unavailable())),
+            Route::Engine => None,
+            Route::Probe(probe) => Some(probe),
+        };
+        match self.engine.settle_into(step, out) {
+            Settling::Done(done) => Settling::Done(self.judge(done, self.clock.now(), probe.as_mut())),
+            Settling::Later(later) => {
+                let shared = Arc::clone(self);
+                Settling::Later(Box::pin(async move { shared.in_time(later, probe).await }))
+            }
+        }
+    }
+
+    pub(super) fn reset(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match self.ask(step, out) {
+            Settling::Done(done) => Settling::Done(done.inspect(|()| self.stand_in.reset(step))),
+            Settling::Later(later) => {
+                let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
+                Settling::Later(Box::pin(async move {
+                    let settled = later.await?;
+                    step.with(|step| shared.stand_in.reset(step));
+                    Ok(settled)
+                }))
+            }
+        }
+    }
+
+    pub(super) fn finish(
+        self: &Arc<Self>,
+        step: &Step<'_>,
+        endings: &[Ending],
+        out: &mut Settled,
+    ) -> Settling {
+        if !step.charges.iter().any(|charge| charge.by_fallback) {
+            return self.ask(step, out);
+        }
+        let lines = || step.charges.iter().zip(endings);
+        if lines().all(|(charge, ending)| charge.by_fallback || matches!(ending, Ending::Once)) {
+            return Settling::Done(self.stand_in.finish(step, endings, out));
+        }
+        let part = |here: bool| -> (Charges<'_>, Endings) {
+            let lines = lines().filter(|(charge, _)| charge.by_fallback == here);
+            lines.map(|(charge, ending)| (*charge, *ending)).unzip()
+        };
+        let ((theirs, their_endings), (ours, our_endings)) = (part(false), part(true));
+        let their_step = Step { op: Op::Finish(&their_endings), charges: &theirs, ..*step };
+        let our_step = Step { op: Op::Finish(&our_endings), charges: &ours, ..*step };
+        let mut settled = Settled::default();
+        match self.ask(&their_step, &mut settled) {
+            Settling::Done(done) => Settling::Done(done.and_then(|()| {
+                *out = self.finish_ours(settled, step, &our_step)?;
+                Ok(())
+            })),
+            Settling::Later(later) => {
+                let (shared, step, our_step) =
+                    (Arc::clone(self), OwnedStep::of(step), OwnedStep::of(&our_step));
+                Settling::Later(Box::pin(async move {
+                    let settled = later.await?;
+                    step.with(|step| our_step.with(|ours| shared.finish_ours(settled, step, ours)))
+                }))
+            }
+        }
+    }
+
+    /// Ends the charges that were made here, after the engine has ended its own; returns the answer to the whole step.
+    fn finish_ours(&self, theirs: Settled, step: &Step<'_>, our_step: &Step<'_>) -> Answer {
+        let mut ours = Settled::default();
+        if theirs.allowed {
+            let Op::Finish(endings) = our_step.op else { return Ok(theirs) };
+            self.stand_in.finish(our_step, endings, &mut ours)?;
+        } else {
+            ours.lines.extend(our_step.charges.iter().map(|charge| stand_in::unasked(charge, step.now)));
+        }
+        let mut settled = Settled { lines: SmallVec::new(), ..theirs };
+        settled.moved.append(&mut ours.moved);
+        let (mut theirs, mut ours) = (theirs.lines.into_iter(), ours.lines.into_iter());
+        let next = |charge: &Charge<'_>| if charge.by_fallback { ours.next() } else { theirs.next() };
+        settled.lines.extend(step.charges.iter().filter_map(next));
+        Ok(settled)
+    }
+
+    /// Waits for the engine, at most until the deadline.
+    async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
+        if probe.is_none() && self.breaker.is_down() {
+            // The engine has gone since this step was prepared, so it is not asked.
+            return Err(self.unavailable());
+        }
+        if let Some(probe) = &mut probe {
+            probe.mark_asked();
+        }
+        let (asked, exchanges) = (self.clock.now(), self.engine.exchanges());
+        let answer = self.before_deadline(asked, later).await;
+        match answer {
+            None if self.engine.exchanges() != exchanges => self.contended(probe.as_mut()),
+            answer => self.judge(answer.unwrap_or_else(|| Err(self.late())), asked, probe.as_mut()),
+        }
+    }
+
+    /// Handles a step that an engine in operation did not settle in time, because other writers won each time or many
+    /// steps are ahead of it. This does not count against the engine.
+    fn contended<T>(&self, probe: Option<&mut Probe>) -> Result<T, StoreError> {
+        if let Some(probe) = probe {
+            self.breaker.answers(self.clock.now());
+            probe.mark_asked();
+        }
+        Err(self.late())
+    }
+
+    /// Waits for many answers like [`FallbackState::in_time`].
+    async fn each_in_time(
+        &self,
+        later: Later<Vec<Answer>>,
+        count: usize,
+        mut probe: Option<Probe>,
+    ) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        if probe.is_none() && self.breaker.is_down() {
+            answers.resize_with(count, || Err(self.unavailable()));
+            return answers;
+        }
+        if let Some(probe) = &mut probe {
+            probe.mark_asked();
+        }
+        let (asked, exchanges) = (self.clock.now(), self.engine.exchanges());
+        let told = self.before_deadline(asked, later).await;
+        let is_contended = told.is_none() && self.engine.exchanges() != exchanges;
+        answers = told.unwrap_or_default();
+        answers.resize_with(count, || Err(self.late()));
+        match is_contended {
+            true => drop(self.contended::<()>(probe.as_mut())),
+            false => self.judge_each(&answers, asked, probe),
+        }
+        answers
+    }
+
+    async fn before_deadline<T>(&self, asked: Tick, later: Later<T>) -> Option<T> {
+        before(&self.clock, asked.after(self.deadline), later).await
+    }
+
+    /// Notes what the answer to a step says of the engine: that it is up, or that it is gone. `asked` is the tick at
+    /// which the step was asked.
+    fn judge<T>(
+        &self,
+        answer: Result<T, StoreError>,
+        asked: Tick,
+        probe: Option<&mut Probe>,
+    ) -> Result<T, StoreError> {
+        match &answer {
+            Err(StoreError::Unavailable { reason }) => self.breaker.fails(reason, asked, self.clock.now()),
+            _ if probe.is_some() => self.breaker.answers(self.clock.now()),
+            _ => self.breaker.answers_late(asked),
+        }
+        if let Some(probe) = probe {
+            probe.mark_asked();
+        }
+        answer
+    }
+
+    /// Notes what many answers say of the engine: a single unavailable one means that it is gone.
+    fn judge_each(&self, answers: &[Answer], asked: Tick, mut probe: Option<Probe>) {
+        let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
+        match unavailable {
+            Some(Err(error)) => drop(self.judge::<()>(Err(error.clone()), asked, probe.as_mut())),
+            _ => drop(self.judge(Ok(()), asked, probe.as_mut())),
+        }
+    }
+
+    /// Decides a step without the engine.
+    fn without(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+        self.breaker.counts();
+        self.stand_in.decide(step, out)
+    }
+
+    fn without_answer(&self, step: &Step<'_>) -> Answer {
+        let mut settled = Settled::default();
+        self.without(step, &mut settled).map(|()| settled)
+    }
+
+    /// Decides a step at the present tick without the engine, which did not answer in time.
+    fn without_late(&self, step: &OwnedStep) -> Answer {
+        let now = self.clock.now();
+        step.with(|step| self.without_answer(&Step { now: step.now.max(now), ..*step }))
+    }
+
+    fn unavailable(&self) -> StoreError {
+        StoreError::Unavailable { reason: self.breaker.reason().to_string() }
+    }
+
+    fn late(&self) -> StoreError {
+        let reason = format!("no answer within {} ms", self.deadline.as_millis());
+        StoreError::Unavailable { reason }
+    }
+}
+
+/// The charges and endings of a part of a step.
+type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+type Endings = SmallVec<[Ending; 4]>;
+
+/// Returns whether an error of the engine leaves the decision to the charges'
+/// [`OnStoreError`](tidegate_limits::store::OnStoreError); see [the module](super#which-errors-count).
+const fn is_decided_here(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unavailable { .. }
+            | StoreError::Contended { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::CellTooLarge { .. }
+    )
+}

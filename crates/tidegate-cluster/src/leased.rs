@@ -1,0 +1,335 @@
+//! Draws units from an engine ahead of time, so that most requests need no call to the engine.
+//!
+//! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`](tidegate_limits::store::Op::Draw)), keeps
+//! them in a *batch* for a short time, and grants requests out of it on the spot
+//! ([`DecidedBy::Lease`](tidegate_limits::store::DecidedBy::Lease)). Units that are not spent in time are given back by settling the
+//! draw's own receipt. Node clocks only measure spans, so they need not agree.
+//!
+//! # The bound
+//! Every unit that a request spends was drawn before, and the engine's limit allowed the draw. So in any span, all
+//! nodes together admit at most what the engine allows in it, plus the units that were in batches when the span began.
+//! These are at most `O`, a configured part of the burst ([`LeasedBuilder::outstanding`]). In the *strict* form, the
+//! default, the engine's limit has a burst that is smaller by `O`, and the excess over the limit as written is exactly 0.
+//! With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late replies,
+//! crashes and clock errors only make batches smaller, never larger.
+//!
+//! `O` is divided among the nodes by their [`Part`]s. A node whose part shrinks gives back the units above it before it
+//! spends another unit.
+//!
+//! # Which limits
+//! | limit | leased | otherwise |
+//! |---|---|---|
+//! | GCRA, leaky bucket, token bucket of one bandwidth that refills evenly | yes | by the engine, if the burst is too small for `O ≥ 1` |
+//! | fixed window, rolling or of the calendar | yes, within the window: the excess is 0 in both forms | |
+//! | token bucket of several bandwidths or with refills at once, sliding window, counter and log, warm-up, profiles of peers | no | by the engine |
+//! | charges that accept a wait; queues | no | by the engine |
+//! | places, breakers | no | by the engine; there, a place is a lease of its own, which lapses after its time to live |
+//!
+//! A limit that is not leased takes one call to the engine for each request, as with `share: central`, by the same
+//! limit (in the strict form, a smaller one). So the largest cost that a strict limit ever grants is its burst less
+//! `O`.
+//!
+//! # When units are drawn
+//! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand, the
+//! more is drawn at once, up to the units that the demand needs in a configured time ([`LeasedBuilder::target`]). When
+//! half of the batch is spent, the next draw is made in the background. At most one draw per key is in flight, and
+//! requests that need it wait for it together, for the target time, or for three round trips if that is longer. If the
+//! draw has not arrived by then, they ask the engine themselves, and so do later requests until it arrives or fails.
+//! Where the engine has no units left, it grants those of the near future, and tells from when they may be spent; until
+//! then, requests are refused here without a call. Requests are refused without a call also after the engine refuses,
+//! until the time that it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter:
+//! then the node notices units that were settled with less, given back, or reset elsewhere. Units that come back
+//! through this node are drawn again at once.
+//!
+//! This store has no timer. Requests start the draws. [`Leased::tick`] gives back what idle keys hold; the server calls
+//! it a few times within the time that units may be held. If it is not called, idle units stay spent until the limit
+//! refills.
+//!
+//! # Settling, and tickets
+//! The receipt of a leased charge is the engine's receipt of these very units: any node may end it, before and after
+//! the batch has ended. Units that come back go to the engine's limit, and a debt is booked there. A charge that used
+//! exactly what it was charged needs no call.
+//!
+//! # Failures
+//! Put a [`Fallback`](crate::Fallback) around the engine, and this store around that. While the engine is gone, batches
+//! are spent to their end; then the fallback decides, as each charge says. The batch of a node that crashes is lost:
+//! until the limit refills, fewer units are admitted, by at most the units in that batch.
+
+mod asking;
+mod batch;
+mod demand;
+mod draw_request;
+mod draws;
+mod engine_part;
+mod health;
+mod holds;
+mod leasable;
+mod lease;
+#[cfg(test)]
+mod model;
+mod other_steps;
+mod progress;
+mod request;
+mod shared;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+pub use health::LeaseHealth;
+use leasable::{AllTerms, LeaseOptions};
+use shared::{LeaseCounters, LeasedState};
+use table::Table;
+use tidegate_core::{Quota, Tick};
+
+use crate::Part;
+use tidegate_limits::background::Background;
+use tidegate_limits::clock::Clock;
+use tidegate_limits::later::Later;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Caps;
+use tidegate_limits::store::Occupancy;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::Store;
+
+/// The default share of a burst that all nodes together may hold, in thousandths. In the strict form, the burst of the
+/// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
+pub const OUTSTANDING: u64 = 50;
+
+/// The default size of a draw: as many units as the node's own demand needs in this time, which is a few tens of round
+/// trips within one building.
+pub const TARGET: Duration = Duration::from_millis(50);
+
+/// The default time for which units may be held: units stranded at an idle node come back after that.
+pub const LASTS: Duration = Duration::from_secs(1);
+
+/// The default number of keys that have batches: about 30 MB.
+pub const KEYS: usize = 65_536;
+
+/// The default options.
+const USUAL: LeaseOptions =
+    LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS };
+
+/// Returns the most units of a limit that one of `nodes` nodes holds, which is also the largest draw, if each node has
+/// an even part and all options are the defaults. `None` where the limit is not leased, and each request asks the
+/// engine.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::Quota;
+/// use tidegate::store::leased::most_held;
+/// let quota = Arc::new(Quota::per_second(1_000).burst(1_000).gcra()?);
+/// assert_eq!(most_held(&quota, 2), Some(25), "an even part of 5 % of the burst");
+/// assert_eq!(most_held(&quota, 100), None, "less than two units");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[must_use]
+pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
+    leasable::most_held(quota, nodes, &USUAL)
+}
+
+/// A store that draws units from an engine ahead of time; see the [module](self).
+///
+/// Cheap to clone; clones share one store. A charge whose units are in a batch costs a lock and a lookup in a map,
+/// allocates nothing and is answered on the spot. Takes about half a kilobyte for each key in use, up to the configured
+/// number of keys; other keys are decided by the engine.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::store::{Charge, DecidedBy, Leased, Op, PlainStore, Step, Store};
+/// use tidegate::{Clock, Cost, ManualClock, Quota, Tick};
+///
+/// # let engine = PlainStore::default();
+/// let clock = ManualClock::at(Tick::from_secs(1_000));
+/// let store = Leased::around(engine, clock.clone()).build();
+/// let quota = Arc::new(Quota::per_second(1_000).burst(1_000).gcra()?);
+/// let mut by = Vec::new();
+/// for _ in 0..100 {
+///     clock.advance(std::time::Duration::from_millis(1));
+///     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+///     by.push(store.blocking_settle(&Step::new(clock.now(), Op::Take, &charges))?.by);
+/// }
+/// assert_eq!(by[99], DecidedBy::Lease);
+/// assert!(store.health().messages < 20, "one call for many requests");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Leased {
+    inner: Arc<LeasedState>,
+}
+
+/// Builds a [`Leased`]. All nodes of a deployment have to choose the same options, except for `keys` and `background`.
+#[must_use = "a leased store is made by `build`"]
+pub struct LeasedBuilder {
+    engine: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    part: Part,
+    options: LeaseOptions,
+    keys: usize,
+    background: Background,
+}
+
+impl LeasedBuilder {
+    /// Sets which part of the outstanding units is this node's; all of them by default. The parts of all nodes must
+    /// never add up to more than the whole. Without something that ensures that, use [`Part::even`] with the largest
+    /// number of nodes there may ever be.
+    pub fn part(mut self, part: Part) -> Self {
+        self.part = part;
+        self
+    }
+
+    /// Sets how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] by default. A number
+    /// out of range counts as the nearest one in range.
+    pub const fn outstanding(mut self, per_mille: u64) -> Self {
+        self.options.outstanding = if per_mille == 0 {
+            1
+        } else if per_mille > 500 {
+            500
+        } else {
+            per_mille
+        };
+        self
+    }
+
+    /// Gives the engine the whole burst: all nodes together may then admit more than the limit, by at most the
+    /// outstanding units.
+    pub const fn bounded(mut self) -> Self {
+        self.options.strict = false;
+        self
+    }
+
+    /// Sets the size of a draw, as a span of time: a node draws as many units at once as its own demand needs in that
+    /// time; [`TARGET`] by default.
+    pub const fn target(mut self, target: Duration) -> Self {
+        self.options.target = target;
+        self
+    }
+
+    /// Sets how long units may be held; [`LASTS`] by default.
+    pub const fn lasts(mut self, lasts: Duration) -> Self {
+        self.options.lasts = lasts;
+        self
+    }
+
+    /// Sets for how many keys batches are kept, rounded up to a multiple of 64; [`KEYS`] by default.
+    pub const fn keys(mut self, keys: usize) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Replaces the runner of calls to the engine that no request waits for: draws ahead of need, and units given back.
+    /// Each call takes at most half a minute. The default is one thread; a program with a runtime spawns the futures
+    /// there, as with [`Gate::with_background`](tidegate_limits::Gate::with_background).
+    pub fn background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
+        self.background = Background::new(run);
+        self
+    }
+
+    /// Makes the store.
+    #[must_use]
+    pub fn build(self) -> Leased {
+        let Self { engine, clock, part, options, keys, background } = self;
+        let (terms, table) = (AllTerms::new(options), Table::new(keys));
+        Leased {
+            inner: Arc::new(LeasedState {
+                engine,
+                clock,
+                part,
+                terms,
+                table,
+                background,
+                counts: LeaseCounters::default(),
+                round_trip: AtomicU64::new(0),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for LeasedBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeasedBuilder")
+            .field("engine", &self.engine)
+            .field("part", &self.part)
+            .field("options", &self.options)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Leased {
+    /// Starts building a leased store around an engine's store. The clock must be the one that the ticks of steps come
+    /// from: the gate's.
+    pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> LeasedBuilder {
+        LeasedBuilder {
+            engine: Arc::new(engine),
+            clock: Arc::new(clock),
+            part: Part::even(1),
+            options: USUAL,
+            keys: KEYS,
+            background: Background::default(),
+        }
+    }
+
+    /// Gives back units that were held too long or are above this node's part, and forgets idle keys. A program with a
+    /// timer should call it a few times within the time that units may be held. Returns `None` if there is nothing to
+    /// send; otherwise a future that sends it, and does nothing before it is polled.
+    ///
+    /// Visits each key.
+    ///
+    /// # Cancel safety
+    /// If dropped before it completes, units that were not sent stay spent until the limit refills.
+    #[must_use = "what is given back has to be sent: await the future"]
+    pub fn tick(&self, now: Tick) -> Option<Later<()>> {
+        self.send(self.inner.tidy(now, false))
+    }
+
+    /// Gives back all units that are held. For a server that shuts down, after the last request.
+    ///
+    /// # Cancel safety
+    /// As [`Leased::tick`].
+    pub async fn close(&self) {
+        let returns = self.inner.tidy(self.inner.clock.now(), true);
+        self.inner.give_all_back(returns).await;
+    }
+
+    /// Returns the health of this node's leases. Visits each key.
+    #[must_use]
+    pub fn health(&self) -> LeaseHealth {
+        self.inner.health()
+    }
+
+    fn send(&self, returns: Vec<draws::Return>) -> Option<Later<()>> {
+        let inner = Arc::clone(&self.inner);
+        (!returns.is_empty())
+            .then(|| -> Later<()> { Box::pin(async move { inner.give_all_back(returns).await }) })
+    }
+}
+
+impl Store for Leased {
+    #[inline]
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        self.inner.settle(step, out)
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        self.inner.settle_each(steps, out)
+    }
+
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&*self.inner.engine)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.inner.engine.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { may_wait: true, always_decides: false, ..self.inner.engine.caps() }
+    }
+}

@@ -1,0 +1,200 @@
+//! Asks the engine to decide steps: one by one, or many in one exchange.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::{join, join_all};
+use tidegate_core::Tick;
+
+use super::draws::Awaited;
+use super::progress::{Asking, FirstPass, OnAnswer, Pending};
+use super::shared::{LeasedState, ask, ask_each, widen};
+use tidegate_limits::clock::before;
+use tidegate_limits::later::Later;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::StoreError;
+
+/// The number of times that a request waits for draws before the engine decides it alone: draws grow with the number of
+/// requests that wait for them.
+const ROUNDS: usize = 8;
+
+/// A step that has to wait, and its index among the steps of the call.
+type Waiting = (usize, OwnedStep, Pending);
+
+impl Asking {
+    fn decides(&self) -> bool {
+        self.asked.with(|step| matches!(step.op, Op::Take | Op::Peek))
+    }
+}
+
+impl LeasedState {
+    /// Settles a step, now or later.
+    #[inline]
+    pub(super) fn settle(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match self.begin(step, out) {
+            FirstPass::Done(done) => Settling::Done(done),
+            FirstPass::Pending(pending) => Settling::Later(Box::pin(Arc::clone(self).settle_later(pending))),
+            FirstPass::AsksEngine(asking) => {
+                let inner = Arc::clone(self);
+                Settling::Later(Box::pin(async move { inner.ask_one(asking).await }))
+            }
+        }
+    }
+
+    async fn settle_later(self: Arc<Self>, pending: Box<(OwnedStep, Pending)>) -> Answer {
+        let (step, pending) = *pending;
+        let mut answers = self.settle_rest(vec![None], vec![(0, step, pending)], Vec::new()).await;
+        answers.pop().unwrap_or_else(|| Err(no_answer()))
+    }
+
+    /// Settles many steps: those that the engine decides go in one exchange, and those that need draws wait together.
+    pub(super) fn settle_each(
+        self: &Arc<Self>,
+        steps: &[Step<'_>],
+        out: &mut Vec<Answer>,
+    ) -> Option<Later<Vec<Answer>>> {
+        out.clear();
+        let (mut waiting, mut asking) = (Vec::new(), Vec::new());
+        let mut answers: Vec<Option<Answer>> = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            let mut settled = Settled::default();
+            let mut answer = None;
+            match self.begin(step, &mut settled) {
+                FirstPass::Done(done) => answer = Some(done.map(|()| settled)),
+                FirstPass::Pending(pending) => waiting.push((at, pending.0, pending.1)),
+                FirstPass::AsksEngine(asks) => asking.push((at, asks)),
+            }
+            answers.push(answer);
+        }
+        if waiting.is_empty() && asking.is_empty() {
+            out.extend(answers.into_iter().flatten());
+            return None;
+        }
+        let inner = Arc::clone(self);
+        Some(Box::pin(async move { inner.settle_rest(answers, waiting, asking).await }))
+    }
+
+    /// Settles the steps that have no answer yet. In each round, the engine is asked and draws are awaited
+    /// concurrently.
+    async fn settle_rest(
+        self: Arc<Self>,
+        mut answers: Vec<Option<Answer>>,
+        mut waiting: Vec<Waiting>,
+        mut asking: Vec<(usize, Box<Asking>)>,
+    ) -> Vec<Answer> {
+        for round in 0.. {
+            let (mut again, mut draws) = (Vec::new(), Vec::new());
+            for (at, step, pending) in mem::take(&mut waiting) {
+                match pending {
+                    Pending::Engine(local) => asking.push((at, self.ask_for_the_rest(&step, *local))),
+                    Pending::Waits(drawing) if round < ROUNDS => {
+                        draws.extend(drawing);
+                        again.push((at, step));
+                    }
+                    Pending::Waits(_) => asking.push((at, step.with(|step| self.ask_for_all(step)))),
+                }
+            }
+            let draws = draws
+                .into_iter()
+                .map(|(drawing, until)| before(&*self.clock, until, Awaited::of(drawing, Arc::clone(&self))));
+            let (answered, _) = join(self.ask_all(mem::take(&mut asking)), join_all(draws)).await;
+            for (at, answer) in answered {
+                answers[at] = Some(answer);
+            }
+            for (at, step) in again {
+                let (now, mut out) = (self.clock.now(), Settled::default());
+                let pending = step
+                    .with(|step| self.try_take(&Step { now: step.now.max(now), ..*step }, false, &mut out));
+                match pending {
+                    None => answers[at] = Some(Ok(out)),
+                    Some(pending) => waiting.push((at, step, pending)),
+                }
+            }
+            if waiting.is_empty() {
+                break;
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
+    }
+
+    /// Asks the engine about steps in their order. Consecutive steps that are all takes and peeks, or all other
+    /// operations, share an exchange, because a fallback answers takes and peeks together, and all else one by one.
+    async fn ask_all(self: &Arc<Self>, asking: Vec<(usize, Box<Asking>)>) -> Vec<(usize, Answer)> {
+        let (mut answers, mut rest) = (Vec::with_capacity(asking.len()), asking.into_iter().peekable());
+        while let Some((at, first)) = rest.next() {
+            let alike = |next: &(usize, Box<Asking>)| next.1.decides() == first.decides();
+            let mut places = vec![at];
+            let mut others = Vec::new();
+            while let Some((at, next)) = rest.next_if(alike) {
+                places.push(at);
+                others.push(*next);
+            }
+            if others.is_empty() {
+                answers.push((at, self.ask_one(first).await));
+                continue;
+            }
+            others.insert(0, *first);
+            answers.extend(places.into_iter().zip(self.ask_together(others).await));
+        }
+        answers
+    }
+
+    async fn ask_one(self: &Arc<Self>, asking: Box<Asking>) -> Answer {
+        let sent = self.clock.now();
+        let answer = self.ask_engine(&asking.asked).await;
+        self.conclude(*asking, answer, sent).await
+    }
+
+    async fn ask_together(self: &Arc<Self>, asking: Vec<Asking>) -> Vec<Answer> {
+        let sent = self.clock.now();
+        let steps: Vec<&OwnedStep> = asking.iter().map(|asking| &asking.asked).collect();
+        steps.iter().for_each(|step| self.count_central(step));
+        self.counts.messages.fetch_add(1, Ordering::Relaxed);
+        let mut answers = ask_each(&*self.engine, &steps).await.into_iter();
+        let mut concluded = Vec::with_capacity(asking.len());
+        for asking in asking {
+            let answer = answers.next().unwrap_or_else(|| Err(no_answer()));
+            concluded.push(self.conclude(asking, answer, sent).await);
+        }
+        concluded
+    }
+
+    /// Asks the engine about one step.
+    pub(super) async fn ask_engine(&self, step: &OwnedStep) -> Answer {
+        self.count_central(step);
+        self.counts.messages.fetch_add(1, Ordering::Relaxed);
+        ask(&*self.engine, step).await
+    }
+
+    async fn conclude(self: &Arc<Self>, asking: Asking, answer: Answer, sent: Tick) -> Answer {
+        let Asking { asked, terms, on_answer } = asking;
+        let mut settled = answer?;
+        self.record_answer(&asked, &settled, sent);
+        match on_answer {
+            OnAnswer::Merge(merged) => {
+                let (step, local) = *merged;
+                self.merge(&step, local, &asked, &terms, settled).await
+            }
+            OnAnswer::Tell => {
+                widen(&mut settled, &terms);
+                Ok(settled)
+            }
+        }
+    }
+
+    fn count_central(&self, step: &OwnedStep) {
+        if step.with(|step| matches!(step.op, Op::Take | Op::Draw)) {
+            self.counts.central.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Unavailable { reason: "it answered fewer steps than it was asked".to_owned() }
+}

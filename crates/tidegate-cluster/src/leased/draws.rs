@@ -1,0 +1,289 @@
+//! Makes draws, and gives units back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::stream::{StreamExt as _, iter};
+use tidegate_core::decision::Ruling;
+use tidegate_core::time::nanos;
+use tidegate_core::{Cost, Finish, Receipt, Tick};
+
+use super::draw_request::{Draw, Drawn, Refused, Times};
+use super::leasable::Terms;
+use super::lease::GivenBack;
+use super::shared::{LeasedState, ask};
+use super::table::{ChargeSettings, Drawing, LeasedKey};
+use tidegate_limits::later::Later;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::Ending;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::StepClock;
+
+/// The most calls in flight that give units back: a node that closes may hold units of a hundred thousand keys.
+const RETURNS_AT_ONCE: usize = 64;
+
+/// A draw that asks the engine.
+struct DrawRequest {
+    inner: Arc<LeasedState>,
+    hash: u64,
+    key: Arc<[u8]>,
+    terms: Arc<Terms>,
+    settings: ChargeSettings,
+    draw: Draw,
+    /// Whether its answer was processed.
+    answered: bool,
+}
+
+/// Units to be given back, with the key and terms that they were drawn under.
+pub(super) struct Return {
+    pub(super) key: Arc<[u8]>,
+    pub(super) terms: Arc<Terms>,
+    pub(super) settings: ChargeSettings,
+    pub(super) receipt: Receipt,
+}
+
+impl LeasedState {
+    /// Returns the draw that requests of a key wait for: the one under way, or a new one. `request` is the cost of a
+    /// waiting request and what it has to leave to higher priorities; `None` is a draw ahead of need. Returns `None` if
+    /// there is no room for a draw.
+    pub(super) fn drawing(
+        self: &Arc<Self>,
+        hash: u64,
+        entry: &mut LeasedKey,
+        request: Option<(Cost, u64)>,
+        now: Tick,
+    ) -> Option<Drawing> {
+        if entry.lease.is_drawing() {
+            return entry.drawing.clone();
+        }
+        let draw = entry.lease.draw(request, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
+        let asked = DrawRequest {
+            inner: Arc::clone(self),
+            hash,
+            key: Arc::clone(&entry.key),
+            terms: Arc::clone(&entry.lease.terms),
+            settings: entry.settings,
+            draw,
+            answered: false,
+        };
+        let later: Later<()> = Box::pin(asked.run());
+        entry.drawing = Some(Drawing::of(later));
+        entry.drawing.clone()
+    }
+
+    /// Runs a draw in the background, for which no request waits.
+    pub(super) fn draw_ahead(&self, drawing: Drawing) {
+        if drawing.goes_on() {
+            self.background.run(Box::pin(drawing.made));
+        }
+    }
+
+    /// Turns receipts of a key into a list of units to give back.
+    pub(super) fn returns<'e>(
+        entry: &'e LeasedKey,
+        back: GivenBack,
+    ) -> impl Iterator<Item = Return> + use<'e> {
+        back.into_iter().map(|receipt| Return {
+            key: Arc::clone(&entry.key),
+            terms: Arc::clone(&entry.lease.terms),
+            settings: entry.settings,
+            receipt,
+        })
+    }
+
+    /// Ends batches that are held too long, and forgets idle keys; with `all`, ends all batches. Returns the units to
+    /// give back.
+    pub(super) fn tidy(&self, now: Tick, all: bool) -> Vec<Return> {
+        let (part, mut returns) = (self.part.at(now), Vec::new());
+        for mut shard in self.table.shards() {
+            for entry in shard.entries() {
+                let mut back = GivenBack::new();
+                match all {
+                    true => entry.lease.close(&mut back),
+                    false => entry.lease.tidy(now, part, &mut back),
+                }
+                returns.extend(Self::returns(entry, back));
+            }
+            shard.forget_idle(now);
+        }
+        returns
+    }
+
+    /// Gives units back in the background.
+    pub(super) fn give_back(self: &Arc<Self>, returns: Vec<Return>) {
+        if !returns.is_empty() {
+            let inner = Arc::clone(self);
+            self.background.run(Box::pin(async move { inner.give_all_back(returns).await }));
+        }
+    }
+
+    /// Gives units back, at most [`RETURNS_AT_ONCE`] calls at a time. Each is sent only once: if its answer is lost, it
+    /// is unknown whether it was done, and a second one might give back what others have charged since.
+    pub(super) async fn give_all_back(&self, returns: Vec<Return>) {
+        let send = |back: Return| async move {
+            let units = back.receipt.cost.units();
+            let counter = match back.send(self).await {
+                Ok(_) => &self.counts.returned,
+                Err(_) => &self.counts.burned,
+            };
+            counter.fetch_add(units, Ordering::Relaxed);
+        };
+        iter(returns).for_each_concurrent(RETURNS_AT_ONCE, send).await;
+    }
+}
+
+impl Return {
+    async fn send(&self, inner: &LeasedState) -> Answer {
+        let ending = [Ending::new(self.receipt, Finish::UNDONE)];
+        let charge = [charge(&self.key, &self.terms, self.settings, self.receipt.cost, 0)];
+        let step = Step {
+            clock: StepClock::Engine,
+            tag: self.settings.tag,
+            ..Step::new(inner.clock.now(), Op::Finish(&ending), &charge)
+        };
+        inner.counts.messages.fetch_add(1, Ordering::Relaxed);
+        let (sent, step) = (step.now, OwnedStep::of(&step));
+        let settled = ask(&*inner.engine, &step).await?;
+        inner.record_answer(&step, &settled, sent);
+        Ok(settled)
+    }
+}
+
+impl DrawRequest {
+    async fn run(mut self) {
+        let sent = self.inner.clock.now();
+        let charges = [Charge {
+            max_wait: self.terms.ahead,
+            ..charge(&self.key, &self.terms, self.settings, self.draw.want, self.draw.kept_back)
+        }];
+        let step =
+            Step { clock: StepClock::Engine, tag: self.settings.tag, ..Step::new(sent, Op::Draw, &charges) };
+        let step = OwnedStep::of(&step);
+        self.inner.counts.messages.fetch_add(1, Ordering::Relaxed);
+        self.inner.counts.draws.fetch_add(1, Ordering::Relaxed);
+        let answer = ask(&*self.inner.engine, &step).await;
+        let received = self.inner.clock.now();
+        self.take_in(answer, Times { sent, received });
+    }
+
+    fn take_in(&mut self, answer: Answer, times: Times) {
+        self.answered = true;
+        if answer.is_ok() {
+            // Relaxed: a number by itself.
+            let took = nanos(times.received.since(times.sent));
+            self.inner.round_trip.store(took, Ordering::Relaxed);
+        }
+        let (inner, part) = (&self.inner, self.inner.part.at(times.received));
+        let mut back = GivenBack::new();
+        let mut returns = Vec::new();
+        let line = answer.ok().and_then(|settled| settled.lines.first().copied());
+        let drawn = line.and_then(|line| {
+            let (Ruling::Allowed { wait }, Some(receipt)) = (line.decision.ruling, line.receipt) else {
+                return None;
+            };
+            let standing = line.decision.standing;
+            Some(Drawn { receipt, wait, remaining: standing.remaining, reset_after: standing.reset_after })
+        });
+        if let Some(drawn) = &drawn {
+            inner.counts.drawn.fetch_add(drawn.receipt.cost.units(), Ordering::Relaxed);
+        }
+        let mut shard = inner.table.lock(self.hash);
+        let found =
+            shard.get(self.hash, &self.key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &self.terms));
+        match (found, line, drawn) {
+            (Some(entry), _, Some(drawn)) => {
+                entry.lease.fill(&self.draw, &drawn, times, part, &mut back);
+                returns.extend(LeasedState::returns(entry, back));
+            }
+            (Some(entry), Some(line), None) => {
+                let remaining = line.decision.standing.remaining;
+                let refused = Refused { retry: line.decision.retry(), remaining };
+                entry.lease.refused(&self.draw, &refused, times.sent);
+            }
+            (Some(entry), None, None) => entry.lease.failed(&self.draw, times.received),
+            // The key was forgotten, or has another limit by now.
+            (None, _, Some(drawn)) => returns.push(Return {
+                key: Arc::clone(&self.key),
+                terms: Arc::clone(&self.terms),
+                settings: self.settings,
+                receipt: drawn.receipt,
+            }),
+            (None, ..) => {}
+        }
+        drop(shard);
+        inner.give_back(returns);
+    }
+}
+
+/// A draw that is dropped has no answer. This is noted in the background, because the code that drops it may hold the
+/// lock of the key.
+impl Drop for DrawRequest {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let (inner, hash, key, draw) = (Arc::clone(&self.inner), self.hash, Arc::clone(&self.key), self.draw);
+        self.inner.background.run(Box::pin(async move {
+            let now = inner.clock.now();
+            if let Some(entry) = inner.table.lock(hash).get(hash, &key) {
+                entry.lease.failed(&draw, now);
+            }
+        }));
+    }
+}
+
+/// A request that waits for a draw. If the request is dropped, the draw goes on: others may wait for it, and the engine
+/// may have done it already.
+pub(super) struct Awaited {
+    drawing: Option<Drawing>,
+    inner: Arc<LeasedState>,
+    polled: bool,
+}
+
+impl Awaited {
+    pub(super) const fn of(drawing: Drawing, inner: Arc<LeasedState>) -> Self {
+        Self { drawing: Some(drawing), inner, polled: false }
+    }
+}
+
+impl Future for Awaited {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.polled = true;
+        let Some(mut drawing) = self.drawing.take() else { return Poll::Ready(()) };
+        let polled = drawing.made.poll_unpin(cx);
+        if polled.is_pending() {
+            self.drawing = Some(drawing);
+        }
+        polled
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if let Some(drawing) = self.drawing.take().filter(|_| self.polled) {
+            self.inner.draw_ahead(drawing);
+        }
+    }
+}
+
+/// Returns a charge of a key under the engine's limit.
+fn charge<'a>(
+    key: &'a [u8],
+    terms: &'a Terms,
+    settings: ChargeSettings,
+    cost: Cost,
+    kept_back: u64,
+) -> Charge<'a> {
+    let ChargeSettings { replace, owner, on_error, durable, .. } = settings;
+    let max_wait = Duration::ZERO;
+    Charge { kept_back, max_wait, replace, owner, on_error, durable, ..Charge::new(key, &terms.engine, cost) }
+}

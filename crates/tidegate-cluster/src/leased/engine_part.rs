@@ -1,0 +1,156 @@
+//! Merges the engine's decisions on a request with what this node decided, and updates leases by the engine's answers.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Retry, Tick};
+
+use super::progress::{Asking, LocalLines, OnAnswer};
+use super::shared::{LeasedState, TermsOfLines, ask, by_the_engine, widen};
+use super::table::LeasedKey;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::DecidedBy;
+use tidegate_limits::store::Ending;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settlement;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::StoreError;
+
+impl LeasedState {
+    /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
+    pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, local: LocalLines) -> Box<Asking> {
+        if local.held.portions.is_empty() && local.lines.iter().all(Option::is_none) {
+            return step.with(|step| self.ask_for_all(step));
+        }
+        let (terms, asked) = step.with(|step| {
+            let terms = self.terms_of(step);
+            let charges = by_the_engine(step, &terms);
+            let theirs: SmallVec<[Charge<'_>; 4]> = charges
+                .iter()
+                .zip(&local.lines)
+                .filter(|(_, line)| line.is_none())
+                .map(|(charge, _)| *charge)
+                .collect();
+            (terms.clone(), OwnedStep::of(&Step { receipts: true, charges: &theirs, ..*step }))
+        });
+        Box::new(Asking { asked, terms, on_answer: OnAnswer::Merge(Box::new((step.clone(), local))) })
+    }
+
+    /// Returns the step for the engine if it decides all charges, under the engine's limits.
+    pub(super) fn ask_for_all(&self, step: &Step<'_>) -> Box<Asking> {
+        let terms = self.terms_of(step);
+        let charges = by_the_engine(step, &terms);
+        let asked = OwnedStep::of(&Step { charges: &charges, ..*step });
+        drop(charges);
+        Box::new(Asking { asked, terms, on_answer: OnAnswer::Tell })
+    }
+
+    /// Merges the engine's answer with the lines that were decided here.
+    pub(super) async fn merge(
+        self: &Arc<Self>,
+        step: &OwnedStep,
+        local: LocalLines,
+        theirs: &OwnedStep,
+        terms: &TermsOfLines,
+        settled: Settled,
+    ) -> Answer {
+        let LocalLines { lines, held } = local;
+        if settled.by == DecidedBy::Fallback {
+            // A step must be decided in one place only, so that its charges can be ended there; here the fallback
+            // decides all of it.
+            drop(held);
+            if let Some(undo) =
+                theirs.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed)
+            {
+                let _ = ask(&*self.engine, &undo).await;
+            }
+            let asking = step.with(|step| self.ask_for_all(step));
+            let sent = self.clock.now();
+            let mut settled = self.ask_engine(&asking.asked).await?;
+            self.record_answer(&asking.asked, &settled, sent);
+            widen(&mut settled, &asking.terms);
+            return Ok(settled);
+        }
+        let allowed = settled.allowed;
+        if allowed {
+            held.admit();
+        } else {
+            drop(held);
+        }
+        let mut theirs = settled.lines.into_iter();
+        let mut merged = Settled { lines: SmallVec::new(), ..settled };
+        for line in lines {
+            let line = match line {
+                Some(line) => Settlement { receipt: line.receipt.filter(|_| allowed), ..line },
+                None => theirs.next().ok_or_else(|| StoreError::Unavailable {
+                    reason: "it answered fewer charges than it was asked".to_owned(),
+                })?,
+            };
+            merged.lines.push(line);
+        }
+        widen(&mut merged, terms);
+        Ok(merged)
+    }
+
+    /// Updates leases by the engine's answer: which requests need not be asked about again, and which may be.
+    pub(super) fn record_answer(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
+        asked.with(|step| match step.op {
+            Op::Take | Op::Peek => self.record_decisions(step, settled, sent),
+            Op::Finish(endings) if settled.allowed => self.record_endings(step, endings, settled),
+            Op::Reset => step.charges.iter().for_each(|charge| self.forget(charge.key)),
+            _ => {}
+        });
+    }
+
+    fn record_decisions(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
+        if settled.by == DecidedBy::Fallback {
+            return;
+        }
+        let takes = matches!(step.op, Op::Take);
+        let at_once = |(charge, _): &(&Charge<'_>, _)| charge.max_wait.is_zero();
+        for (charge, line) in step.charges.iter().zip(&settled.lines).filter(at_once) {
+            match line.decision.ruling {
+                Ruling::Denied { retry: Retry::After(after) } if takes => {
+                    self.with_lease_of(charge, |entry| {
+                        entry.lease.refused_alone(charge.cost, charge.kept_back, after, sent);
+                    });
+                }
+                Ruling::Allowed { .. } => self.with_lease_of(charge, |entry| {
+                    let remaining = line.decision.standing.remaining;
+                    entry.lease.would_be_granted(charge.cost, charge.kept_back, remaining);
+                }),
+                Ruling::Denied { .. } => {}
+            }
+        }
+    }
+
+    /// Units that came back through this node may be drawn again at once. Units that came back through other nodes are
+    /// noticed when a refusal expires, after the time for which units may be held.
+    fn record_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
+        let by_engine = settled.by != DecidedBy::Fallback;
+        for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&settled.lines) {
+            match ending {
+                Ending::Forget => self.forget(charge.key),
+                Ending::Finish { receipt, finish, .. } if by_engine && finish.used < receipt.cost.units() => {
+                    let (now, remaining) = (self.clock.now(), line.decision.standing.remaining);
+                    self.with_lease_of(charge, |entry| entry.lease.units_came_back(remaining, now));
+                }
+                Ending::Finish { .. } | Ending::Extend { .. } | Ending::Once => {}
+            }
+        }
+    }
+
+    /// Calls a function with the entry of a charge in the engine's form, if there is one under that limit.
+    fn with_lease_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut LeasedKey)) {
+        let hash = self.table.hash(charge.key);
+        if let Some(entry) = self.table.lock(hash).get(hash, charge.key)
+            && entry.lease.terms.engine == *charge.quota
+        {
+            then(entry);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Decides requests out of batches where possible, all charges or none.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Decision, Retry, Standing, Tick};
+
+use super::draws::Return;
+use super::holds::{HeldUnits, Taken};
+use super::leasable::Terms;
+use super::lease::{GivenBack, Lookup};
+use super::progress::{FirstPass, LocalLines, Pending};
+use super::shared::LeasedState;
+use super::table::{ChargeSettings, Drawing, LeasedKey};
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::DecidedBy;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settlement;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::plain::refuse_repeated;
+
+/// The result of one charge.
+enum ChargeResult {
+    Portion(Taken, Settlement),
+    Refused(Settlement),
+    /// A draw is needed: the draw, and until when to wait for it.
+    Draw(Drawing, Tick),
+    Engine,
+}
+
+impl LeasedState {
+    /// Settles a step of one charge whose units are in a batch, which is the usual case. Otherwise returns `false` and
+    /// changes nothing.
+    #[inline]
+    pub(super) fn take_at_once(
+        self: &Arc<Self>,
+        step: &Step<'_>,
+        charge: &Charge<'_>,
+        out: &mut Settled,
+    ) -> bool {
+        if !charge.max_wait.is_zero() {
+            return false;
+        }
+        let (hash, part) = (self.table.hash(charge.key), self.part.at(step.now));
+        let mut shard = self.table.lock(hash);
+        let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
+            return false;
+        };
+        let now = self.now_of(step, entry.lease.terms.window);
+        let Some(portion) = entry.lease.take_at_once(charge.cost, charge.kept_back, now, part) else {
+            return false;
+        };
+        let receipt = step.receipts.then(|| portion.receipt(&entry.lease.terms.engine));
+        let decision =
+            Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: standing(entry, now) };
+        let ahead = if entry.lease.runs_low(now) { self.drawing(hash, entry, None, now) } else { None };
+        shard.granted += 1;
+        drop(shard);
+        out.lines.clear();
+        out.lines.push(Settlement { decision, receipt });
+        (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
+        if let Some(ahead) = ahead {
+            self.draw_ahead(ahead);
+        }
+        true
+    }
+
+    /// Returns the tick to decide by: for windows the clock's present tick, because a request that was made long ago
+    /// must not miss the end of a window.
+    pub(super) fn now_of(&self, step: &Step<'_>, window: bool) -> Tick {
+        if window { step.now.max(self.clock.now()) } else { step.now }
+    }
+
+    /// Tries to settle a take; `None` if it is settled. `first` is whether the step was not tried before.
+    pub(super) fn try_take(
+        self: &Arc<Self>,
+        step: &Step<'_>,
+        first: bool,
+        out: &mut Settled,
+    ) -> Option<Pending> {
+        let terms = self.terms_of(step);
+        let (mut returns, mut ahead) = (Vec::new(), SmallVec::<[Drawing; 2]>::new());
+        let both = step.charges.iter().zip(&terms);
+        let found: SmallVec<[ChargeResult; 4]> = both
+            .map(|(charge, terms)| {
+                let terms = terms.as_ref();
+                self.find(step, first, charge, terms, &mut returns, &mut ahead)
+            })
+            .collect();
+        self.give_back(returns);
+        ahead.into_iter().for_each(|drawing| self.draw_ahead(drawing));
+
+        let (mut held, mut waits) =
+            (HeldUnits { inner: Arc::clone(self), portions: SmallVec::new() }, SmallVec::new());
+        let mut lines: SmallVec<[Option<Settlement>; 4]> = SmallVec::new();
+        let (mut refused, mut by_engine) = (false, false);
+        for (found, charge) in found.into_iter().zip(step.charges) {
+            lines.push(match found {
+                ChargeResult::Portion(taken, line) => {
+                    held.portions.push(taken);
+                    Some(line)
+                }
+                ChargeResult::Refused(line) => {
+                    refused |= charge.binding;
+                    Some(line)
+                }
+                ChargeResult::Draw(drawing, until) => {
+                    waits.push((drawing, until));
+                    None
+                }
+                ChargeResult::Engine => {
+                    by_engine = true;
+                    None
+                }
+            });
+        }
+        if refused {
+            drop(held);
+            self.refuse(step, &lines, out);
+            return None;
+        }
+        // Returning drops `held`: the units taken are put back while draws are awaited.
+        if !waits.is_empty() {
+            return Some(Pending::Waits(waits));
+        }
+        if by_engine {
+            return Some(Pending::Engine(Box::new(LocalLines { lines, held })));
+        }
+        held.admit();
+        out.lines.clear();
+        out.lines.extend(lines.into_iter().flatten());
+        (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
+        None
+    }
+
+    /// Looks for the units of one charge, and takes them if they are there.
+    fn find(
+        self: &Arc<Self>,
+        step: &Step<'_>,
+        first: bool,
+        charge: &Charge<'_>,
+        terms: Option<&Arc<Terms>>,
+        returns: &mut Vec<Return>,
+        ahead: &mut SmallVec<[Drawing; 2]>,
+    ) -> ChargeResult {
+        let Some(terms) = terms.filter(|_| charge.max_wait.is_zero()) else { return ChargeResult::Engine };
+        let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
+        let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
+        let mut shard = self.table.lock(hash);
+        // Units held under a limit that has since changed are given back to the old limit.
+        if let Some(entry) = shard.get(hash, charge.key).filter(|entry| !entry.is_of(charge.quota)) {
+            entry.lease.close(&mut back);
+            returns.extend(Self::returns(entry, mem::take(&mut back)));
+        }
+        let settings = ChargeSettings::of(charge, step.tag);
+        let most = self.table.most_in_a_shard();
+        let Some(entry) = shard.entry(hash, most, now, charge, terms, settings) else {
+            return ChargeResult::Engine;
+        };
+        entry.settings = settings;
+        if first {
+            entry.lease.count_demand(charge.cost);
+        }
+        let lookup = entry.lease.look_up(charge.cost, charge.kept_back, now, part, &mut back);
+        let found = match lookup {
+            Lookup::Ready => match entry.lease.take(charge.cost) {
+                Some(portion) => {
+                    entry.lease.hold(&portion);
+                    let receipt = step.receipts.then(|| portion.receipt(&entry.lease.terms.engine));
+                    let ruling = Ruling::Allowed { wait: Duration::ZERO };
+                    let decision = Decision { ruling, standing: standing(entry, now) };
+                    if entry.lease.runs_low(now) {
+                        ahead.extend(self.drawing(hash, entry, None, now));
+                    }
+                    let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.lease.terms));
+                    ChargeResult::Portion(
+                        Taken { hash, key, terms, settings, portion },
+                        Settlement { decision, receipt },
+                    )
+                }
+                None => ChargeResult::Engine,
+            },
+            Lookup::Refused(after) => {
+                let standing = Standing { remaining: entry.lease.ready(now), ..standing(entry, now) };
+                let ruling = Ruling::Denied { retry: Retry::After(after) };
+                ChargeResult::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
+            }
+            Lookup::Draw => {
+                let until = entry.lease.drawing_since().unwrap_or(now).after(self.patience(terms));
+                match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
+                    Some(drawing) if now < until => ChargeResult::Draw(drawing, until),
+                    // The draw was lost, or the engine is busy.
+                    _ => ChargeResult::Engine,
+                }
+            }
+            Lookup::Engine => ChargeResult::Engine,
+        };
+        returns.extend(Self::returns(entry, back));
+        match found {
+            ChargeResult::Portion(..) => shard.granted += 1,
+            ChargeResult::Refused(_) => shard.refused += 1,
+            _ => {}
+        }
+        found
+    }
+
+    /// Answers a step that a batch refuses. Charges whose keys were not looked at are reported with a full limit.
+    fn refuse(&self, step: &Step<'_>, lines: &[Option<Settlement>], out: &mut Settled) {
+        out.lines.clear();
+        let both = lines.iter().zip(step.charges);
+        out.lines.extend(both.map(|(line, charge)| match line {
+            Some(line) => Settlement { receipt: None, ..*line },
+            None => unasked(charge),
+        }));
+        (out.allowed, out.wait, out.at, out.by) = (false, Duration::ZERO, step.now, DecidedBy::Lease);
+    }
+
+    /// Settles a step as far as possible without waiting.
+    #[inline]
+    pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
+        match step.op {
+            Op::Take => {
+                let step = &step.read_clock();
+                match step.charges {
+                    [charge] if self.take_at_once(step, charge, out) => FirstPass::Done(Ok(())),
+                    _ => self.begin_take(step, out),
+                }
+            }
+            _ => self.begin_other(step, out),
+        }
+    }
+
+    fn begin_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
+        if let Err(error) = refuse_repeated(step) {
+            return FirstPass::Done(Err(error));
+        }
+        match self.try_take(step, true, out) {
+            None => FirstPass::Done(Ok(())),
+            Some(pending) => FirstPass::Pending(Box::new((OwnedStep::of(step), pending))),
+        }
+    }
+
+    fn begin_other(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
+        let known = match step.op {
+            Op::Peek => self.peek_at_once(&step.read_clock(), out),
+            Op::Finish(endings) => self.finish_at_once(step, endings, out),
+            Op::Take | Op::Draw | Op::Reset | Op::Breaker(_) => false,
+        };
+        if known { FirstPass::Done(Ok(())) } else { FirstPass::AsksEngine(self.ask_for_all(step)) }
+    }
+}
+
+/// Returns the standing of a leased limit as far as this node knows: the units that it holds, plus what the engine had
+/// left at the last draw.
+#[inline]
+pub(super) fn standing(entry: &LeasedKey, now: Tick) -> Standing {
+    let (lease, limit) = (&entry.lease, entry.lease.terms.limit);
+    let remaining = lease.units_held().saturating_add(lease.remaining).min(limit);
+    Standing { limit, remaining, debt: 0, reset_after: lease.full_at.since(now) }
+}
+
+/// Answers a charge that was not looked at, because another one refuses the step.
+fn unasked(charge: &Charge<'_>) -> Settlement {
+    let limit = charge.quota.capacity();
+    let standing = Standing { limit, remaining: limit, debt: 0, reset_after: Duration::ZERO };
+    Settlement {
+        decision: Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing },
+        receipt: None,
+    }
+}

@@ -1,0 +1,163 @@
+//! A store that grants a region's part of each limit from an engine that only that region uses.
+//!
+//! A [`Regional`] wraps the store of a region's engine, usually a [`Leased`](crate::Leased). The regions agree which
+//! [`Part`] of the whole each of them has ([`Driver::in_region`](crate::shares::Driver::in_region)); each node
+//! asks the engine of its own region for this part of each limit. So no request waits for another region, and a region
+//! that is cut off continues to work.
+//!
+//! ```text
+//! region a:  nodes ── Regional ── Leased ── Fallback ──▶ engine a: 6/10 of each limit
+//! region b:  nodes ── Regional ── Leased ── Fallback ──▶ engine b: 3/10
+//! region c:  nodes ── Regional ── Leased ── Fallback ──▶ engine c: 1/10
+//!                └── all nodes, not for a request: who is there, and what each region is asked for
+//! ```
+//!
+//! # Never more than the limit
+//! The rules of [`crate::split`] for nodes apply to regions: a smaller part applies at once, and a larger part applies
+//! when it has been the region's for as long as the limit takes to fill up. Nodes of one region may know different
+//! parts for a moment. Each of these is a part that the region holds, so what the engine grants meanwhile stays within
+//! the largest of them.
+//!
+//! Until the limit would have filled up, a node that starts uses only the part that is always its region's own, because
+//! it does not know for how long the region has had more. What other nodes of the region spend meanwhile counts against
+//! that smaller part too. So limits that fill up within seconds or minutes suit regions, and limits per day do not.
+//!
+//! # What it is for
+//! The same limits as [`crate::split`], with the same rounding, divided among regions in place of nodes. Breakers and
+//! adaptive limits are not divided: each region has its own, whole. A charge whose part has changed since it was made
+//! gives nothing back when it ends with less.
+
+use smallvec::SmallVec;
+
+use crate::Part;
+use crate::divided::DividedStep;
+use crate::divided::Divider;
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Later;
+use tidegate_limits::store::Occupancy;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Store;
+use tidegate_limits::store::step::Charge;
+use tidegate_limits::store::step::Settled;
+use tidegate_limits::store::step::Step;
+
+/// A store that grants a region's part of each limit; see the [module](self).
+///
+/// If the wrapped store answers on the spot, this one only adds a lookup of the part, without an allocation.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::cluster::Part;
+/// use tidegate::store::{Charge, Op, PlainStore, Regional, Step, Store};
+/// use tidegate::{Cost, Quota, Tick};
+///
+/// let (part, engine) = (Part::even(3), Arc::new(PlainStore::default()));
+/// let nodes = [Regional::around(Arc::clone(&engine), part.clone()), Regional::around(engine, part)];
+/// let quota = Arc::new(Quota::per_minute(100).burst(30).gcra()?);
+/// let mut granted = 0;
+/// for node in nodes.iter().cycle().take(40) {
+///     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+///     let step = Step::new(Tick::from_secs(1000), Op::Take, &charges);
+///     granted += u32::from(node.blocking_settle(&step)?.allowed);
+/// }
+/// assert_eq!(granted, 9, "a third of the burst, rounded down, for the nodes of the region together");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Regional {
+    store: Box<dyn Store>,
+    divider: Divider,
+}
+
+impl Regional {
+    /// Makes a store that grants a region's part of each limit. Only this region may use the keys of `store`.
+    #[must_use]
+    pub fn around(store: impl Store + 'static, part: Part) -> Self {
+        Self { store: Box::new(store), divider: Divider::new(part).with_guards() }
+    }
+
+    /// Returns a function that returns how many units this node was asked for in all, allowed or not: the demand by
+    /// which parts are [divided](crate::shares::Driver::new).
+    pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        self.divider.demand()
+    }
+}
+
+/// The answer to a step for which the wrapped store need not be asked.
+fn unasked(step: &Step<'_>) -> Settled {
+    Settled { allowed: true, at: step.now, ..Settled::default() }
+}
+
+impl Store for Regional {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let divided = self.divider.divide(step);
+        let charges = divided.charges(step);
+        if charges.is_empty() {
+            *out = unasked(step);
+            divided.answer(step, out);
+            return Settling::Done(Ok(()));
+        }
+        let asked = Step { op: divided.op(step), charges: &charges, ..*step };
+        match self.store.settle_into(&asked, out) {
+            Settling::Done(done) => Settling::Done(done.map(|()| divided.answer(step, out))),
+            Settling::Later(later) => {
+                drop(charges);
+                let step = OwnedStep::of(step);
+                Settling::Later(Box::pin(async move {
+                    let mut settled = later.await?;
+                    step.with(|step| divided.answer(step, &mut settled));
+                    Ok(settled)
+                }))
+            }
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let divided: Vec<DividedStep> = steps.iter().map(|step| self.divider.divide(step)).collect();
+        let charges: Vec<SmallVec<[Charge<'_>; 4]>> =
+            divided.iter().zip(steps).map(|(divided, step)| divided.charges(step)).collect();
+        let all = divided.iter().zip(steps).zip(&charges);
+        let asked: Vec<Step<'_>> = all
+            .filter(|(_, charges)| !charges.is_empty())
+            .map(|((divided, step), charges)| Step { op: divided.op(step), charges, ..*step })
+            .collect();
+        let Some(later) = self.store.settle_each(&asked, out) else {
+            let mut answers = std::mem::take(out).into_iter();
+            let both = divided.iter().zip(steps);
+            out.extend(both.map(|(divided, step)| one_of_many(divided, step, &mut answers)));
+            return None;
+        };
+        drop(asked);
+        drop(charges);
+        let steps: Vec<OwnedStep> = steps.iter().map(OwnedStep::of).collect();
+        Some(Box::pin(async move {
+            let mut answers = later.await.into_iter();
+            let both = divided.iter().zip(&steps);
+            both.map(|(divided, step)| step.with(|step| one_of_many(divided, step, &mut answers))).collect()
+        }))
+    }
+
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&*self.store)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+}
+
+/// Answers a step: from the next of `answers` if the wrapped store was asked, otherwise without it.
+fn one_of_many(divided: &DividedStep, step: &Step<'_>, answers: &mut impl Iterator<Item = Answer>) -> Answer {
+    let mut settled = match divided.is_asked() {
+        false => unasked(step),
+        true => answers.next().unwrap_or_else(|| {
+            Err(tidegate_limits::store::StoreError::Unavailable {
+                reason: "it answered fewer steps than it was asked".to_owned(),
+            })
+        })?,
+    };
+    divided.answer(step, &mut settled);
+    Ok(settled)
+}

@@ -1,0 +1,390 @@
+//! A task that keeps this node a member, and keeps its part as the nodes have agreed.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+
+use super::division::{AVERAGED_OVER, Division};
+use super::document::Shares;
+use super::protocol::{Leader, Node, ROUNDS, Seen};
+use super::region::{self, Reported};
+use crate::Coordinator;
+use crate::CoordinatorError;
+use crate::Member;
+use crate::MemberReport;
+use crate::OwnReport;
+use crate::Part;
+use tidegate_limits::clock::Clock;
+use tidegate_limits::clock::before;
+use tidegate_limits::later::Later;
+
+/// The name of the document.
+pub(super) const NAME: &str = "shares";
+
+/// The pause between two looks of the leader.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The same while a node still has to give up something that another one waits for.
+const LOOK_SOON: Duration = Duration::from_millis(100);
+
+/// The state of the shares, as far as this node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// This node's number, while it is a member.
+    pub joined: Option<u64>,
+    /// Whether it leads.
+    pub leads: bool,
+    /// The number of members at this node's last look.
+    pub members: usize,
+    /// The turn of the shares that it follows.
+    pub turn: u64,
+    /// Its part of the [whole](Part::WHOLE), its permanent part included.
+    pub part: u32,
+    /// Until when that part is valid, unless it is renewed.
+    pub until: Tick,
+    /// Whether there are more members than the stated maximum; with regions, more regions.
+    pub too_many: bool,
+    /// Why the last round failed; `None` if it did not.
+    pub failed: Option<String>,
+}
+
+/// Joins, renews, reads, leads if this node is the first, and sets a [`Part`]. It does so while [`Driver::run`] is
+/// polled.
+///
+/// It needs no runtime: its clock provides time and waiting ([`Clock::sleep_until`]).
+pub struct Driver {
+    coordinator: Arc<dyn Coordinator>,
+    clock: Arc<dyn Clock>,
+    name: String,
+    /// The number of this node's region in the document.
+    region: Option<u64>,
+    own_report: OwnReport,
+    part: Part,
+    division: Division,
+    demand: Box<dyn Fn() -> u64 + Send + Sync>,
+    status: Arc<Mutex<Status>>,
+    state: State,
+}
+
+struct State {
+    node: Node,
+    leader: Leader,
+    joined: Option<u64>,
+    /// The version of the document that was read last.
+    version: u64,
+    /// The line and the turn that were read last, and since when they are unchanged.
+    turn: Option<(Seen, Tick)>,
+    measured: Option<(Tick, u64)>,
+    average: f64,
+}
+
+/// When the next round begins.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    at: Tick,
+    /// Whether it begins sooner if the document changes, or this node's report has an urgent change.
+    or_sooner: bool,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("name", &self.name)
+            .field("coordinator", &self.coordinator)
+            .field("status", &*self.status.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Makes a driver. `demand` returns how many units this node has been asked for in all, allowed or not, as
+    /// [`Split::demand`](crate::Split::demand) counts them; a number that decreases counts as unchanged. Only
+    /// the proportion between nodes matters, so all nodes have to count the same: a node that counts requests where
+    /// others count units gets too little.
+    pub fn new(
+        coordinator: Arc<dyn Coordinator>,
+        clock: impl Clock + 'static,
+        name: impl Into<String>,
+        division: Division,
+        demand: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let keeps = coordinator.keeps();
+        Self {
+            coordinator,
+            clock: Arc::new(clock),
+            name: name.into(),
+            region: None,
+            own_report: OwnReport::default(),
+            part: division.part(),
+            division,
+            demand: Box::new(demand),
+            status: Arc::default(),
+            state: State {
+                node: Node::default(),
+                leader: Leader::new(division, keeps),
+                joined: None,
+                version: 0,
+                turn: None,
+                measured: None,
+                average: 0.0,
+            },
+        }
+    }
+
+    /// Makes this node share one part with all nodes that report the same region; the [division](Division::among) then
+    /// counts regions instead of nodes. An empty name means no region. Either all nodes have to name one, or none.
+    #[must_use]
+    pub fn in_region(mut self, name: &str) -> Self {
+        let name = name.replace(['\n', '\r'], " ");
+        self.region = (!name.is_empty()).then(|| region::number(&name));
+        self.own_report.with(|report| report.region = name);
+        self
+    }
+
+    /// Returns the part that this driver sets, for stores to read.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        self.part.clone()
+    }
+
+    /// Returns this node's report about itself, for others to add to.
+    #[must_use]
+    pub fn own_report(&self) -> OwnReport {
+        self.own_report.clone()
+    }
+
+    /// Returns a function that returns the present [`Status`].
+    pub fn status(&self) -> impl Fn() -> Status + Send + Sync + 'static {
+        let status = Arc::clone(&self.status);
+        move || status.lock().clone()
+    }
+
+    /// Runs until `over` completes, and then leaves, so that others get this node's part at once.
+    ///
+    /// # Cancel safety
+    /// If dropped, this node gives up its part at once; the others get it when the engine forgets this node.
+    pub async fn run(mut self, over: impl Future<Output = ()> + Send) {
+        let mut over = Box::pin(over);
+        loop {
+            let next = {
+                let round = Box::pin(self.turn());
+                match select(round, over).await {
+                    Either::Left((next, still)) => {
+                        over = still;
+                        next
+                    }
+                    Either::Right(_) => break,
+                }
+            };
+            match select(Box::pin(self.wait(next)), over).await {
+                Either::Left(((), still)) => over = still,
+                Either::Right(_) => break,
+            }
+        }
+        self.give_up();
+        let leaves = self.coordinator.leave();
+        let _ = self.wait_until(self.patience(), leaves).await;
+    }
+
+    /// Makes one round, and a look if this node leads; returns when the next round begins.
+    async fn turn(&mut self) -> Next {
+        let at = self.patience();
+        let mut result = self.round().await;
+        if self.is_forgotten(&result) {
+            // Joins again at once. If it is forgotten twice in a row, it waits as after any other failure.
+            result = self.round().await;
+            self.is_forgotten(&result);
+        }
+        match result {
+            Ok(true) => {
+                // The others wait for the report that this node has seen the turn.
+                let again = self.round().await;
+                self.is_forgotten(&again);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                self.status.lock().failed = Some(error.to_string());
+                return Next { at, or_sooner: false };
+            }
+        }
+        self.status.lock().failed = None;
+        match self.lead().await {
+            Some(soon) => Next { at: at.min(self.clock.now().after(soon)), or_sooner: true },
+            None => Next { at, or_sooner: true },
+        }
+    }
+
+    /// Returns whether the engine has forgotten this node. If so, it is not a member any more and has no part.
+    fn is_forgotten<T>(&mut self, result: &Result<T, CoordinatorError>) -> bool {
+        let forgotten = matches!(result, Err(CoordinatorError::Forgotten(_)));
+        if forgotten {
+            self.state.joined = None;
+            self.give_up();
+        }
+        forgotten
+    }
+
+    /// Waits for the next round.
+    async fn wait(&self, next: Next) {
+        let sleep = self.clock.sleep_until(next.at);
+        if !next.or_sooner {
+            // This node's version of the document may be old; then `changed` would complete at once, again and again.
+            return sleep.await;
+        }
+        let changed = self.coordinator.changed(NAME, self.state.version);
+        let changed = async {
+            // An error must not end the wait: `changed` would be tried again and again.
+            if changed.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        select(sleep, select(Box::pin(changed), Box::pin(self.own_report.urgent_change()))).await;
+    }
+
+    /// Joins or renews, then reads. Returns whether it read a turn that this node has not reported yet.
+    async fn round(&mut self) -> Result<bool, CoordinatorError> {
+        let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
+        self.measure(began);
+        let report = self.own_report.with(|report| {
+            let seen = self.state.node.seen();
+            (report.line, report.turn) = (seen.line, seen.turn);
+            report.demand = (self.state.average * 1e3) as u64;
+            report.encode()
+        });
+        let joined = match self.state.joined {
+            Some(joined) => {
+                self.wait_until(until, self.coordinator.renew(&report)).await?;
+                joined
+            }
+            None => self.wait_until(until, self.coordinator.join(&self.name, &report)).await?,
+        };
+        self.state.joined = Some(joined);
+        let document = self.wait_until(until, self.coordinator.read(NAME)).await?;
+        let shares = document.bytes.as_deref().and_then(Shares::decode);
+        let now_seen = self.state.node.seen();
+        self.state.node.read(self.region.unwrap_or(joined), began, keeps, shares.as_ref());
+        self.state.version = document.version;
+        self.show();
+        let seen = self.state.node.seen();
+        if shares.is_none() {
+            self.state.turn = None;
+        } else if self.state.turn.is_none_or(|(held, _)| held != seen) {
+            self.state.turn = Some((seen, began));
+        }
+        Ok(seen != now_seen)
+    }
+
+    /// Looks at the document and the members as a leader, if this node may be one; returns when to look again, or
+    /// `None` if it does not lead.
+    async fn lead(&mut self) -> Option<Duration> {
+        let (now, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
+        // While another node writes, this one need not read the members.
+        let led = self.state.turn.is_some_and(|(_, since)| now.since(since) < keeps);
+        let joined = self.state.joined?;
+        if led && !self.status.lock().leads {
+            return None;
+        }
+        let looked = async {
+            let document = self.wait_until(until, self.coordinator.read(NAME)).await?;
+            let members = self.wait_until(until, self.coordinator.members()).await?;
+            Ok::<_, CoordinatorError>((document, members))
+        };
+        let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
+        let leads = members.first().is_some_and(|first| first.joined == joined);
+        let nodes = members.len();
+        let reported = |member: &Member| Reported {
+            number: member.joined,
+            report: MemberReport::decode(&member.report),
+        };
+        let members = region::gathered(members.iter().map(reported));
+        {
+            let mut status = self.status.lock();
+            (status.leads, status.members) = (leads, nodes);
+            status.too_many = self.division.is_exceeded(members.len());
+        }
+        if !leads {
+            return None;
+        }
+        let shares = document.bytes.as_deref().and_then(Shares::decode);
+        // Hashed with a random key from the system.
+        let drawn = RandomState::new().hash_one(joined);
+        if let Some(next) =
+            self.state.leader.next_document(self.clock.now(), shares.as_ref(), &members, drawn)
+        {
+            // If the write is lost or late, the next look finds that.
+            let _ =
+                self.wait_until(until, self.coordinator.replace(NAME, document.version, next.encode())).await;
+        }
+        Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
+    }
+
+    /// Updates the average of this node's demand. A short time since the last call has little weight, so calls may come
+    /// at any interval.
+    fn measure(&mut self, now: Tick) {
+        let asked = (self.demand)();
+        let Some((at, before)) = self.state.measured else {
+            self.state.measured = Some((now, asked));
+            return;
+        };
+        let passed = now.since(at);
+        if !passed.is_zero() {
+            let rate = asked.saturating_sub(before) as f64 / passed.as_secs_f64();
+            let new = -(-passed.div_duration_f64(AVERAGED_OVER)).exp_m1();
+            self.state.average += (rate - self.state.average) * new;
+            self.state.measured = Some((now, asked));
+        }
+    }
+
+    /// Publishes this node's part and status.
+    fn show(&self) {
+        let (now, node) = (self.clock.now(), &self.state.node);
+        let part = self.division.permanent_part().saturating_add(node.at(now));
+        self.part.set(part, now, node.until());
+        let mut status = self.status.lock();
+        (status.joined, status.turn) = (self.state.joined, node.seen().turn);
+        (status.part, status.until) = (part, node.until());
+    }
+
+    /// Goes back to the permanent part at once.
+    fn give_up(&mut self) {
+        self.state.node.leave();
+        self.show();
+        self.status.lock().leads = false;
+    }
+
+    /// Returns the deadline of a round that begins now: when the next one begins.
+    fn patience(&self) -> Tick {
+        self.clock.now().after(self.coordinator.keeps() / ROUNDS)
+    }
+
+    /// Waits for the engine, at most until a tick.
+    async fn wait_until<T>(
+        &self,
+        until: Tick,
+        later: Later<Result<T, CoordinatorError>>,
+    ) -> Result<T, CoordinatorError> {
+        match before(&*self.clock, until, later).await {
+            Some(answer) => answer,
+            None => {
+                let patience = self.coordinator.keeps() / ROUNDS;
+                let reason = format!("no answer within {} ms", patience.as_millis());
+                Err(CoordinatorError::Unavailable { reason })
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

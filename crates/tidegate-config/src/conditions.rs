@@ -1,0 +1,270 @@
+//! Reads `when` of a policy, and `follows` of a limit.
+
+use std::time::Duration;
+
+use tidegate_core::{QuotaError, Rate};
+
+use super::diagnostic::Findings;
+use super::names::{self, instead};
+use super::node::{Name, Node, Spot, Value};
+use super::quota::LimitSpec;
+use tidegate_gate::policy::Condition;
+use tidegate_gate::policy::ConditionError;
+use tidegate_gate::policy::Follows;
+use tidegate_gate::policy::GrammarError;
+use tidegate_gate::policy::Limit;
+use tidegate_gate::policy::Source;
+use tidegate_gate::policy::SourceError;
+use tidegate_gate::policy::Trigger;
+use tidegate_gate::policy::WrittenRate;
+use tidegate_gate::policy::is_attribute_name;
+use tidegate_limits::visible::excerpt;
+
+/// Reads a condition.
+///
+/// # Errors
+/// A message that says what is wrong and suggests the nearest word.
+pub(super) fn condition(text: &str) -> Result<Condition, String> {
+    text.parse().map_err(|error| match error {
+        ConditionError::NoSide { .. } | ConditionError::Source(SourceError::Unknown { .. })
+            if let Some(instead) = instead_of_an_expression(text) =>
+        {
+            instead
+        }
+        ConditionError::Source(error) => error_text(&error),
+        ConditionError::Part { word } => {
+            let hint = instead(&word, Condition::PARTS.into_iter());
+            format!("unknown word \"{}\" after the value{hint}", excerpt(&word))
+        }
+        other => other.to_string(),
+    })
+}
+
+/// Returns what to write in place of a condition that is written as an expression: on a number with another sign, or on
+/// an attribute of the request, of which no condition is.
+fn instead_of_an_expression(text: &str) -> Option<String> {
+    let sides = [(">=", "above"), ("<=", "below"), (">", "above"), ("<", "below")];
+    for (sign, word) in sides {
+        if let Some((source, value)) = text.split_once(sign)
+            && let Ok(condition) = format!("{} {word} {}", source.trim(), value.trim()).parse::<Condition>()
+        {
+            let source = condition.source().to_string();
+            let (shown, value) = (excerpt(text), excerpt(value.trim()));
+            return Some(format!("\"{shown}\" is not a condition; write {source} {word} {value}"));
+        }
+    }
+    let first = || text.split_whitespace().next().filter(|word| is_attribute_name(word));
+    let written = names::of_expression(text);
+    let name = excerpt(written.or_else(first)?);
+    let is_short = text.len() <= 60 && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    let compared = if written.is_some() && is_short && !text.contains('\'') {
+        text.trim().to_owned()
+    } else {
+        format!("{name} > 10")
+    };
+    Some(format!(
+        "{name} is an attribute of a request, and a condition is on a number of this process, as cpu above 80%; select \
+         requests by match: {{ attributes: {{ {name}: VALUE }} }}, or compare in the cost, as cost: '{compared} ? 10 : 1'"
+    ))
+}
+
+/// Reads the condition of a switch. `stale after` says how long the switch stays off after the last reading.
+///
+/// # Errors
+/// As [`condition`].
+pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), String> {
+    let read = condition(text)?;
+    let says = text.split(',').any(|part| part.trim().starts_with("stale after"));
+    let lasts = says.then(|| read.stale_after());
+    let read = read.stale(Condition::STALE_AFTER).map_err(|error| error.to_string())?;
+    Ok((read, lasts))
+}
+
+/// Returns the condition of a switch with every part that its text leaves out; `None` if the text is none.
+pub(super) fn of_switch_in_effect(text: &str) -> Option<String> {
+    let (condition, lasts) = of_switch(text).ok()?;
+    Some(format!("{condition}, stale after {}s", lasts.unwrap_or(Trigger::LASTING).as_secs_f64()))
+}
+
+/// Returns a condition with every part that its text leaves out; `None` if the text is none.
+pub(super) fn in_effect(text: &str) -> Option<String> {
+    let condition = condition(text).ok()?;
+    let shown = condition.to_string();
+    let silent = condition.stale_after() == Condition::STALE_AFTER;
+    // A condition on a switch has no such part.
+    if !silent || matches!(condition.source(), Source::Switch(_)) {
+        return Some(shown);
+    }
+    Some(format!("{shown}, stale after {}s", Condition::STALE_AFTER.as_secs()))
+}
+
+fn error_text(error: &SourceError) -> String {
+    match error {
+        SourceError::Unknown { word } => {
+            let hint = instead(word, Source::WORDS.into_iter());
+            format!("unknown word \"{}\"{hint}", excerpt(word))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What a rate follows: a number, the two ends of its range as they are written, and the rate at the upper end.
+#[derive(Debug)]
+pub(super) struct Followed<'t> {
+    pub(super) source: Source,
+    low: &'t str,
+    high: &'t str,
+    floor: WrittenRate,
+}
+
+/// Reads a number, its range and the rate that is reached there, such as `memory 70%..90% to 100/s`.
+///
+/// # Errors
+/// A message that says what is wrong and suggests the nearest word, or shows what is missing.
+pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
+    let source = |text: &str| text.trim().parse::<Source>().map_err(|error| error_text(&error));
+    let (range, floor) = match text.rsplit_once(" to ") {
+        Some((range, floor)) => (range, Some(floor.trim())),
+        None => (text, None),
+    };
+    let ends = range.rsplit_once("..").and_then(|(before, high)| {
+        let (name, low) = before.trim_end().rsplit_once(char::is_whitespace)?;
+        Some((name, low, high.trim()))
+    });
+    let Some((name, low, high)) = ends.filter(|(_, _, high)| !high.is_empty()) else {
+        if !range.contains("..") {
+            source(range)?;
+        }
+        return Err(format!(
+            "\"{}\" has no range over which the rate falls; write memory 70%..90% to 10/s, or signal queue-length 100..1000 to 10/s",
+            excerpt(text)
+        ));
+    };
+    let source = source(name)?;
+    let Some(floor) = floor else {
+        return Err(format!(
+            "\"{}\" has no rate at the upper end; write {} to 10/s",
+            excerpt(text),
+            excerpt(text.trim())
+        ));
+    };
+    let floor = floor.parse().map_err(|error: GrammarError| error.to_string())?;
+    Ok(Followed { source, low, high, floor })
+}
+
+/// Builds the conditions of a policy. Invalid ones were reported by the shape check.
+pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
+    let written = policy.get("when").map_or(&[][..], Node::each);
+    written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
+}
+
+/// The most conditions of a policy that are compared with each other: more are no file of a person's.
+const COMPARED: usize = 32;
+
+/// Warns of two conditions of a policy that never hold at once.
+pub(super) fn check_together(when: &[Condition], policy: &Node, findings: &mut Findings) {
+    let Some((name, _)) = policy.entry("when") else { return };
+    let when = &when[..when.len().min(COMPARED)];
+    let pair = when
+        .iter()
+        .enumerate()
+        .find_map(|(at, one)| Some((one, when[at + 1..].iter().find(|other| one.excludes(other))?)));
+    if let Some((one, other)) = pair {
+        findings.warn(
+            name.spot,
+            format_args!(
+                "when: `{one}` and `{other}` never hold at once, so the policy is never in force; write a policy for each"
+            ),
+        );
+    }
+}
+
+/// Makes the rate of a limit follow a number, if its words say so. `None`: the words do not fit together, which is
+/// reported.
+pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
+    let Some(range) = node.get("follows") else { return Some(limit) };
+    if let Some(rate) = node.get("rate").filter(|rate| matches!(rate.value, Value::Map(_))) {
+        findings.error(
+            rate.spot,
+            "a table of rates and follows exclude each other; write a policy for each rate",
+        );
+        return None;
+    }
+    for key in ["overrides", "calendar"] {
+        if let Some((Name { spot, .. }, _)) = node.entry(key) {
+            findings
+                .error(*spot, format_args!("{key} and follows exclude each other; write a policy for each"));
+            return None;
+        }
+    }
+    let Followed { source, low, high, floor: written } = followed(range.text()?).ok()?;
+    let mut marks = [0.0; 2];
+    for (mark, text) in marks.iter_mut().zip([low, high]) {
+        match source.measure(text) {
+            Ok(value) => *mark = value,
+            Err(error) => {
+                findings.error(range.spot, format_args!("follows: {error}"));
+                return None;
+            }
+        }
+    }
+    let (WrittenRate::Per { count: most, times, unit }, WrittenRate::Per { count: least, .. }) =
+        (spec.rate, written)
+    else {
+        findings
+            .error(range.spot, "follows: a rate that follows a number has two ends; neither is unlimited");
+        return None;
+    };
+    let period = spec.rate.period()?;
+    if written.period() != Some(period) {
+        findings.error(
+            range.spot,
+            format_args!(
+                "follows: {written} is over another time than {}; write both over the same",
+                spec.rate
+            ),
+        );
+        return None;
+    }
+    if least > most {
+        findings.error(
+            range.spot,
+            format_args!("follows: {written} is above the rate {}, from which it is to fall", spec.rate),
+        );
+        return None;
+    }
+    if least == most {
+        findings.warn(
+            range.spot,
+            format_args!("follows: {written} is the rate itself, so nothing follows {source}; use less"),
+        );
+    }
+    let at = |count| LimitSpec { rate: WrittenRate::Per { count, times, unit }, ..spec.clone() };
+    let rates = Rate::new(least, period).ok()?..=Rate::new(most, period).ok()?;
+    let quota = |rate: Rate| {
+        let unlimited = || QuotaError::Parameter {
+            name: "rate",
+            value: rate.count().to_string(),
+            want: "limits nothing",
+        };
+        at(rate.count()).quota()?.ok_or_else(unlimited)
+    };
+    let words = format!("{} floor {written} follows {source} {low}..{high}", limit.terms.label);
+    match Follows::new(source, rates, marks[0]..=marks[1], quota) {
+        Ok(follows) => Some(Limit::following(follows, words)),
+        Err(QuotaError::Parameter { name: "marks", want, .. }) => {
+            findings.error(range.spot, format_args!("follows: {low} and {high} {want}"));
+            None
+        }
+        Err(error) => {
+            findings.error(range.spot, format_args!("follows: {error}"));
+            None
+        }
+    }
+}
+
+/// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request pass.
+pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
+    let follows = node.get("follows")?;
+    Some((LimitSpec { rate: followed(follows.text()?).ok()?.floor, ..spec.clone() }, follows.spot))
+}

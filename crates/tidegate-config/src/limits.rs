@@ -1,0 +1,276 @@
+//! Builds the limits of a policy: algorithms with their parameters, tiers, overrides.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tidegate_core::Replace;
+use tidegate_core::rate::Refill;
+
+use super::adaptive;
+use super::breaker;
+use super::conditions;
+use super::diagnostic::Findings;
+use super::foreign_words;
+use super::keep_for::keep_for;
+use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
+use super::kind::Kind;
+use super::limit_words::{PolicyFacts, Words};
+use super::node::{Node, Spot, Value};
+use super::places;
+use super::queue::warn_of_short_waits;
+use super::quota::LimitSpec;
+use super::shape::is_sound;
+use tidegate_gate::policy::Choice;
+use tidegate_gate::policy::Limit;
+use tidegate_gate::policy::Terms;
+use tidegate_gate::policy::WrittenRate;
+use tidegate_limits::visible::excerpt;
+
+/// Builds a limit. `base` is the limit from which a shadow limit takes the words that it lacks.
+pub(super) fn limit(
+    node: &Node,
+    base: Option<&Node>,
+    owner: PolicyFacts<'_>,
+    findings: &mut Findings,
+) -> Option<Limit> {
+    let table = if base.is_some() { &SHADOW_LIMIT } else { &LIMIT };
+    let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
+    let algorithm = words.text("algorithm").unwrap_or("gcra");
+    let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
+        // An unknown word was reported by the shape check. If that check ever misses one, this must not: a missing
+        // limit would let every request pass.
+        if !findings.refused() {
+            findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
+        }
+        return None;
+    };
+    for (name, _) in node.entries() {
+        let own = known.has(&name.text);
+        if !own && RATED.contains(&name.text.as_str()) {
+            findings.error(
+                name.spot,
+                match algorithm {
+                    BREAKER => format!("{} does not belong to breaker, which is decided by how calls end", name.text),
+                    ADAPTIVE => format!(
+                        "{} does not belong to adaptive, which counts what is in flight; a law says how much",
+                        name.text
+                    ),
+                    _ => format!(
+                        "{} does not belong to {algorithm}, which counts what is in flight; max says how much",
+                        name.text
+                    ),
+                },
+            );
+        } else if !own && ALGORITHMS.iter().any(|other| other.takes.contains(&name.text.as_str())) {
+            let owners = ALGORITHMS.iter().filter(|other| other.takes.contains(&name.text.as_str()));
+            let owners: Vec<_> = owners.map(|other| other.name).collect();
+            let (key, owners) = (&name.text, owners.join(", "));
+            let what = match foreign_words::period_beside_rate(key, node) {
+                Some(instead) if known.common == RATED => instead,
+                _ => format!("it belongs to {owners}"),
+            };
+            findings.error(name.spot, format_args!("{key} does not belong to {algorithm}; {what}"));
+        }
+    }
+    let mut complete = true;
+    for needed in known.needs.iter().filter(|needed| words.get(needed).is_none()) {
+        let example = match *needed {
+            "warm_up" => "warm_up: 10s".to_owned(),
+            "max" => format!("max: {}", foreign_words::count(node).unwrap_or(10)),
+            other => other.to_owned(),
+        };
+        findings.error(node.spot, format_args!("{algorithm} needs {needed}; write {example}"));
+        complete = false;
+    }
+    if words.get("queue").is_some() && words.get("max_wait").is_none() {
+        let spot = words.get("queue").map_or(node.spot, |node| node.spot);
+        findings.error(spot, "a queue needs max_wait: how long a request may wait in it; write max_wait: 1s");
+        complete = false;
+    }
+    let of_its_own = match algorithm {
+        CONCURRENCY => "max",
+        BREAKER | ADAPTIVE => "algorithm",
+        _ => "rate",
+    };
+    if base.is_some() && node.entries().iter().all(|(name, _)| name.text != of_its_own) {
+        findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
+        complete = false;
+    }
+    if matches!(algorithm, CONCURRENCY | BREAKER | ADAPTIVE) {
+        if !complete || !is_sound(node, &Kind::Table(table)) {
+            return None;
+        }
+        let terms = match algorithm {
+            BREAKER => breaker::terms(&words, node.spot, findings)?,
+            ADAPTIVE => adaptive::terms(&words, node.spot, owner, findings)?,
+            _ => places::terms(&words, node.spot, owner, findings)?,
+        };
+        let mut built = Limit::of(terms);
+        built.replace = replace(&words);
+        if known.takes.contains(&"keep_for") {
+            built.keep_for = keep_for(&words, &built, owner, findings);
+        }
+        return Some(built);
+    }
+    let rate = chosen_rate(node, &words, findings)?;
+    if let (Some((burst, _)), true) = (node.entry("burst"), words.get("queue").is_some()) {
+        findings.error(
+            burst.spot,
+            "burst and queue exclude each other; slack says how many unused requests a pause saves up for a queue",
+        );
+        complete = false;
+    }
+    if let (Some((slack, _)), true) = (node.entry("slack"), words.get("queue").is_none())
+        && algorithm == "leaky-bucket"
+    {
+        findings.error(slack.spot, "slack needs queue: only a queue saves up");
+        complete = false;
+    }
+    // Values out of range were reported by the shape check; the core crate would report them again.
+    if !complete || !is_sound(node, &Kind::Table(table)) {
+        return None;
+    }
+    let known_word = |key: &str| known.takes.contains(&key);
+    let spec = LimitSpec {
+        algorithm: algorithm.to_owned(),
+        rate,
+        burst: words.whole("burst").filter(|_| known_word("burst")),
+        calendar: words.text("calendar").filter(|_| known_word("calendar")).map(str::to_owned),
+        buckets: words.whole("buckets").unwrap_or(10),
+        refill: match words.text("refill") {
+            Some("interval") => Refill::Interval,
+            Some("aligned") => Refill::Aligned,
+            _ => Refill::Continuous,
+        },
+        initial: words.whole("start").filter(|_| known_word("start")),
+        queue: words.whole("queue"),
+        slack: words.whole("slack"),
+        warm_up: words.span("warm_up"),
+    };
+    let rate_spot =
+        words.get("rate").map_or(node.spot, |rate| rate.get("otherwise").map_or(rate.spot, |rate| rate.spot));
+    let plain = Limit::of(terms(&spec, rate_spot, owner, findings)?);
+    let mut built = conditions::follow(node, &spec, plain, findings)?;
+    if let Some((floor, spot)) = conditions::at_floor(node, &spec) {
+        terms(&floor, spot, owner, findings)?;
+    }
+    built.tiers = tiers(&words, &spec, owner, findings);
+    built.overrides = overrides(node, &spec, owner, findings);
+    built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
+    if let Some(node) = words.get("max_wait") {
+        warn_of_short_waits(&built, node.spot, findings);
+    }
+    built.replace = replace(&words);
+    if known_word("keep_for") {
+        built.keep_for = keep_for(&words, &built, owner, findings);
+    }
+    Some(built)
+}
+
+fn replace(words: &Words<'_>) -> Replace {
+    match words.text("replace") {
+        Some("proportional") => Replace::Proportional,
+        Some("reset") => Replace::Reset,
+        _ => Replace::AsIs,
+    }
+}
+
+/// Returns the rate without a tier: `rate`, or its `otherwise` if it is a table.
+fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Option<WrittenRate> {
+    match words.get("rate") {
+        Some(rate) if matches!(rate.value, Value::Map(_)) => rate.get("otherwise")?.text()?.parse().ok(),
+        Some(_) => words.rate("rate"),
+        // A value that is no map was reported as such.
+        None if !matches!(node.value, Value::Map(_)) => None,
+        None => {
+            // For the rate under a name that is not one of the file's, the error of that name says what to write.
+            if node.entries().iter().all(|(name, _)| LIMIT.key(&name.text).is_some()) {
+                findings.error(node.spot, "limit has no rate; write rate: 10/s");
+            }
+            None
+        }
+    }
+}
+
+/// Builds the terms of a specification and checks that one request can pass at all.
+fn terms(spec: &LimitSpec, spot: Spot, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Terms> {
+    if let (Some(grants), Some(cost)) = (spec.grants(), owner.cost)
+        && cost > grants
+    {
+        let message = format!(
+            "a request may cost {cost}, and {} never grants more than {grants} at once",
+            spec.label()
+        );
+        findings.error(spot, message);
+        return None;
+    }
+    if let (Some(tokens), Some(most)) = (spec.initial, spec.grants())
+        && tokens > most
+    {
+        let told =
+            format_args!("start {tokens} is above the burst, and a bucket holds {most}; write start: {most}");
+        findings.error(spot, told);
+        return None;
+    }
+    match spec.quota() {
+        Ok(quota) => Some(Terms { quota: quota.map(Arc::new), label: spec.label() }),
+        Err(error) => {
+            findings.error(spot, error);
+            None
+        }
+    }
+}
+
+fn tiers(
+    words: &Words<'_>,
+    spec: &LimitSpec,
+    owner: PolicyFacts<'_>,
+    findings: &mut Findings,
+) -> Option<Choice> {
+    let table = words.get("rate").filter(|rate| matches!(rate.value, Value::Map(_)))?;
+    let by = table.get("by")?.text()?.to_owned();
+    let mut values = HashMap::with_hasher(RandomState::default());
+    for (name, node) in table.get("values")?.entries() {
+        let Some(rate) = node.text().and_then(|text| text.parse().ok()) else { continue };
+        let spec = LimitSpec { rate, ..spec.clone() };
+        if let Some(terms) = terms(&spec, node.spot, owner, findings) {
+            values.insert(name.text.clone(), terms);
+        }
+    }
+    Some(Choice { by, values })
+}
+
+fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &mut Findings) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for one in node.get("overrides").map_or(&[][..], Node::each) {
+        let Some(key) = one.get("key") else { continue };
+        let [(name, value)] = key.entries() else {
+            findings.error(key.spot, "the key of an override names one attribute, as user.id: vip");
+            continue;
+        };
+        if !owner.by.contains(&name.text) {
+            let by = owner.by.join(", ");
+            findings.error(
+                name.spot,
+                format_args!("{} is not part of the key; by is [{by}]", excerpt(&name.text)),
+            );
+            continue;
+        }
+        let words = Words { node: one, base: None };
+        let (Some(value), Some(rate)) = (value.text(), words.rate("rate")) else { continue };
+        // The limit's burst was chosen for its own rate. An override has a burst of its own, by default the count of
+        // its rate.
+        let spec = LimitSpec { rate, burst: words.whole("burst"), ..spec.clone() };
+        let Some(terms) = terms(&spec, one.spot, owner, findings) else { continue };
+        let at = choices.iter().position(|choice| choice.by == name.text).unwrap_or_else(|| {
+            choices.push(Choice { by: name.text.clone(), values: HashMap::default() });
+            choices.len() - 1
+        });
+        if choices[at].values.insert(value.to_owned(), terms).is_some() {
+            findings.error(key.spot, format_args!("{}={} is overridden twice", name.text, excerpt(value)));
+        }
+    }
+    choices
+}

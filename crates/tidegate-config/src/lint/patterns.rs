@@ -1,0 +1,225 @@
+//! Warns of conditions that few requests meet and that probably mean more: `/api/`, `GTE`, `>100`, and a `*` where values
+//! are compared as they are.
+
+use tidegate_core::spelling::nearest;
+
+use crate::diagnostic::Findings;
+use crate::names;
+use crate::node::Name;
+use crate::node::Node;
+use crate::node::Spot;
+use crate::node::Value;
+use crate::shape::subject;
+use tidegate_gate::policy::AccessEntry;
+use tidegate_gate::policy::PathGlob;
+use tidegate_limits::visible::excerpt;
+
+/// Checks the lists of the file, and the matches, limits, costs and lists of all policies.
+pub(super) fn check(file: &Node, findings: &mut Findings) {
+    listed(file, findings);
+    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+        findings.subject = subject(policy, at);
+        if let Some(matches) = policy.get("match") {
+            matching(matches, "match", findings);
+            for not in matches.get("not").map_or(&[][..], Node::each) {
+                matching(not, "not", findings);
+            }
+        }
+        let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
+        for limit in limits.chain(policy.get("shadow_limit")) {
+            if let Some(rate) = limit.get("rate") {
+                by_value(rate, findings);
+            }
+            overrides(limit, findings);
+        }
+        if let Some(cost) = policy.get("cost") {
+            by_value(cost, findings);
+            if let Some(estimate) = cost.get("estimate") {
+                by_value(estimate, findings);
+            }
+        }
+        listed(policy, findings);
+        findings.subject.clear();
+    }
+}
+
+/// Checks the values of the attribute that selects a rate or a cost.
+fn by_value(node: &Node, findings: &mut Findings) {
+    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
+    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
+        if text != "*" && names::value(attribute, text).is_ok() {
+            tell_of_a_star(*spot, "values", attribute, text, findings);
+        }
+    }
+}
+
+/// Checks the keys whose rates a limit overrides.
+fn overrides(limit: &Node, findings: &mut Findings) {
+    let keys = limit.get("overrides").map_or(&[][..], Node::each).iter().filter_map(|one| one.get("key"));
+    for (attribute, value) in keys.flat_map(Node::entries) {
+        if let Some(text) = value.text()
+            && names::value(&attribute.text, text).is_ok()
+        {
+            tell_of_a_star(value.spot, "override.key", &attribute.text, text, findings);
+        }
+    }
+}
+
+/// Checks the lists of an `access` section.
+fn listed(node: &Node, findings: &mut Findings) {
+    let Some(access) = node.get("access") else { return };
+    for (list, key) in [("allow", "access.allow"), ("deny", "access.deny")] {
+        for entry in access.get(list).map_or(&[][..], Node::each) {
+            if let Some(Ok(AccessEntry::Attribute { name, value })) = entry.text().map(str::parse)
+                && value != "*"
+            {
+                tell_of_a_star(entry.spot, key, &name, &value, findings);
+            }
+        }
+    }
+}
+
+/// Warns of a star where values are compared as they are.
+fn tell_of_a_star(spot: Spot, key: &str, attribute: &str, text: &str, findings: &mut Findings) {
+    if !text.contains('*') {
+        return;
+    }
+    let matching = match attribute.strip_prefix(names::HEADER) {
+        Some(header) => format!("header: {{ {}: \"{}\" }}", excerpt(header), excerpt(text)),
+        None => format!("attributes: {{ {}: \"{}\" }}", excerpt(attribute), excerpt(text)),
+    };
+    findings.warn(
+        spot,
+        format_args!(
+            "{key}: the * in \"{}\" is compared as it is; patterns hold in match alone: write a policy with match: {{ {matching} }}",
+            excerpt(text)
+        ),
+    );
+}
+
+fn matching(node: &Node, section: &str, findings: &mut Findings) {
+    for method in node.get("method").map_or(&[][..], Node::each) {
+        warn_of_a_method(method, &format!("{section}.method"), findings);
+    }
+    let paths = node.get("path").map_or(&[][..], Node::each);
+    for path in paths {
+        if let Some(text) = path.text().filter(|text| PathGlob::new(text).is_ok())
+            && let Some(remark) = path_remark(text, paths.len() == 1)
+        {
+            findings.warn(path.spot, format_args!("{section}.path: {} {remark}", excerpt(text)));
+        }
+    }
+    for part in ["header", "attributes"] {
+        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+            for one in value.each().iter().filter(|one| matches!(one.value, Value::Text(_))) {
+                match (part, &*name.text) {
+                    ("attributes", "request.path" | "request.method" | "client.ip" | "request.host") => {}
+                    (_, name) => warn_of_a_value(one, &format!("{section}.{part}"), name, findings),
+                }
+            }
+        }
+    }
+}
+
+/// The methods that servers know.
+pub(super) const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// Returns the method that a misspelt one probably means.
+fn method_meant(text: &str) -> Option<&'static str> {
+    let is_known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(text));
+    if is_known { None } else { nearest(text, METHODS) }
+}
+
+fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {
+    if let Some((text, meant)) = node.text().and_then(|text| Some((text, method_meant(text)?))) {
+        findings.warn(
+            node.spot,
+            format_args!("{key}: few requests have the method {}; did you mean {meant}?", excerpt(text)),
+        );
+    }
+}
+
+/// Returns why a path pattern probably means more than it matches, and what to write; `is_alone` says that the match
+/// names no other path.
+fn path_remark(text: &str, is_alone: bool) -> Option<String> {
+    let is_slip = |segment: &str| {
+        let word = segment.strip_prefix(':').unwrap_or_default();
+        matches!(segment, ".*" | ".+" | ".*?")
+            || !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if let Some(segment) = text.split('/').find(|segment| is_slip(segment))
+        && let Some(meant) = names::path_meant(text)
+    {
+        return Some(format!(
+            "has {segment}, which is compared as it is: a path has no regular expressions or parameters here; write {}",
+            excerpt(&meant)
+        ));
+    }
+    if text == "/" {
+        return is_alone.then(|| "matches the root alone; write /** for every path".to_owned());
+    }
+    if let Some(path) = text.strip_suffix('/').filter(|path| !path.ends_with("**")) {
+        return Some(format!(
+            "matches {} alone; write {} for all below it too",
+            excerpt(path),
+            excerpt(&names::below(path))
+        ));
+    }
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let word = last.strip_suffix('*').unwrap_or_default();
+    let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_word.then(|| {
+        let path = text.trim_end_matches('*');
+        format!(
+            "matches one segment, as {path} and {path}s, and nothing below; write {} for {path} and all below it",
+            excerpt(&names::below(path))
+        )
+    })
+}
+
+/// Warns of a value that reads as a comparison or a regular expression: values are compared as texts and patterns.
+fn warn_of_a_value(node: &Node, key: &str, name: &str, findings: &mut Findings) {
+    let Some(text) = node.text() else { return };
+    let is_number = |text: &str| !text.trim().is_empty() && text.trim().parse::<f64>().is_ok();
+    let compares = [">=", "<=", "==", "!=", ">", "<", "="]
+        .into_iter()
+        .any(|sign| text.strip_prefix(sign).is_some_and(|rest| is_number(rest) || sign.len() == 2));
+    let is_regex = text.starts_with('^')
+        || text.starts_with("(?")
+        || text.starts_with('~')
+        || text.starts_with(".*")
+        || text.starts_with(".+")
+        || text.contains('\\')
+        || (text.ends_with('$') && text.len() > 1);
+    let (shown, name) = (excerpt(text), excerpt(name));
+    if compares {
+        findings.warn(
+            node.spot,
+            format_args!(
+                "{key}: \"{shown}\" is compared as text: a match has values, as [a, b], and patterns, as a*, and no \
+                 comparisons; let the caller send the class of the number, as {name}: high"
+            ),
+        );
+    } else if text.starts_with('!') && text.len() > 1 {
+        findings.warn(
+            node.spot,
+            format_args!("{key}: \"{shown}\" is compared as it is; what does not match is written as not: {{ ... }} within match"),
+        );
+    } else if is_regex {
+        findings.warn(
+            node.spot,
+            format_args!("{key}: \"{shown}\" reads as a regular expression, and is compared as a pattern, in which * is any text; write {}", plainer(text)),
+        );
+    }
+}
+
+/// Returns a pattern for a regular expression.
+fn plainer(text: &str) -> String {
+    let starts = text.trim_start_matches("(?i)").trim_start_matches(['~', ' ']);
+    let inner = starts.trim_start_matches('^').trim_end_matches('$');
+    let inner = inner.replace(".*", "*").replace(".+", "*").replace('\\', "");
+    let before = if starts.starts_with('^') || inner.starts_with('*') { "" } else { "*" };
+    let after = if text.ends_with('$') || inner.ends_with('*') { "" } else { "*" };
+    format!("\"{}\"", excerpt(&format!("{before}{inner}{after}")))
+}

@@ -1,0 +1,385 @@
+//! Checks that a request can have what the file names (attributes, methods, hosts, paths and addresses), in the form in
+//! which they reach the policies.
+//!
+//! A policy that names anything else would limit no request, and nobody would notice. So each word is compared with the
+//! form that the server and the normalisation produce, and an impossible word is refused with a suggestion.
+//!
+//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent
+//! to `/v1/check` in any spelling, so it is accepted unless it is probably a misspelling of one of Tidegate's.
+
+mod foreign_paths;
+mod host;
+mod reserved;
+mod several;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use tidegate_core::spelling::nearest;
+
+pub(super) use foreign_paths::{below, foreign_path, path_meant};
+use host::host;
+pub(super) use host::host_pattern;
+pub(super) use reserved::HEADER;
+use reserved::is_token;
+pub(super) use reserved::variable;
+pub use reserved::{canonical_attribute, unknown_attribute};
+pub(super) use several::names_in;
+
+use super::budget::SEGMENTS;
+use tidegate_gate::policy::BUILT_IN;
+use tidegate_gate::policy::Glob;
+use tidegate_gate::policy::PathGlob;
+use tidegate_gate::policy::canonical;
+use tidegate_gate::policy::host_bits;
+use tidegate_gate::policy::host_name;
+use tidegate_gate::policy::is_attribute_name;
+use tidegate_gate::policy::path;
+use tidegate_limits::visible::excerpt;
+
+/// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
+/// direction of the text.
+pub(super) fn is_control(letter: char) -> bool {
+    tidegate_limits::visible::is_acted_on(letter) || letter == '\u{feff}'
+}
+
+/// Checks the name of a policy, which appears in answers, logs and URLs.
+pub(super) fn policy(name: &str) -> Result<(), String> {
+    if name.trim() != name {
+        return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
+    }
+    if matches!(name, "." | "..") {
+        return Err(format!("\"{name}\" cannot stand in a path, where a policy is asked for by its name"));
+    }
+    Ok(())
+}
+
+/// Checks the name of an attribute.
+pub(super) fn attribute(name: &str) -> Result<(), String> {
+    if BUILT_IN.contains(&name) {
+        return Ok(());
+    }
+    if name.trim() != name {
+        return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
+    }
+    let within = names_in(name);
+    // What only an expression has comes before names that stand in one text.
+    let calculates = name.contains(['(', '<', '>', '?', '!', '=', '"'])
+        || within.iter().all(String::is_empty)
+        || within.iter().any(|one| one.starts_with(|c: char| c.is_ascii_digit()));
+    if let Some(meant) = of_expression(name).filter(|_| calculates) {
+        let (shown, meant) = (excerpt(name), excerpt(meant));
+        return Err(format!(
+            "\"{shown}\" is an expression, which only a cost can be; write the name of one attribute, as {meant}"
+        ));
+    }
+    // A variable of nginx, or a header in brackets, has advice of its own below.
+    let is_known_form = (name.starts_with(['$', '%']) && !name.contains('.')) || name.contains('[');
+    match within.as_slice() {
+        [one] if !is_known_form => {
+            let instead = reserved::instead_of(&one.to_ascii_lowercase());
+            let instead = instead.unwrap_or_else(|| format!("write {}", excerpt(one)));
+            return Err(format!("\"{}\" is not the name of an attribute; {instead}", excerpt(name)));
+        }
+        [] | [_] => {}
+        several => {
+            return Err(format!(
+                "\"{}\" is {} names in one; an attribute has one, as {}",
+                excerpt(name),
+                several.len(),
+                excerpt(&several[0])
+            ));
+        }
+    }
+    if let Some(header) = name.strip_prefix(HEADER) {
+        let lower = header.to_ascii_lowercase();
+        return match header_name(header) {
+            Ok(()) if lower == header => Ok(()),
+            Ok(()) => Err(format!("no request has \"{}\"; write {HEADER}{lower}", excerpt(name))),
+            Err(error) => Err(error),
+        };
+    }
+    match reserved::instead_of(&name.to_ascii_lowercase()) {
+        Some(instead) => Err(format!("no request has \"{}\"; {instead}", excerpt(name))),
+        None => match within.first() {
+            Some(one) => {
+                Err(format!("\"{}\" is not the name of an attribute; write {}", excerpt(name), excerpt(one)))
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// Returns the first attribute in a text that is an expression, such as `int(user.level) > 3`; `None` for any other text.
+pub(super) fn of_expression(text: &str) -> Option<&str> {
+    let calculates = text.contains(['(', '+', '*', '<', '>', '?', '&', '|', '!', '"'])
+        || [" - ", " / ", "=="].iter().any(|sign| text.contains(sign));
+    let mut words = text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-')));
+    if calculates { words.find(|word| is_attribute_name(word)) } else { None }
+}
+
+/// Attributes whose last word people tend to write alone as a cost.
+const COSTS: [&str; 4] = ["llm.tokens", "llm.input", "llm.output", "llm.total"];
+
+/// Returns the attribute to write instead of a cost that is a single word, such as `tokens`; `None` for any other text.
+/// A single word is more likely a mistake than an attribute of a program's own.
+pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
+    let text = text.trim();
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !text.bytes().all(fits) {
+        return None;
+    }
+    let lower = text.to_ascii_lowercase();
+    if nearest(&lower, ["learned"].into_iter()).is_some() {
+        return Some("belongs to an estimate; write cost: { estimate: learned, start: 300 }".to_owned());
+    }
+    let same = |name: &&str| name.replace('.', "") == lower.replace(['_', '-'], "");
+    let last = |name: &'static str| name.rsplit('.').next().unwrap_or_default();
+    let whole = COSTS.into_iter().find(same);
+    let meant = whole.or_else(|| {
+        let word = nearest(&lower, COSTS.into_iter().map(last))?;
+        COSTS.into_iter().find(|name| last(name) == word)
+    });
+    let attribute = meant.unwrap_or("llm.tokens");
+    // In an expression, a name with a hyphen is a subtraction of two names.
+    let own = match text.contains('-') {
+        true => String::new(),
+        false => format!(", or 'int({text})' for a value of your own that has none"),
+    };
+    Some(format!("is one word, and the name of an attribute has a dot; write {attribute}{own}"))
+}
+
+/// Checks a name in an expression. A prefix of names, such as `request.header`, is allowed there: it is the map of all
+/// names that begin with it.
+#[cfg(feature = "cel")]
+pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
+    if matches!(name, "request" | "request.header" | "client") { Ok(()) } else { attribute(name) }
+}
+
+/// Checks the name of a value that a settlement reports. A settlement has no access to the request, so that it can be
+/// sent from anywhere.
+pub(super) fn usage(name: &str) -> Result<(), String> {
+    attribute(name)?;
+    let own = |name: &str| name == "client.ip" || name.starts_with("request.");
+    match own(name) {
+        true => Err(format!(
+            "a settlement has no {}: it has the values sent with it, as llm.output, and not the request",
+            excerpt(name)
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Checks the name of a header, in any case.
+pub(super) fn header_name(name: &str) -> Result<(), String> {
+    let lower = name.to_ascii_lowercase();
+    if let Some(own) = lower.strip_prefix(HEADER).or_else(|| lower.strip_prefix("request.headers.")) {
+        return Err(format!("\"{}\" is an attribute; as a header it is {}", excerpt(name), excerpt(own)));
+    }
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "no header is called \"{}\"; a name has letters, digits and - or _, and no pattern",
+        excerpt(name)
+    ))
+}
+
+/// Checks a method of a match, which is compared without regard to case.
+pub(super) fn method(text: &str) -> Result<(), String> {
+    if text.eq_ignore_ascii_case("any") || text.eq_ignore_ascii_case("all") || text == "*" || text == "**" {
+        return Err(format!("\"{text}\" is not a method; leave method out to match every method"));
+    }
+    if is_token(text) {
+        return Ok(());
+    }
+    Err(format!("\"{}\" is not a method; write GET, or a list as [GET, POST]", excerpt(text)))
+}
+
+/// Checks a method that is compared exactly.
+fn exact_method(text: &str) -> Result<(), String> {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+    method(text)?;
+    match KNOWN.iter().find(|known| known.eq_ignore_ascii_case(text)) {
+        Some(known) if *known != text => Err(format!("no request has \"{text}\"; write {known}")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a path pattern: normalisation must leave each alternative unchanged.
+pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
+    glob.alternatives().try_for_each(|alternative| {
+        let segments = alternative.split('/').skip(1).count();
+        if segments > SEGMENTS {
+            return Err(format!(
+                "\"{}\" has {segments} segments; use at most {SEGMENTS}",
+                excerpt(alternative)
+            ));
+        }
+        let query = alternative
+            .split('/')
+            .any(|segment| segment.split_once('?').is_some_and(|(_, after)| after.contains(['=', '&'])));
+        if query {
+            let cut = alternative.split('?').next().unwrap_or_default();
+            return Err(format!(
+                "\"{}\": the query is cut off before a path is matched; write {}",
+                excerpt(alternative),
+                excerpt(or_root(cut))
+            ));
+        }
+        normal_path(alternative)
+    })
+}
+
+fn or_root(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+/// Checks that normalisation leaves a path or a path pattern unchanged.
+fn normal_path(text: &str) -> Result<(), String> {
+    if let Some((before, _)) = text.split_once('#') {
+        return Err(format!(
+            "\"{}\": a fragment is never sent; write {}",
+            excerpt(text),
+            excerpt(or_root(before))
+        ));
+    }
+    let normal = path::strictly(text);
+    // The pattern of the root is empty.
+    if or_root(text) == normal {
+        return Ok(());
+    }
+    Err(format!(
+        "\"{}\": no path is so when it is matched: escapes are decoded, . and .. resolved; write {}",
+        excerpt(text),
+        excerpt(&normal)
+    ))
+}
+
+/// Checks a network. IPv4 addresses are compared as IPv4, in whichever form they were sent.
+pub(super) fn network(network: IpNet) -> Result<(), String> {
+    if let Some(reason) = host_bits(network) {
+        return Err(reason);
+    }
+    let IpNet::V6(v6) = network else { return Ok(()) };
+    let Some(length) = v6.prefix_len().checked_sub(96) else { return Ok(()) };
+    // The first address may be a special one although the network has others.
+    let is_translated = v6.addr().segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
+    let meant = match canonical(IpAddr::V6(v6.addr())) {
+        IpAddr::V4(inner) => IpNet::new(IpAddr::V4(inner), length).map(|net| net.trunc().to_string()).ok(),
+        IpAddr::V6(_) if is_translated && length < 8 => None,
+        IpAddr::V6(_) => return Ok(()),
+    };
+    let instead = meant.unwrap_or_else(|| "networks of IPv4".to_owned());
+    Err(format!("no address is in {network}: IPv4 is compared as IPv4; write {instead}"))
+}
+
+/// Checks the value of an attribute that is compared as a whole.
+pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
+    match attribute {
+        "request.method" => exact_method(text),
+        "request.direction" => match text {
+            "inbound" | "outbound" => Ok(()),
+            _ => Err(format!("\"{}\" is not a direction; write inbound or outbound", excerpt(text))),
+        },
+        "request.path" => match path::for_values(text) {
+            plain if plain == text => Ok(()),
+            plain => Err(format!(
+                "\"{}\": no path is so when it is compared: the query is cut off, escapes decoded, dots resolved; write {}",
+                excerpt(text),
+                excerpt(&plain)
+            )),
+        },
+        "request.host" => {
+            host(&text.to_ascii_lowercase())?;
+            match host_name(text) {
+                plain if plain == text => Ok(()),
+                plain => {
+                    Err(format!("no request has the host \"{}\"; write {}", excerpt(text), excerpt(&plain)))
+                }
+            }
+        }
+        "client.ip" => match text.parse::<IpAddr>() {
+            Ok(address) if canonical(address).to_string() == text => Ok(()),
+            Ok(address) => {
+                Err(format!("no address is written \"{}\"; write {}", excerpt(text), canonical(address)))
+            }
+            Err(_) => Err(text.parse().ok().and_then(host_bits).unwrap_or_else(|| {
+                format!(
+                    "\"{}\" is not an address; networks stand in access.allow and access.deny",
+                    excerpt(text)
+                )
+            })),
+        },
+        _ if text == "*" => Err("\"*\" is compared as it is and stands for nothing else".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a pattern of an attribute's value.
+pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
+    glob.alternatives().try_for_each(|alternative| {
+        if !alternative.contains(['*', '?']) {
+            return value(attribute, alternative);
+        }
+        // A wildcard can stand for anything, so only the text between wildcards is checked.
+        let only = |fits: fn(u8) -> bool, what: &str| {
+            match alternative.bytes().all(|byte| fits(byte) || b"*?".contains(&byte)) {
+                true => Ok(()),
+                false => Err(format!("no request has \"{}\": {what}", excerpt(alternative))),
+            }
+        };
+        match attribute {
+            "request.method" => only(|byte| byte.is_ascii_uppercase() || b"-_".contains(&byte), "methods are capitals"),
+            "request.direction" if glob.matches("inbound") || glob.matches("outbound") => Ok(()),
+            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", excerpt(alternative))),
+            "client.ip" => only(
+                |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'),
+                "addresses are digits, a to f, dots and colons; networks stand in access.allow and access.deny",
+            ),
+            "request.host" => {
+                only(|byte| !byte.is_ascii_uppercase(), "hosts are lower-case")?;
+                host(alternative)
+            }
+            "request.path" => {
+                // The leading slash of a path is either written out or part of what the first wildcard matches.
+                let first = if alternative.starts_with(['*', '?']) { "/" } else { "" };
+                let rest = alternative.strip_prefix('?').filter(|_| !first.is_empty()).unwrap_or(alternative);
+                let sample = format!("{first}{}", rest.replace(['*', '?'], "x"));
+                match path::for_values(&sample) == sample {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "\"{}\": no path is so when it is compared; write it under match.path, which knows segments",
+                        excerpt(alternative)
+                    )),
+                }
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Checks the problem type (RFC 9457) of a refusal.
+pub(super) fn problem(text: &str) -> Result<(), String> {
+    const KNOWN: [&str; 3] = ["quota-exceeded", "temporary-reduced-capacity", "abnormal-usage-detected"];
+    let allowed = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
+    let is_uri = text.contains(':') || text.starts_with('/');
+    if KNOWN.contains(&text) || is_uri && text.bytes().all(allowed) {
+        return Ok(());
+    }
+    if is_uri {
+        return Err(format!(
+            "\"{}\" is not a URI: spaces, quotes and letters beyond ASCII are written as %xx",
+            excerpt(text)
+        ));
+    }
+    Err(format!("unknown problem \"{}\"{}, or a URI", excerpt(text), instead(text, KNOWN.into_iter())))
+}
+
+/// Returns the end of a message about an unknown word: the most similar word, or all possible ones.
+pub(super) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Clone) -> String {
+    match nearest(found, words.clone()) {
+        Some(word) => format!("; did you mean \"{word}\"?"),
+        None => format!("; possible are {}", words.collect::<Vec<_>>().join(", ")),
+    }
+}

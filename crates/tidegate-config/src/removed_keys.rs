@@ -1,0 +1,155 @@
+//! Answers keys and words that the file had before with the line that works now.
+//!
+//! They went because nobody wants another value, or because a second key says the same. What the file does not say any
+//! more, the Rust library still takes.
+
+use super::node::Node;
+use tidegate_limits::visible::excerpt;
+
+/// What a file says instead of a key.
+#[derive(Debug)]
+enum Now {
+    /// Nothing: the value belongs to what the text names.
+    Fixed(&'static str),
+    /// The same value under another name.
+    Named(&'static str),
+    /// The value of a variable.
+    Variable(&'static str),
+    /// A table of rates.
+    Rates,
+    /// `over: demote to` the value.
+    Level,
+    /// `topology: sentinel` with the value.
+    Master,
+    /// Another line.
+    Line(&'static str),
+}
+
+/// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
+const REMOVED: &[(&str, &str, &str, Now)] = &[
+    ("tickets", "issuer", "", Now::Named("name")),
+    ("store", "key_form", "", Now::Line("keys: 1000000 in full for keys that are kept in full")),
+    (
+        "limit",
+        "overloaded",
+        "breaker",
+        Now::Line("nothing here: report a call that is not to count with outcome: ignored"),
+    ),
+    (
+        "policy",
+        "limits",
+        "",
+        Now::Line("limit: [{ rate: 10/s }, { rate: 100/min }], a list under the same word"),
+    ),
+    (
+        "limit",
+        "open_at_most",
+        "",
+        Now::Line("open_for: 5s..60s, with the longest open time behind the first"),
+    ),
+    ("limit", "between", "", Now::Line("follows: memory 70%..90% to 10/s, with the range behind the number")),
+    ("limit", "floor", "", Now::Line("follows: memory 70%..90% to 10/s, with the rate at the end")),
+    ("switch", "for", "", Now::Line("off_when: cpu above 80%, stale after 10min")),
+    ("store.region", "most", "", Now::Named("max")),
+    ("limit", "rate_by", "", Now::Rates),
+    ("limit", "rates", "", Now::Rates),
+    ("limit", "otherwise", "", Now::Rates),
+    ("forward_auth", "uri", "", Now::Named("path")),
+    ("forward_auth", "deny_status", "", Now::Named("status")),
+    ("policy", "demote_to", "", Now::Level),
+    ("store", "master", "", Now::Master),
+    ("limit", "initial", "", Now::Named("start")),
+    ("limit", "cold_factor", "", Now::Fixed("the algorithm, which starts at a third of the rate")),
+    ("tls", "cert", "", Now::Named("cert_file")),
+    ("tls", "key", "", Now::Named("key_file")),
+    ("tls", "client_ca", "", Now::Named("ca_file")),
+    ("otlp", "endpoint", "", Now::Variable("OTEL_EXPORTER_OTLP_ENDPOINT")),
+    ("otlp", "protocol", "", Now::Variable("OTEL_EXPORTER_OTLP_PROTOCOL")),
+    (
+        "otlp",
+        "sample",
+        "",
+        Now::Fixed("OTEL_TRACES_SAMPLER=parentbased_traceidratio with OTEL_TRACES_SAMPLER_ARG=0.1"),
+    ),
+    (
+        "store",
+        "flush",
+        "",
+        Now::Fixed("the store, which writes every 200ms; durable: strict writes before the answer"),
+    ),
+    ("cost", "quantile", "", Now::Line("estimate: learned 99% for a share other than 90%")),
+    ("limit", "timeout", "adaptive", Now::Named("slow_after")),
+    ("limit", "smoothing", "", Now::Fixed("its law")),
+    ("limit", "probe_every", "", Now::Fixed("law vegas")),
+    ("limit", "long_window", "", Now::Fixed("law gradient")),
+    ("limit", "buffer", "adaptive", Now::Line("law: gradient")),
+    ("limit", "interval", "adaptive", Now::Line("law: gradient")),
+    ("limit", "measure_every", "", Now::Line("law: gradient")),
+    ("limit", "measure_calls", "", Now::Line("law: gradient")),
+    ("limit", "cool_off", "", Now::Fixed("law bbr")),
+    ("limit", "trips", "", Now::Line("profile: sentinel for a threshold that must be exceeded")),
+    ("limit", "evaluate", "", Now::Line("profile: hystrix for thresholds that are compared every 500ms")),
+    ("limit", "growth", "", Now::Line("open_for: 5s..60s, where each open time is twice the one before")),
+    ("limit", "jitter", "", Now::Line("profile: sentinel for open times without chance")),
+    ("limit", "steps", "", Now::Line("profile: sentinel for a breaker that closes at once")),
+    ("limit", "risk", "", Now::Line("close_after: 3 for a verdict by a number of good probes")),
+    (
+        "limit",
+        "judge_calls",
+        "",
+        Now::Line("profile: resilience4j, whose probes are judged together, and probes: 10"),
+    ),
+    ("limit", "forget_after", "", Now::Fixed("its law or profile")),
+];
+
+/// Returns the end of the message about a key that a section had before.
+pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
+    let section = if section == "shadow_limit" { "limit" } else { section };
+    let algorithm = whole.get("algorithm").and_then(Node::text).unwrap_or_default();
+    let is_it = |of: &&(&str, &str, &str, Now)| {
+        of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
+    };
+    let (.., now) = REMOVED.iter().find(is_it)?;
+    let value = || value.text().map_or_else(|| "...".to_owned(), excerpt);
+    Some(match now {
+        Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
+        Now::Named(name) => format!("; it is called {name} now: write {name}: {}", value()),
+        Now::Variable(name) => format!("; leave it out and set {name}={}", value()),
+        Now::Rates => format!("; write rate: {}", rates(whole)),
+        Now::Level => format!("; write over: demote to {}", value()),
+        Now::Master => format!("; write topology: sentinel {}", value()),
+        Now::Line(line) => format!("; write {line}"),
+    })
+}
+
+/// Returns the table for rates that stand beside each other.
+fn rates(limit: &Node) -> String {
+    let text = |key: &str| limit.get(key).and_then(Node::text);
+    let each: Vec<_> = limit
+        .get("rates")
+        .map_or(&[][..], Node::entries)
+        .iter()
+        .filter_map(|(name, rate)| Some(format!("{}: {}", excerpt(&name.text), excerpt(rate.text()?))))
+        .take(4)
+        .collect();
+    let each = if each.is_empty() { "gold: 100/s".to_owned() } else { each.join(", ") };
+    let by = text("rate_by").map_or_else(|| "user.tier".to_owned(), excerpt);
+    let otherwise = text("otherwise").or_else(|| text("rate")).map_or_else(|| "10/s".to_owned(), excerpt);
+    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}")
+}
+
+/// Laws and profiles that only the library has, each with what comes closest.
+const WORDS: [(&str, &str); 5] = [
+    ("min-latency", "law: gradient"),
+    ("sentinel-go", "profile: sentinel"),
+    ("polly", "profile: sentinel, window: 30s, buckets: 10, failures: 10%, min_calls: 100"),
+    ("tower-resilience", "profile: sentinel, window: 100 calls, min_calls: 100, open_for: 30s"),
+    ("envoy", "profile: sre, window: 30s, buckets: 30, failures: 5%, shed_at_most: 80%"),
+];
+
+/// Returns the line to write for a law or a profile that only the library has; `known` are the words of the key.
+pub(super) fn word(text: &str, known: &[&str]) -> Option<&'static str> {
+    let (_, line) = WORDS.iter().find(|(word, _)| *word == text)?;
+    let meant = line.split([' ', ',']).nth(1)?;
+    known.contains(&meant).then_some(*line)
+}

@@ -1,0 +1,199 @@
+//! Formats an explanation as text for a terminal, one line per limit.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_core::Priority;
+
+use super::{Explanation, LimitReason};
+use tidegate_limits::duration_text::in_words;
+use tidegate_limits::visible;
+
+/// The most attributes that are named as used by no policy.
+const UNUSED: usize = 5;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.decision, &self.policy, self.retry_after_ms) {
+            ("delayed", _, _) => writeln!(f, "DELAYED {}", millis(self.delay_ms))?,
+            ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
+            ("allowed", None, _) => match self.passed_over() {
+                names if names.is_empty() && self.unread.is_some() => {
+                    writeln!(f, "ALLOWED, no policy is about it, so nothing limits it")?;
+                }
+                names if names.is_empty() => writeln!(f, "ALLOWED, no policy limits it")?,
+                names => writeln!(f, "ALLOWED, though over the limit of {}", names.join(", "))?,
+            },
+            (_, Some(name), _) if self.too_late => {
+                writeln!(f, "DENIED by the deadline of {name}: too little time is left")?;
+            }
+            (_, Some(name), wait) if let Some(reason) = &self.blocked => {
+                let separator = if reason.is_empty() { "" } else { ": " };
+                let lasts = millis(wait.unwrap_or_default());
+                writeln!(f, "DENIED by a block of its key under {name} for {lasts} more{separator}{reason}")?;
+            }
+            (_, None, wait) if let Some(reason) = &self.blocked => {
+                let separator = if reason.is_empty() { "" } else { ": " };
+                let lasts = millis(wait.unwrap_or_default());
+                writeln!(f, "DENIED by a block for all policies for {lasts} more{separator}{reason}")?;
+            }
+            (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
+            (_, None, _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list for all policies")?,
+            (_, name, wait) => {
+                write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("no policy"))?;
+                match wait {
+                    Some(wait) => writeln!(f, "retry after {}", millis(wait))?,
+                    None if self.retry == Some("unknown") => {
+                        writeln!(f, "it is unknown when it would be allowed")?;
+                    }
+                    None => writeln!(
+                        f,
+                        "never allowed {}",
+                        self.binding().map_or("at this cost", causes_of_never)
+                    )?,
+                }
+            }
+        }
+        let width =
+            self.reasons.iter().map(|reason| reason.policy.chars().count()).max().unwrap_or(0).min(255);
+        for (place, reason) in self.reasons.iter().enumerate() {
+            let start = |f: &mut fmt::Formatter<'_>, word| {
+                write!(f, "{:>3} {:width$}   {word:<11} ", place + 1, reason.policy)
+            };
+            for limit in &reason.limits {
+                start(f, limit.result)?;
+                limit.write(f, &reason.key)?;
+            }
+            if let Some((_, why)) = reason.why.split_once("cost cannot be worked out: ") {
+                writeln!(f, "    {}: {}", visible::line(&reason.policy), visible::line(why))?;
+            }
+            if reason.limits.is_empty() {
+                start(f, reason.result)?;
+                writeln!(f, "{}", reason.why.strip_prefix("not charged: ").unwrap_or(&reason.why))?;
+            }
+        }
+        if let Some((limit, with)) = self.binding().and_then(|limit| Some((limit, limit.allowed_with?))) {
+            let (word, after) = limit.word;
+            let more = with.burst_at_least.map(|least| format!("   {word} >= {least}{after}"));
+            let less = with.cost_at_most.map(|most| format!("   cost <= {most}"));
+            let higher = with.priority_at_least.map(|level| format!("   priority >= {level}"));
+            let wait = with.max_wait_at_least_ms.map(|least| format!("   max_wait >= {}", written(least)));
+            let ways: Vec<String> = more.into_iter().chain(less).chain(higher).chain(wait).collect();
+            if !ways.is_empty() {
+                writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
+            }
+        }
+        for remark in &self.remarks {
+            writeln!(f, "    {remark}")?;
+        }
+        for sentence in self.unread.iter().flatten() {
+            writeln!(f, "    {}", visible::line(sentence))?;
+        }
+        if !self.unused.is_empty() {
+            let more = self.unused.len().saturating_sub(UNUSED);
+            let told = self
+                .unused
+                .iter()
+                .take(UNUSED)
+                .map(|name| visible::line(name))
+                .collect::<Vec<_>>()
+                .join(", ");
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            writeln!(
+                f,
+                "    no policy uses the attribute{} {told}{more}",
+                if self.unused.len() == 1 { "" } else { "s" }
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Explanation {
+    /// Returns the policies over whose limit the request passes, marked or demoted.
+    fn passed_over(&self) -> Vec<&str> {
+        let over = self.reasons.iter().filter(|reason| ["marked", "demoted"].contains(&reason.result));
+        over.map(|reason| reason.policy.as_str()).collect()
+    }
+
+    /// Returns the limit that refuses.
+    fn binding(&self) -> Option<&LimitReason> {
+        self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds)
+    }
+}
+
+impl LimitReason {
+    fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
+        let what = if self.shadow_limit { "shadow limit, " } else { "" };
+        write!(f, "{what}{}: ", self.limit)?;
+        match (self.counts, self.retry, self.retry_after_ms) {
+            _ if !self.is_breaker => match self.needs {
+                Some(needs) => write!(f, "needs {needs}, ")?,
+                None => f.write_str("its cost cannot be worked out, ")?,
+            },
+            _ if let Some(state) = &self.breaker => f.write_str(state)?,
+            (_, None, _) => f.write_str("lets this call through")?,
+            (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", millis(wait))?,
+            _ if self.may_shed => f.write_str("refuses this call by chance, as a share of the calls")?,
+            _ => f.write_str("refuses this call, it is unknown for how long")?,
+        }
+        match self.counts {
+            _ if self.is_breaker => {}
+            "places" => write!(f, "{} of {} places in use", self.in_use, self.of)?,
+            _ => write!(f, "has {} of {}", self.has, self.of)?,
+        }
+        if self.kept_back > 0 {
+            // What is kept from whoever never passes is more than the whole limit.
+            write!(f, ", keeps {} for higher priority", self.kept_back.min(self.of))?;
+        }
+        match self.shed {
+            Some((level, 0)) => write!(f, " and sheds {level}: none of it is admitted now")?,
+            Some((level, cohorts)) => {
+                let (all, last) = (Priority::COHORTS, cohorts - 1);
+                let percent = (u32::from(cohorts) * 100 + u32::from(all) / 2) / u32::from(all);
+                write!(
+                    f,
+                    " and sheds {level}: {percent}% of it is admitted now, cohorts 0 to {last} of {all}"
+                )?;
+            }
+            None => {}
+        }
+        // Callers choose the values of a key: a line end in one of them would begin a line of their own.
+        write!(f, "; key {}", visible::line(key))?;
+        if self.spared {
+            f.write_str("; not charged, another limit denied")?;
+        }
+        writeln!(f)
+    }
+}
+
+/// Returns what a limit never allows, however long the caller waits before it asks.
+fn causes_of_never(limit: &LimitReason) -> &'static str {
+    let waits = limit.allowed_with.is_some_and(|with| with.max_wait_at_least_ms.is_some());
+    match (limit.kept_back > 0, waits) {
+        (false, false) => "at this cost",
+        (true, false) => "at this cost and priority",
+        (false, true) => "at this cost with this max_wait",
+        (true, true) => "at this cost and priority with this max_wait",
+    }
+}
+
+fn millis(count: u64) -> String {
+    in_words(Duration::from_millis(count))
+}
+
+/// Formats milliseconds as a policy file writes a span: from ten seconds on in whole seconds, rounded up.
+fn written(millis: u64) -> String {
+    if millis < 10_000 { format!("{millis}ms") } else { format!("{}s", millis.div_ceil(1000)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_written_as_in_a_policy_file() {
+        assert_eq!([0, 500, 9_999, 10_001].map(written), ["0ms", "500ms", "9999ms", "11s"]);
+        assert!(crate::policy::span(&written(12_345)).is_ok_and(|span| span.as_secs() == 13));
+    }
+}

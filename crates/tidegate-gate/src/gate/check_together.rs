@@ -1,0 +1,290 @@
+//! Decides several checks of one call together: all are charged, or none is.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Tick};
+
+use super::charged::{Charged, Keep};
+use super::decide::binding;
+use super::several_stores::{Run, Settlements, furthest};
+use super::waits::{Waits, run_without_waiting};
+use super::{Check, Gate, GateDecision, InForce, LimitDecision};
+use crate::policy::{Line, Plan, policy_of_key};
+use tidegate_limits::store::DecidedBy;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::StoreError;
+
+/// The answer to several checks of one call.
+#[derive(Clone, Debug)]
+#[must_use = "a decision has no effect unless the caller follows it"]
+pub struct Together {
+    /// Whether the call may pass: no limit of any check refuses.
+    pub allowed: bool,
+    /// How long to delay the call.
+    pub wait: Duration,
+    /// When it was decided, by the clock that decided.
+    pub at: Tick,
+    /// Who decided; see [`GateDecision::by`].
+    pub by: DecidedBy,
+    /// One decision per check, in order, with what its own limits decided. If another check refuses the call, a check
+    /// whose own limits allow it has spent nothing either. If the call was refused before all limits of a check were
+    /// asked, its decision is not allowed and contains only the limits that were asked.
+    pub decisions: Vec<GateDecision>,
+}
+
+impl Gate {
+    /// Decides several checks of one call as one: either all are charged or none is.
+    ///
+    /// If two checks meet the same limit under the same key, it is charged once with the sum of their costs, so both
+    /// must fit together. Peeks are decided first, and can refuse the call like others. A deny-list that refuses one
+    /// check refuses the call before any limit is asked. The earliest deadline of the checks applies to the call.
+    ///
+    /// Compares all pairs of keys, so the time grows with the square of the number of limits: intended for a handful of
+    /// checks.
+    ///
+    /// # Errors
+    /// As [`Gate::check`]; nothing was charged then. [`StoreError::TwoQuotas`] if two checks bring different quotas for
+    /// one key.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let mut per_ip = Policy::new("per-ip", Limit::new(Quota::per_minute(5).gcra()?, "5/min"));
+    /// per_ip.by = vec!["client.ip".to_owned()];
+    /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000)?;
+    /// let (one, other) = (Descriptor::new().with("client.ip", "192.0.2.1"), Descriptor::new().with("client.ip", "192.0.2.2"));
+    /// let three = |request| Check::of(request).cost(3);
+    /// assert!(gate.check_together(&[three(&one), three(&other)])?.allowed);
+    /// // The second has 2 left: the first is not charged either.
+    /// assert!(!gate.check_together(&[Check::of(&one), three(&other)])?.allowed);
+    /// assert_eq!(gate.peek(&one)?.limits[0].decision.standing.remaining, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_together(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
+        run_without_waiting(self.decide_together(checks, &mut (), Waits::No))
+    }
+
+    /// Decides like [`Gate::check_together`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`] and [`Gate::check_together`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn check_together_async(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
+        self.decide_together(checks, &mut (), Waits::Yes).await
+    }
+
+    /// Decides like [`Gate::check_together_async`], and stores in `charged` what was charged, as [`Gate::charge`] does.
+    ///
+    /// # Errors
+    /// As [`Gate::check_together_async`]; nothing was charged then.
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn charge_together_async(
+        &self,
+        checks: &[Check<'_, '_>],
+        charged: &mut Charged,
+    ) -> Result<Together, StoreError> {
+        charged.clear();
+        self.decide_together(checks, charged, Waits::Yes).await
+    }
+
+    async fn decide_together<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        keep: &mut K,
+        waits: Waits,
+    ) -> Result<Together, StoreError> {
+        if checks.iter().any(|check| check.cost.is_wrong()) {
+            return Err(StoreError::NotACost);
+        }
+        let mut together = Together {
+            allowed: true,
+            wait: Duration::ZERO,
+            at: Tick::EPOCH,
+            by: DecidedBy::Local,
+            decisions: checks.iter().map(|check| self.undecided(check)).collect(),
+        };
+        // One set for all checks, even if another is put in force meanwhile.
+        let in_force = InForce(self.policies.load());
+        for (check, decision) in checks.iter().zip(&mut together.decisions) {
+            if check.among.is_none() && !Arc::ptr_eq(&decision.policies, &in_force) {
+                decision.policies = in_force.clone();
+            }
+            self.sense(&decision.policies);
+        }
+        for (check, decision) in checks.iter().zip(&mut together.decisions) {
+            if self.stores_blocks(&decision.policies) {
+                let policies = decision.keep_policies();
+                Box::pin(self.learn_blocks(check, &policies, waits)).await;
+            }
+        }
+        let is_decided = self.decide_together_plain(checks, &in_force, &mut together, keep)?;
+        drop(in_force);
+        if !is_decided {
+            // Boxed, since it is large, and otherwise every caller's future would contain it.
+            together = Box::pin(self.decide_together_routed(checks, together, keep, waits)).await?;
+        }
+        let allowed = together.allowed;
+        for (check, decision) in checks.iter().zip(&mut together.decisions) {
+            if decision.leaves_uncharged(check, allowed) {
+                Box::pin(self.charge_anyway(check, decision, allowed, waits)).await;
+            }
+            if !decision.allowed && self.stores_blocks(&decision.policies) {
+                Box::pin(self.keep_blocks(check, decision, waits)).await;
+            }
+        }
+        Ok(together)
+    }
+
+    async fn decide_together_routed<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        mut together: Together,
+        keep: &mut K,
+        waits: Waits,
+    ) -> Result<Together, StoreError> {
+        let mut decisions = mem::take(&mut together.decisions);
+        let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
+        let checks = &*self.demoted_together(checks, &mut decisions, waits).await;
+        let deadline = checks.iter().filter_map(|check| self.tick_of(check)).min();
+        let at = self.time.now();
+        together.at = at;
+        for (check, decision) in checks.iter().zip(&mut decisions) {
+            decision.at = at;
+            if let Some(refusal) = self.refusal(&decision.policies, check) {
+                decision.refusal = Some(Box::new(refusal));
+                together.allowed = false;
+            }
+        }
+        // Peeks go first: if they refuse, nothing must be undone.
+        for op in [Op::Peek, Op::Take] {
+            if !together.allowed {
+                // The call is refused: the other checks are not asked.
+                break;
+            }
+            let looks = matches!(op, Op::Peek);
+            let mut merged = Merged::default();
+            for (place, check) in checks.iter().enumerate().filter(|(_, check)| check.peek == looks) {
+                let mut plan = Plan::default();
+                check.plan_into(&policies[place], &mut plan);
+                self.shorten_waits(&policies[place], at, check, &mut plan.lines);
+                merged.add(place, plan)?;
+            }
+            if merged.parts.is_empty() {
+                continue;
+            }
+            let mut runs = [Run::new(self, merged.plan, op, at, deadline)];
+            self.settle_runs(&mut runs, K::KEEPS && !looks, waits).await;
+            let [run] = runs;
+            let (plan, settled, settlements) = run.outcome()?;
+            if settled.allowed && !looks {
+                keep.allowed(&plan, &settled);
+            }
+            together.allowed &= settled.allowed;
+            together.wait = together.wait.max(settled.wait);
+            (together.at, together.by) = (settled.at, furthest(together.by, settled.by));
+            for part in &merged.parts {
+                part.fill_in(&plan, &settlements, &mut decisions[part.check]);
+                let decision = &mut decisions[part.check];
+                (decision.at, decision.by) = (settled.at, settled.by);
+                self.block_over(&checks[part.check], decision);
+            }
+        }
+        if !together.allowed {
+            together.wait = Duration::ZERO;
+        }
+        if together.allowed {
+            checks.iter().zip(&decisions).for_each(|(check, decision)| self.count(check, decision));
+        }
+        together.decisions = decisions;
+        Ok(together)
+    }
+}
+
+impl GateDecision {
+    /// Concludes a decision from its own limits; `limits` is the number of limits that were to be asked.
+    pub(super) fn conclude_part(&mut self, limits: usize) {
+        let all_asked = self.limits.len() == limits;
+        self.allowed =
+            all_asked && self.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+        let waits = self.limits.iter().filter(|limit| limit.binding).map(|limit| limit.decision.wait());
+        self.wait = if self.allowed { waits.max().unwrap_or_default() } else { Duration::ZERO };
+        self.binding = binding(&self.limits, self.allowed);
+    }
+}
+
+/// The plans of several checks merged into one, with equal keys only once.
+#[derive(Default)]
+struct Merged<'p> {
+    plan: Plan<'p>,
+    parts: Vec<PartOf<'p>>,
+}
+
+/// The part of one check in the merged plan.
+struct PartOf<'p> {
+    check: usize,
+    /// The lines of the check, each with its index in the merged plan.
+    lines: SmallVec<[(usize, Line<'p>); 4]>,
+}
+
+impl<'p> Merged<'p> {
+    /// Adds the plan of a check.
+    ///
+    /// # Errors
+    /// [`StoreError::TwoQuotas`] if the check brings another quota for a key that the plan already has.
+    fn add(&mut self, check: usize, plan: Plan<'p>) -> Result<(), StoreError> {
+        let mut part = PartOf { check, lines: SmallVec::new() };
+        for mut line in plan.lines {
+            let key = &plan.keys[line.key.clone()];
+            let held = self.plan.lines.iter().position(|other| self.plan.keys[other.key.clone()] == *key);
+            let at = match held {
+                Some(at) => {
+                    let other = &mut self.plan.lines[at];
+                    if other.quota != line.quota {
+                        let policy = policy_of_key(key).unwrap_or_default().to_owned();
+                        return Err(StoreError::TwoQuotas { policy });
+                    }
+                    let units = other.cost.units().saturating_add(line.cost.units());
+                    other.cost = Cost::new(units).unwrap_or(Cost::MAX);
+                    // No part of the call passes alone, so the whole call must leave as much as any of its checks must
+                    // leave.
+                    other.kept_back = other.kept_back.max(line.kept_back);
+                    other.max_wait = other.max_wait.min(line.max_wait);
+                    other.binding |= line.binding;
+                    at
+                }
+                None => {
+                    let start = self.plan.keys.len();
+                    self.plan.keys.extend_from_slice(key);
+                    line.key = start..self.plan.keys.len();
+                    self.plan.lines.push(line.clone());
+                    self.plan.lines.len() - 1
+                }
+            };
+            part.lines.push((at, line));
+        }
+        self.parts.push(part);
+        Ok(())
+    }
+}
+
+impl PartOf<'_> {
+    /// Fills in the check's decision with the decisions of its limits.
+    fn fill_in(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
+        let decided = |(at, line): &(usize, Line<'_>)| {
+            let settlement = settlements.get(*at)?.as_ref()?;
+            let kept_back = line.kept_in_places(plan.lines[*at].kept_back, settlement);
+            Some(LimitDecision { kept_back, ..line.decided(settlement) })
+        };
+        decision.limits.extend(self.lines.iter().filter_map(decided));
+        decision.conclude_part(self.lines.len());
+    }
+}

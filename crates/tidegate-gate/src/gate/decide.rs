@@ -1,0 +1,438 @@
+//! Decides a check: plans its charges under the policies, and has the stores settle them.
+//!
+//! The usual check asks one store that answers at once, in one step. All other cases are in [`super::several_stores`].
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tidegate_core::{Quota, Tick};
+
+use super::charged::{Charged, Keep, keep_allowed};
+use super::inline_quota::replaces;
+use super::waits::Waits;
+use super::{Check, Gate, GateDecision, InForce, LimitDecision};
+use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
+use tidegate_limits::precision::Precision;
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::DecidedBy;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settlement;
+use tidegate_limits::store::Settling;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::StepClock;
+use tidegate_limits::store::StoreError;
+use tidegate_limits::store::kept_back;
+use tidegate_limits::thread_buffers::Borrowed;
+use tidegate_limits::thread_buffers::Buffers;
+
+impl Gate {
+    /// Decides a request and spends its cost, on all matching limits or on none.
+    ///
+    /// Answers without waiting. If a store would have to be awaited, use [`Gate::check_async`].
+    ///
+    /// # Errors
+    /// [`StoreError`] if no decision could be made; the caller chooses whether to fail open or closed. [`StoreError::MustWait`] if an engine would
+    /// have to be asked; nothing was spent then.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request)?.allowed);
+    /// assert!(!gate.check(Check::of(&request).cost(61))?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
+        self.decide(&check.into(), &mut ())
+    }
+
+    /// Decides like [`Gate::check`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// [`StoreError`] if no decision could be made; [`StoreError::DeadlinePassed`] if an engine has not answered by the
+    /// [deadline](Check#structfield.deadline): refuse such a request even if you let undecided ones pass. What stores before the failing one had taken is given back.
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, what was taken is given back. A step that an engine is being asked to settle is awaited in the background (see
+    /// [`Gate::with_background`]) and then undone. Until that is done, or if the engine's answer is lost, its charges stand: no more is let through
+    /// than allowed, but some request may be refused too early.
+    pub async fn check_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide_async(&check.into(), &mut ()).await
+    }
+
+    /// Decides like [`Gate::check`] and spends nothing.
+    ///
+    /// # Errors
+    /// As [`Gate::check`].
+    pub fn peek<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
+        self.check(check.into().peek())
+    }
+
+    /// Decides like [`Gate::check`], and stores in `charged` what was charged, for [`Gate::finish`]. If the work is finished in the same place,
+    /// [`Gate::admit`] is shorter.
+    ///
+    /// `charged` is emptied first, and stays empty if the request is refused. Costs a check and two allocations.
+    ///
+    /// # Errors
+    /// As [`Gate::check`]; nothing was charged then.
+    pub fn charge<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+        charged: &mut Charged,
+    ) -> Result<GateDecision, StoreError> {
+        charged.clear();
+        self.decide(&check.into(), charged)
+    }
+
+    /// Decides like [`Gate::charge`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn charge_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+        charged: &mut Charged,
+    ) -> Result<GateDecision, StoreError> {
+        charged.clear();
+        self.decide_async(&check.into(), charged).await
+    }
+
+    pub(super) fn decide<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        if check.cost.is_wrong() {
+            return Err(StoreError::NotACost);
+        }
+        // Created where it is returned and filled in place: it is large, and moving it costs a tenth of deciding one limit.
+        let mut decided = Ok(self.undecided(check));
+        let Ok(decision) = &mut decided else { return decided };
+        if !self.routes.are_plain(decision.policies.shares()) {
+            return decided.and_then(|decision| self.decide_otherwise(decision, check, keep));
+        }
+        if let Err(error) = self.decide_plain(check, decision, keep) {
+            decided = Err(error);
+        }
+        decided
+    }
+
+    pub(super) async fn decide_async<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        if check.cost.is_wrong() {
+            return Err(StoreError::NotACost);
+        }
+        let mut decision = self.undecided(check);
+        self.sense(&decision.policies);
+        let demoted;
+        let check = if decision.policies.demotes() {
+            let policies = decision.keep_policies();
+            demoted = Box::pin(self.demoted(check, &policies, Waits::Yes)).await;
+            decision.priority = demoted.priority;
+            &demoted
+        } else {
+            check
+        };
+        let stores_blocks = self.stores_blocks(&decision.policies);
+        if stores_blocks {
+            let policies = decision.keep_policies();
+            // Boxed: otherwise all other checks would reserve space for it.
+            Box::pin(self.learn_blocks(check, &policies, Waits::Yes)).await;
+        }
+        let planned;
+        let check = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
+            match self.decide_plain(check, &mut decision, keep) {
+                // The engine was not asked yet; it is asked and awaited below.
+                Err(StoreError::MustWait) => {
+                    planned = Check { planned: true, ..*check };
+                    &planned
+                }
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.conclude_check(check, &mut decision, stores_blocks).await;
+                    return Ok(decision);
+                }
+            }
+        } else {
+            check
+        };
+        // Boxed, since it is large, and otherwise every caller's future would contain it.
+        let mut decision = Box::pin(self.decide_routed_async(decision, check, keep)).await?;
+        self.conclude_check(check, &mut decision, stores_blocks).await;
+        Ok(decision)
+    }
+
+    /// Does what follows a decision that can be awaited.
+    async fn conclude_check(&self, check: &Check<'_, '_>, decision: &mut GateDecision, stores_blocks: bool) {
+        self.count(check, decision);
+        self.charge_what_is_left(check, decision).await;
+        if stores_blocks && !decision.allowed {
+            Box::pin(self.keep_blocks(check, decision, Waits::Yes)).await;
+        }
+    }
+
+    /// Returns an empty decision under the policies of the check, to be filled in.
+    #[inline(always)]
+    pub(super) fn undecided(&self, check: &Check<'_, '_>) -> GateDecision {
+        // Filled in place: the limits are stored inline, and moving them costs more than deciding them.
+        GateDecision {
+            allowed: false,
+            wait: Duration::ZERO,
+            limits: SmallVec::new(),
+            binding: None,
+            refusal: None,
+            anyway: None,
+            priority: check.priority,
+            brought: check.quota.cloned(),
+            at: Tick::EPOCH,
+            by: DecidedBy::Local,
+            policies: match check.among {
+                None => InForce(self.in_force()),
+                Some(among) => InForce(Guard::from_inner(Arc::clone(among.set()))),
+            },
+        }
+    }
+
+    /// Decides in one step of the gate's own store.
+    #[inline(always)]
+    pub(super) fn decide_plain<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        decision: &mut GateDecision,
+        keep: &mut K,
+    ) -> Result<(), StoreError> {
+        let GateDecision { policies, limits, refusal, at, .. } = &mut *decision;
+        let policies: &PolicySet = policies;
+        if let Some(refused) = self.refusal(policies, check) {
+            (*refusal, *at) = (Some(Box::new(refused)), self.time.now());
+            return Ok(());
+        }
+        let mut buffers = Borrowed::take();
+        let Buffers { keys, settled } = &mut *buffers;
+        let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
+        check.plan_into(policies, &mut plan);
+        // Shadow limits and queues use the exact clock from the start, because their answers cannot be taken back.
+        let by_tick = self.precision != Precision::Exact
+            && !check.peek
+            && !self.routes.own_waits()
+            && plan.lines.iter().all(Line::is_plain);
+        let at = if by_tick { self.time.recent() } else { self.time.now() };
+        self.shorten_waits(policies, at, check, &mut plan.lines);
+        let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
+        self.settle_plan::<K>(&plan, at, clock, check.op(), settled)?;
+        if settled.allowed {
+            keep_allowed(keep, &mut plan, settled);
+        }
+        self.tell_settled(check.op(), &plan, settled);
+        limits.reserve_exact(plan.lines.len());
+        // Extended from an iterator of known length, which writes in place without a capacity check per element.
+        limits
+            .extend(plan.lines.iter().zip(&settled.lines).map(|(line, settlement)| line.decided(settlement)));
+        *keys = mem::take(&mut plan.keys);
+        drop(plan);
+        decision.conclude(settled);
+        self.block_over(check, decision);
+        Ok(())
+    }
+
+    pub(super) fn settle_plan<K: Keep>(
+        &self,
+        plan: &Plan<'_>,
+        now: Tick,
+        clock: StepClock<'_>,
+        op: Op<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
+        if plan.lines.is_empty() {
+            (settled.allowed, settled.wait) = (true, Duration::ZERO);
+            (settled.at, settled.by) = (now, DecidedBy::Local);
+            settled.lines.clear();
+            return Ok(());
+        }
+        let step = |charges: &[Charge<'_>], settled: &mut Settled| {
+            let watched = self.is_observed();
+            let step = Step { now, clock, tag: 0, receipts: K::KEEPS, watched, op, charges };
+            match self.routes.own().settle_into(&step, settled) {
+                Settling::Done(done) => done,
+                // Dropped without being polled, so the engine was not asked.
+                Settling::Later(_) => Err(StoreError::MustWait),
+            }
+        };
+        if let [line] = &*plan.lines {
+            return step(&[plan.charge(line)], settled);
+        }
+        let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
+        charges.reserve_exact(plan.lines.len());
+        // Extended rather than collected: a collected list is moved once more.
+        charges.extend(plan.charges());
+        step(&charges, settled)
+    }
+}
+
+impl<'c> Check<'c, '_> {
+    /// Lists the charges of the request in a plan, which is emptied first.
+    #[inline(always)]
+    pub(super) fn plan_into<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
+    where
+        'c: 'p,
+    {
+        plan.clear();
+        self.plan_after(policies, plan);
+    }
+
+    /// Appends the charges of the request to a plan.
+    #[inline(always)]
+    pub(super) fn plan_after<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
+    where
+        'c: 'p,
+    {
+        let start = plan.lines.len();
+        let counts = !(self.peek || self.planned);
+        let stated = Stated { cost: self.cost.stated(), priority: self.priority, counts };
+        match self.among {
+            None => policies.plan_for(self.request, stated, plan),
+            Some(among) => policies.plan_among(self.request, stated, among, plan),
+        }
+        if let Some(quota) = self.quota {
+            self.bring(policies, quota, &mut plan.lines[start..]);
+        }
+    }
+
+    pub(super) const fn op(&self) -> Op<'static> {
+        if self.peek { Op::Peek } else { Op::Take }
+    }
+
+    /// Replaces the limits' own quotas by the quota that the caller brings, where it applies.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, lines: &mut [Line<'p>]) {
+        for line in lines.iter_mut().filter(|line| replaces(quota, line.quota)) {
+            (line.quota, line.inline_quota) = (quota, true);
+            line.kept_back = policies.kept_back(line, quota, self.priority);
+        }
+    }
+}
+
+impl Line<'_> {
+    /// Returns how many units or places are kept back from the request, given the present standing of the limit.
+    #[inline]
+    pub(super) fn kept_in_places(&self, kept_back: u64, settlement: &Settlement) -> u64 {
+        kept_back::in_places(self.quota, kept_back, settlement.decision.standing.limit, self.cost)
+    }
+
+    #[inline]
+    pub(super) fn decided(&self, settlement: &Settlement) -> LimitDecision {
+        LimitDecision {
+            policy: self.policy,
+            limit: self.limit,
+            binding: self.binding,
+            on_failure: self.on_failure,
+            cost: self.cost,
+            kept_back: self.kept_in_places(self.kept_back, settlement),
+            delays: !self.max_wait.is_zero(),
+            decision: settlement.decision,
+        }
+    }
+}
+
+impl GateDecision {
+    /// Takes over a store's answer about all limits in this decision.
+    #[inline]
+    pub(super) fn conclude(&mut self, settled: &Settled) {
+        (self.allowed, self.wait) = (settled.allowed, settled.wait);
+        (self.at, self.by) = (settled.at, settled.by);
+        self.binding = binding(&self.limits, settled.allowed);
+    }
+}
+
+/// Returns the limit to report to the caller: among refusals the one that lasts longest, otherwise the one with least remaining.
+///
+/// Of equal ones, the first in the order of the policies. `allowed` says that no limit refuses, apart from shadow limits.
+#[inline]
+pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
+    let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+    let first = if allowed {
+        enforced.min_by_key(|(_, limit)| limit.remaining())
+    } else {
+        // Reversed, since `max_by_key` returns the last of equal ones, but the first policy must be named.
+        let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
+        refusing.rev().max_by_key(|(_, limit)| limit.decision.retry())
+    };
+    first.map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::decision::Ruling;
+    use tidegate_core::{Cost, Decision, Retry, Standing};
+
+    use super::*;
+
+    fn limit(binding: bool, remaining: u64, retry_after: Option<Option<u64>>) -> LimitDecision {
+        let ruling = match retry_after {
+            None => Ruling::Allowed { wait: Duration::ZERO },
+            Some(after) => Ruling::Denied {
+                retry: after.map_or(Retry::Never, |secs| Retry::After(Duration::from_secs(secs))),
+            },
+        };
+        let standing = Standing { limit: 9, remaining, debt: 0, reset_after: Duration::ZERO };
+        let decision = Decision { ruling, standing };
+        LimitDecision {
+            policy: 0,
+            limit: 0,
+            binding,
+            on_failure: false,
+            delays: false,
+            cost: Cost::ONE,
+            kept_back: 0,
+            decision,
+        }
+    }
+
+    /// The same choice, limit by limit: a later limit replaces an earlier one only where it is tighter.
+    fn model(limits: &[LimitDecision]) -> Option<usize> {
+        let tighter = |limit: &LimitDecision, than: &LimitDecision| {
+            let (one, other) = (limit.decision, than.decision);
+            match (one.is_allowed(), other.is_allowed()) {
+                (true, true) => one.standing.remaining < other.standing.remaining,
+                (false, false) => one.retry() > other.retry(),
+                (allowed, _) => !allowed,
+            }
+        };
+        let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+        enforced.reduce(|held, next| if tighter(next.1, held.1) { next } else { held }).map(|(at, _)| at)
+    }
+
+    proptest! {
+        #[test]
+        fn the_binding_limit_is_the_first_of_the_tightest(
+            asked in proptest::collection::vec(
+                (proptest::bool::weighted(0.8), 0..3_u64, proptest::option::weighted(0.3, proptest::option::of(0..3_u64))),
+                0..6,
+            ),
+        ) {
+            let limits: Vec<_> = asked.into_iter().map(|(binding, left, after)| limit(binding, left, after)).collect();
+            let allowed = limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+            prop_assert_eq!(binding(&limits, allowed), model(&limits));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Tells an observer what a gate decides and settles, and what that changes of breakers and moving limits.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Cost, Decision, Tick};
+
+use super::Gate;
+use super::endings::{Fate, Finished, PartEndings};
+use crate::policy::{Plan, head_of_key};
+use tidegate_limits::observer::AnyEvent;
+use tidegate_limits::observer::Event;
+use tidegate_limits::observer::KeyDigest;
+use tidegate_limits::observer::LimitMoved;
+use tidegate_limits::observer::Observer;
+use tidegate_limits::store::GuardChange;
+use tidegate_limits::store::Moved;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settlement;
+
+/// The observer of a gate, if it has one.
+#[derive(Default)]
+pub(super) struct Observed(Option<Box<Observing>>);
+
+struct Observing {
+    observer: Arc<dyn Observer>,
+    digests: RandomState,
+}
+
+impl Observing {
+    fn new(observer: Arc<dyn Observer>) -> Self {
+        Self { observer, digests: RandomState::new() }
+    }
+
+    /// Tells the decisions of a request.
+    #[cold]
+    #[inline(never)]
+    fn decided<'s>(
+        &self,
+        plan: &Plan<'_>,
+        at: Tick,
+        allowed: bool,
+        settlements: impl Iterator<Item = Option<&'s Settlement>>,
+    ) {
+        for (line, settlement) in plan.lines.iter().zip(settlements) {
+            let Some(Settlement { decision, .. }) = settlement else { continue };
+            // Of a refused request nothing was charged, so a limit that would have allowed it has decided nothing.
+            if !allowed && decision.is_allowed() {
+                continue;
+            }
+            let Some((policy, mut event)) = self.event(&plan.keys[line.key.clone()], at, *decision) else {
+                continue;
+            };
+            (event.cost, event.max_wait, event.shadow) = (line.cost, line.max_wait, !line.binding);
+            self.observer.on_named(policy, AnyEvent::Decision(&event));
+        }
+    }
+
+    /// Tells a change of a guard.
+    #[cold]
+    #[inline(never)]
+    fn moved(&self, Moved { key, change }: &Moved) {
+        let Some(head) = head_of_key(key) else { return };
+        let digest = self.digest(key, head.has_values);
+        let told = match change {
+            GuardChange::Breaker(change) => match digest {
+                Some(digest) => AnyEvent::KeyChange(change, digest),
+                None => AnyEvent::Change(change),
+            },
+            GuardChange::Limit { at, from, to } => {
+                let moved = LimitMoved { at: *at, from: *from, to: *to };
+                return self.observer.on_named(head.policy, AnyEvent::Limit(&moved));
+            }
+        };
+        self.observer.on_named(head.policy, told);
+    }
+
+    /// Returns the name of a key's policy, and an event of the limit that the key belongs to, at a cost of 1; `None` if the
+    /// bytes are no key of a policy.
+    fn event<'k>(&self, key: &'k [u8], at: Tick, decision: Decision) -> Option<(&'k str, Event)> {
+        let head = head_of_key(key)?;
+        let event = Event {
+            at,
+            cost: Cost::ONE,
+            max_wait: Duration::ZERO,
+            decision,
+            binding: head.limit,
+            key: self.digest(key, head.has_values),
+            shadow: false,
+        };
+        Some((head.policy, event))
+    }
+
+    fn tell(&self, policy: &str, event: AnyEvent<'_>) {
+        self.observer.on_named(policy, event);
+    }
+
+    fn digest(&self, key: &[u8], has_values: bool) -> Option<KeyDigest> {
+        has_values.then(|| KeyDigest(self.digests.hash_one(key)))
+    }
+}
+
+impl fmt::Debug for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map(|observing| &observing.observer).fmt(f)
+    }
+}
+
+impl Gate {
+    /// Tells `observer` what the gate does, each event with the name of its policy ([`Observer::on_named`]):
+    ///
+    /// | what | event |
+    /// |---|---|
+    /// | a check | one [`Decision`](AnyEvent::Decision) for each limit that was charged; if the check was refused, for each limit that refused |
+    /// | a charge that is given back whole | [`Cancel`](AnyEvent::Cancel) |
+    /// | a charge that is settled with other units than were charged | [`Settle`](AnyEvent::Settle) |
+    /// | a breaker that changes its state, also by hand | [`Change`](AnyEvent::Change), or [`KeyChange`](AnyEvent::KeyChange) under a policy with `by` |
+    /// | a law that moves the number of places | [`Limit`](AnyEvent::Limit) |
+    ///
+    /// [`Event::binding`] is the index of the limit within its policy, and
+    /// [`Event::shadow`] says that the limit refuses
+    /// nothing. Peeks are not told, nor requests that meet no limit because a list, a block or a deadline refuses them, nor
+    /// single charges ([`Gate::settle_charge`]). A
+    /// change that an engine makes while no caller waits for its answer is not told.
+    ///
+    /// A gate without an observer pays a branch for each check.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::observer::{AnyEvent, Observer};
+    /// use tidegate::policy::{Limit, Policy, PolicySet};
+    /// use tidegate::{Descriptor, Gate, ManualClock, Quota};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Refusals(Mutex<Vec<String>>);
+    ///
+    /// impl Observer for Refusals {
+    ///     fn on_named(&self, policy: &str, event: AnyEvent<'_>) {
+    ///         if let AnyEvent::Decision(event) = event && !event.decision.is_allowed() {
+    ///             self.0.lock().unwrap().push(policy.to_owned());
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let refusals = Arc::new(Refusals::default());
+    /// let one = Policy::new("one a minute", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 100)?
+    ///     .with_clock(ManualClock::default())
+    ///     .with_observer(refusals.clone());
+    /// for _ in 0..2 {
+    ///     gate.check(&Descriptor::new())?;
+    /// }
+    /// assert_eq!(*refusals.0.lock().unwrap(), ["one a minute"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observed = Observed(Some(Box::new(Observing::new(Arc::new(observer)))));
+        self
+    }
+
+    /// Reports whether the gate has an observer, who wants to know what steps change.
+    #[inline]
+    pub(super) const fn is_observed(&self) -> bool {
+        self.observed.0.is_some()
+    }
+
+    /// Tells the decisions and the changes of a step that a store has settled.
+    #[inline]
+    pub(super) fn tell_settled(&self, op: Op<'_>, plan: &Plan<'_>, settled: &mut Settled) {
+        if self.is_observed() {
+            self.tell_decided(op, plan, settled.at, settled.allowed, settled.lines.iter().map(Some));
+            self.tell_moved(&mut settled.moved);
+        }
+    }
+
+    /// Tells the decisions of a request.
+    #[inline]
+    pub(super) fn tell_decided<'s>(
+        &self,
+        op: Op<'_>,
+        plan: &Plan<'_>,
+        at: Tick,
+        allowed: bool,
+        settlements: impl Iterator<Item = Option<&'s Settlement>>,
+    ) {
+        if let (Some(observing), Op::Take) = (&self.observed.0, op) {
+            observing.decided(plan, at, allowed, settlements);
+        }
+    }
+
+    /// Tells what a step has changed of guards.
+    #[inline]
+    pub(super) fn tell_moved(&self, moved: &mut Vec<Moved>) {
+        if let Some(observing) = &self.observed.0 {
+            moved.drain(..).for_each(|moved| observing.moved(&moved));
+        }
+    }
+
+    /// Tells how charges of limits have ended.
+    #[inline]
+    pub(super) fn tell_finished(&self, part: &PartEndings<'_>, finished: &Finished<'_>, at: Tick) {
+        if let Some(observing) = &self.observed.0 {
+            tell_each(observing, part, finished, at);
+        }
+    }
+}
+
+/// Tells how the charges of a step have ended.
+#[cold]
+#[inline(never)]
+fn tell_each(observing: &Observing, part: &PartEndings<'_>, finished: &Finished<'_>, at: Tick) {
+    for (charge, settled) in part.each(finished) {
+        let decision =
+            Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: settled.standing };
+        let Some((policy, mut event)) = observing.event(charge.key, at, decision) else { continue };
+        event.cost = settled.charged;
+        let told = match settled.fate {
+            // The guard's own changes are told.
+            _ if charge.quota.is_guard() => continue,
+            Fate::Returned(_) if settled.used == 0 => AnyEvent::Cancel(&event),
+            Fate::Returned(_) | Fate::Owed(_) => AnyEvent::Settle(&event, settled.used),
+            Fate::Forgotten | Fate::Kept => continue,
+        };
+        observing.tell(policy, told);
+    }
+}

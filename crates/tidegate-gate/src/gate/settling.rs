@@ -1,0 +1,293 @@
+//! Settles the charges of a check, once its work has ended.
+//!
+//! Settlement concerns only the charges that were made: newer policies are neither charged nor credited, and a limit
+//! that has changed since gives nothing back, since it is unknown what the charge still holds of it. Limits settle by
+//! what was spent. The outcome decides about charges of `charge: on-failure`: a failure of the caller keeps the charge,
+//! a success forgets everything held against the key, and any other outcome gives the charge back.
+
+use std::mem;
+
+use smallvec::SmallVec;
+use tidegate_core::Outcome;
+
+use super::Gate;
+use super::charged::{Charged, ChargedLine, MadeCharge, Part};
+use super::endings::{ChangedLimit, Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
+use super::several_stores::whole;
+use super::waits::{Waits, run_without_waiting};
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::Ending;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::StepClock;
+use tidegate_limits::store::StoreError;
+
+/// The marks that a settlement takes in the stores, each a key of one unit.
+pub(super) struct Marks<'m> {
+    /// Taken in the step of each store. A step that finds one of them taken is refused.
+    pub(super) once: &'m [Charge<'m>],
+    /// Taken in the step of `store` and `tag` only, and not binding: they refuse nothing.
+    pub(super) notes: &'m [Charge<'m>],
+    /// The store of the step that takes the notes, and of the only step if nothing is charged.
+    pub(super) store: usize,
+    /// The tag of that step.
+    pub(super) tag: u64,
+    /// Whether each of the notes was free, and is taken now; empty if no store has answered that.
+    pub(super) noted: SmallVec<[bool; 2]>,
+}
+
+impl<'m> Marks<'m> {
+    /// Returns the marks and the notes of one step.
+    fn of(&self, part: &PartEndings<'_>) -> (&'m [Charge<'m>], &'m [Charge<'m>]) {
+        let notes = if (part.store, part.tag) == (self.store, self.tag) { self.notes } else { &[] };
+        (self.once, notes)
+    }
+}
+
+impl Gate {
+    /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
+    /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
+    /// if more was spent, the excess is booked as a debt.
+    ///
+    /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
+    /// [`Outcome::Success`] forgets everything held against the key, as long as the policy still charges failures only;
+    /// otherwise it undoes the charge. Every other outcome undoes the charge. If another request's success has
+    /// meanwhile forgotten a charge that is to be kept, the charge is booked again, provided that the policy still has
+    /// that limit: otherwise an attacker with one valid password could try wrong ones alongside it for free.
+    ///
+    /// Takes one step per store and tag; each step is all or nothing. Charges that this value has settled before are
+    /// not settled again, and are not in the result.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a store did not settle its part: of that part nothing was given back or booked; the parts of
+    /// other stores are settled all the same. Calling again settles the rest. After [`StoreError::Unavailable`] it is
+    /// unknown whether the part was settled, and settling it twice might give back what others hold, so this value does
+    /// not settle that part again. A ticket can be tried again.
+    pub fn finish<'c>(
+        &self,
+        charged: &'c Charged,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'c>, StoreError> {
+        let Endings { mut finished, mut parts } =
+            self.endings(charged, charged.of(part), outcome, used, Claims::Yes, Settles::All)?;
+        // Only marks can refuse a settlement, and there are none here.
+        run_without_waiting(self.settle_parts(&mut finished, &mut parts, None, Waits::No))?;
+        Ok(finished)
+    }
+
+    /// Settles like [`Gate::finish`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::finish`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, an engine that is being asked settles its part in the background (see
+    /// [`Gate::with_background`]), and the parts of stores that were not asked yet stay unsettled. Calling again
+    /// settles those; no part is settled twice.
+    pub async fn finish_async<'c>(
+        &self,
+        charged: &'c Charged,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'c>, StoreError> {
+        let Endings { mut finished, mut parts } =
+            self.endings(charged, charged.of(part), outcome, used, Claims::Yes, Settles::All)?;
+        self.settle_parts(&mut finished, &mut parts, None, Waits::Yes).await?;
+        Ok(finished)
+    }
+
+    /// Settles like [`Gate::finish`], but asks no store for charges that would not change.
+    pub(super) fn finish_changes(
+        &self,
+        charged: &Charged,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        let mut endings =
+            self.endings(charged, charged.of(Part::All), outcome, used, Claims::Yes, Settles::Changes)?;
+        run_without_waiting(self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::No))
+            .map(drop)
+    }
+
+    /// Settles like [`Gate::finish_changes`], and waits for engines that answer later.
+    pub(super) async fn finish_changes_async(
+        &self,
+        charged: &Charged,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        let mut endings =
+            self.endings(charged, charged.of(Part::All), outcome, used, Claims::Yes, Settles::Changes)?;
+        self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Yes).await.map(drop)
+    }
+
+    /// Undoes what a check charged without reporting the result, for callers that have gone away. If an engine must be
+    /// told, that happens in the background ([`Gate::with_background`]).
+    ///
+    /// Charges that a store fails to undo stay until time returns them.
+    pub fn undo_unwatched(&self, charged: &Charged) {
+        self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
+    }
+
+    /// Settles charges without reporting the result.
+    pub(super) fn finish_unwatched<'c>(
+        &self,
+        charged: &'c Charged,
+        lines: impl Iterator<Item = &'c MadeCharge>,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) {
+        // An error cannot be reported to anybody: what the store has not settled stays charged.
+        let _ = self.settle_unwatched(charged, lines, Outcome::Ignored, used);
+    }
+
+    /// Settles charges without waiting: what an engine must be asked for is settled in the background.
+    ///
+    /// # Errors
+    /// The error of a store that answered at once.
+    pub(super) fn settle_unwatched<'c>(
+        &self,
+        charged: &'c Charged,
+        lines: impl Iterator<Item = &'c MadeCharge>,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        let mut endings = self.endings(charged, lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        let settled = self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Unwatched);
+        run_without_waiting(settled).map(drop)
+    }
+
+    /// Settles charges, and takes some marks in the same steps. Each step is all or nothing and has the marks in it.
+    /// The result of each charge is written into `finished`, and whether each note was free into `marks`. Returns
+    /// `false` if every step refused the marks; in that case nothing has changed.
+    ///
+    /// Works on data that its caller holds, so that the future of a request that waits for an engine stays small.
+    ///
+    /// # Errors
+    /// The error of a store that failed, [`StoreError::Unavailable`] before others. All stores were asked, and `marks`
+    /// has the notes that one of them took.
+    pub(super) async fn settle_parts(
+        &self,
+        finished: &mut Finished<'_>,
+        parts: &mut Parts<'_>,
+        mut marks: Option<&mut Marks<'_>>,
+        waits: Waits,
+    ) -> Result<bool, StoreError> {
+        if let (true, Some(marks)) = (parts.is_empty(), &marks) {
+            parts.push(PartEndings::of(marks.store, marks.tag));
+        }
+        let (mut failed, mut allowed) = (None, parts.is_empty());
+        for part in parts {
+            let (once, notes) = marks.as_deref().map_or_else(Default::default, |marks| marks.of(part));
+            let Some(answer) = self.settle_part(part, once, notes, waits).await else { continue };
+            match answer {
+                Ok(settled) => {
+                    allowed |= settled.allowed;
+                    let (noted, lines) = settled.lines[once.len()..].split_at(notes.len());
+                    if let Some(marks) = &mut marks {
+                        marks.noted.extend(noted.iter().map(|note| note.receipt.is_some()));
+                    }
+                    part.fill_in(lines, settled.at, finished, |charge, limit| {
+                        self.changed_limit(charge, limit)
+                    });
+                    if settled.allowed {
+                        self.tell_finished(part, finished, settled.at);
+                    }
+                }
+                Err(error) => {
+                    if failed.is_none() || matches!(error, StoreError::Unavailable { .. }) {
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(allowed), Err)
+    }
+
+    /// Settles the charges of one step, after some marks; `None` if no caller waits for the answer.
+    pub(super) async fn settle_part(
+        &self,
+        part: &mut PartEndings<'_>,
+        once: &[Charge<'_>],
+        notes: &[Charge<'_>],
+        waits: Waits,
+    ) -> Option<Answer> {
+        let marks = once.iter().chain(notes);
+        part.endings.insert_many(0, marks.clone().map(|_| Ending::Once));
+        let joined: Vec<Charge<'_>>;
+        let mut charges: &[Charge<'_>] = &part.charges;
+        if !once.is_empty() || !part.changed.is_empty() {
+            let mut all: Vec<Charge<'_>> = marks.chain(charges).copied().collect();
+            let first = all.len() - charges.len();
+            for ChangedLimit { charge, quota } in &part.changed {
+                all[first + charge].quota = quota;
+            }
+            joined = all;
+            charges = &joined;
+        }
+        let step = Step {
+            tag: part.tag,
+            clock: StepClock::Engine,
+            watched: self.is_observed(),
+            ..Step::new(self.time.now(), Op::Finish(&part.endings), charges)
+        };
+        // From here on the claim is final, even if the caller goes away, since the store may have settled the charges
+        // by then.
+        let claimed = mem::take(&mut part.claimed.0);
+        let answer = self.ask(part.store, &step, waits).await?;
+        let answer = answer.and_then(|settled| whole(settled, charges.len()));
+        if answer.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable { .. })) {
+            drop(Claimed(claimed));
+        }
+        Some(answer)
+    }
+
+    /// Forgets the keys of these charges: their limits are full again, and nothing that was charged before is given
+    /// back, as with [`Op::Reset`]. The keys must be distinct.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a store did not settle it. The other stores were asked all the same, and the call can be
+    /// repeated.
+    pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        run_without_waiting(self.reset_parts(charges, Waits::No))
+    }
+
+    /// Forgets keys like [`Gate::reset_charges`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::reset_charges`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some stores may have forgotten the keys and others not. The call can be repeated.
+    pub async fn reset_charges_async(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.reset_parts(charges, Waits::Yes).await
+    }
+
+    /// Asks every store, since a key is forgotten wherever it is.
+    async fn reset_parts(&self, charges: &[Charge<'_>], waits: Waits) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let mut failed = None;
+        for store in 0..self.routes.len() {
+            let mut left: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(charges);
+            while let Some(first) = left.first() {
+                let tag = self.routes.tag(store, first.key);
+                let alike = |charge: &Charge<'_>| self.routes.tag(store, charge.key) == tag;
+                let (together, others): (SmallVec<[Charge<'_>; 4]>, _) = left.into_iter().partition(alike);
+                // The engine's clock has dated the charges; by another clock some of them might appear to come after
+                // the reset.
+                let clock = StepClock::Engine;
+                let step = Step { tag, clock, ..Step::new(self.time.now(), Op::Reset, &together) };
+                if let Some(Err(error)) = self.ask(store, &step, waits).await {
+                    failed = failed.or(Some(error));
+                }
+                left = others;
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,366 @@
+//! Decides checks whose policies lie in several stores, or in an engine that answers later.
+//!
+//! The charges of a request are divided into parts, one for each store and each tag that a store keeps separate. The
+//! parts are settled one after the other: stores of this process first and engines last, so that a request which the
+//! process refuses costs no call to an engine; within one engine, parts with a guard first. If a part refuses or fails,
+//! the parts before it are undone exactly: each is ended with nothing spent. The same happens if the caller goes away;
+//! a step that an engine is being asked to settle is then awaited and undone in the background.
+
+use std::mem;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::Tick;
+
+use super::charged::Keep;
+use super::waits::{Waits, run_without_waiting};
+use super::{Check, Gate, GateDecision};
+use crate::policy::{Plan, PolicySet};
+use tidegate_limits::store::Answer;
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::DecidedBy;
+use tidegate_limits::store::Op;
+use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::Settled;
+use tidegate_limits::store::Settlement;
+use tidegate_limits::store::Step;
+use tidegate_limits::store::StepClock;
+use tidegate_limits::store::StoreError;
+
+/// The settlement of each line of a plan; `None` for lines that were not asked.
+pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
+
+/// Charges that are settled in one step.
+struct StorePart {
+    store: usize,
+    tag: u64,
+    /// The indices of the charges' lines in the plan.
+    lines: SmallVec<[usize; 4]>,
+}
+
+/// The state of a request while its parts are settled store by store.
+pub(super) struct Run<'g, 'p> {
+    gate: &'g Gate,
+    plan: Plan<'p>,
+    op: Op<'static>,
+    /// When the request was asked, by the gate's clock.
+    asked: Tick,
+    /// The tick from which the answer is useless.
+    pub(super) deadline: Option<Tick>,
+    /// When the request was decided, by the clock of the store that decided last.
+    at: Tick,
+    parts: SmallVec<[StorePart; 2]>,
+    /// The index of the part that is settled next.
+    next: usize,
+    /// The settlement of each line so far.
+    settlements: Settlements,
+    allowed: bool,
+    wait: Duration,
+    by: DecidedBy,
+    error: Option<StoreError>,
+    /// The steps that undo the settled parts if a later one refuses or the caller goes away: the store, the index of
+    /// the part, the step.
+    undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
+    /// Whether other requests are awaited together with this one: the caller may then go away after this one is
+    /// settled.
+    pub(super) awaits_others: bool,
+}
+
+impl<'g, 'p> Run<'g, 'p> {
+    pub(super) fn new(
+        gate: &'g Gate,
+        plan: Plan<'p>,
+        op: Op<'static>,
+        at: Tick,
+        deadline: Option<Tick>,
+    ) -> Self {
+        let lines = plan.lines.len();
+        let mut run = Self {
+            gate,
+            plan,
+            op,
+            asked: at,
+            deadline,
+            at,
+            parts: SmallVec::new(),
+            next: 0,
+            settlements: SmallVec::from_elem(None, lines),
+            allowed: true,
+            wait: Duration::ZERO,
+            by: DecidedBy::Local,
+            error: None,
+            undo: SmallVec::new(),
+            awaits_others: false,
+        };
+        if let Err(error) = run.divide() {
+            run.fail(error);
+        }
+        run
+    }
+
+    /// Divides the plan into parts.
+    fn divide(&mut self) -> Result<(), StoreError> {
+        for (at, line) in self.plan.lines.iter().enumerate() {
+            let store = self.gate.routes.of(line.share)?;
+            let tag = self.gate.routes.tag(store, &self.plan.keys[line.key.clone()]);
+            match self.parts.iter_mut().find(|part| part.store == store && part.tag == tag) {
+                Some(part) => part.lines.push(at),
+                None => self.parts.push(StorePart { store, tag, lines: SmallVec::from_slice(&[at]) }),
+            }
+        }
+        // A stable sort: stores are numbered in the order in which they are asked. Within one engine, parts with a
+        // guard go first: places are scarcer, and a refusal by them leaves less to undo.
+        let lines = &self.plan.lines;
+        let has_guard = |part: &StorePart| part.lines.iter().any(|at| lines[*at].quota.is_guard());
+        self.parts.sort_by_key(|part| (part.store, !has_guard(part)));
+        Ok(())
+    }
+
+    /// Returns the store to ask next; `None` if no further store is asked.
+    pub(super) fn next_store(&self) -> Option<usize> {
+        self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
+    }
+
+    /// Returns the number of limits that the request meets.
+    pub(super) fn limits(&self) -> usize {
+        self.plan.lines.len()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.error.is_none() && (self.allowed || matches!(self.op, Op::Peek))
+    }
+
+    pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
+        let part = &self.parts[self.next];
+        part.lines.iter().map(|at| self.plan.charge(&self.plan.lines[*at])).collect()
+    }
+
+    /// Returns the step for the next part.
+    pub(super) fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
+        let StorePart { store, tag, .. } = self.parts[self.next];
+        // Receipts are needed to undo this part if a later part refuses or the caller goes away.
+        let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
+        let watched = self.gate.is_observed();
+        Step { now: self.asked, clock: StepClock::Engine, tag, receipts, watched, op: self.op, charges }
+    }
+
+    /// Reports whether the next part may have to be undone after it is settled.
+    fn may_be_undone(&self) -> bool {
+        self.next + 1 < self.parts.len() || self.awaits_others
+    }
+
+    /// Reports whether any part belongs to an engine.
+    pub(super) fn may_wait(&self) -> bool {
+        self.parts.iter().any(|part| self.gate.routes.store(part.store).caps().may_wait)
+    }
+
+    /// Returns the step for the next part, for undoing it if no caller waits any more when it is settled; `None` for a
+    /// peek.
+    pub(super) fn step_to_undo(&self) -> Option<OwnedStep> {
+        matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
+    }
+
+    /// Takes over the answer to the next part.
+    pub(super) fn take(&mut self, answer: Answer) {
+        let charges = self.parts[self.next].lines.len();
+        let mut settled = match answer.and_then(|settled| whole(settled, charges)) {
+            Ok(settled) => settled,
+            Err(error) => return self.fail(error),
+        };
+        self.gate.tell_moved(&mut settled.moved);
+        self.allowed &= settled.allowed;
+        self.wait = self.wait.max(settled.wait);
+        self.by = furthest(self.by, settled.by);
+        self.at = settled.at;
+        for at in &self.parts[self.next].lines {
+            self.plan.lines[*at].by_fallback = settled.by == DecidedBy::Fallback;
+        }
+        if settled.allowed && matches!(self.op, Op::Take) && self.may_be_undone() {
+            self.remember(&settled);
+        }
+        for (at, settlement) in self.parts[self.next].lines.iter().zip(settled.lines) {
+            self.settlements[*at] = Some(settlement);
+        }
+        self.next += 1;
+    }
+
+    /// Notes how to undo the part that was just settled.
+    fn remember(&mut self, settled: &Settled) {
+        let undoing = OwnedStep::undoing(&self.step(&self.charges(), true), settled);
+        if let Some(step) = undoing {
+            self.undo.push((self.parts[self.next].store, self.next, step));
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: StoreError) {
+        self.allowed = false;
+        self.error = Some(error);
+    }
+
+    /// Gives back what was taken if the request is refused, and updates the standings of its limits accordingly.
+    pub(super) async fn undo(&mut self, waits: Waits) {
+        if self.allowed {
+            return;
+        }
+        while let Some((store, part, step)) = self.undo.pop() {
+            let asked = self.gate.ask_again(store, &step, waits);
+            // At the deadline, the engine continues to undo it in the background.
+            let Some(answer) = self.gate.before(self.deadline, asked).await.flatten() else { continue };
+            let settled = match answer {
+                Ok(settled) => settled,
+                // It is unknown whether it was undone, and a second attempt might give back what others have charged.
+                Err(StoreError::Unavailable { .. }) => continue,
+                Err(_) => {
+                    let _ = run_without_waiting(self.gate.ask_again(store, &step, Waits::Unwatched));
+                    continue;
+                }
+            };
+            let made = self.parts[part]
+                .lines
+                .iter()
+                .filter(|at| self.settlements[**at].is_some_and(|settlement| settlement.receipt.is_some()));
+            let made: SmallVec<[usize; 4]> = made.copied().collect();
+            for (at, line) in made.into_iter().zip(settled.lines) {
+                if let Some(settlement) = &mut self.settlements[at] {
+                    (settlement.decision.standing, settlement.receipt) = (line.decision.standing, None);
+                }
+            }
+        }
+    }
+
+    /// Fills in a decision with the result of the request.
+    pub(super) fn conclude<K: Keep>(
+        self,
+        decision: &mut GateDecision,
+        keep: &mut K,
+    ) -> Result<(), StoreError> {
+        let (plan, settled, settlements) = self.outcome()?;
+        let both = plan.lines.iter().zip(&settlements);
+        decision
+            .limits
+            .extend(both.filter_map(|(line, settlement)| Some(line.decided(settlement.as_ref()?))));
+        if settled.allowed {
+            keep.allowed(&plan, &settled);
+        }
+        decision.conclude(&settled);
+        Ok(())
+    }
+
+    /// Returns the result of the request: its plan, the answer, and the settlement of each line. If the request is
+    /// refused, lines that were not asked are missing from the answer, and `None` in the list.
+    pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Settled, Settlements), StoreError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        // From here on the caller is responsible for ending the charges.
+        self.undo.clear();
+        let settlements = mem::take(&mut self.settlements);
+        let settled = Settled {
+            allowed: self.allowed,
+            wait: if self.allowed { self.wait } else { Duration::ZERO },
+            at: self.at,
+            by: self.by,
+            lines: settlements.iter().flatten().copied().collect(),
+            ..Settled::default()
+        };
+        let settlements_of = settlements.iter().map(Option::as_ref);
+        self.gate.tell_decided(self.op, &self.plan, settled.at, settled.allowed, settlements_of);
+        Ok((mem::take(&mut self.plan), settled, settlements))
+    }
+}
+
+/// If no caller waits for a request any more, what it took is given back.
+impl Drop for Run<'_, '_> {
+    fn drop(&mut self) {
+        for (store, _, step) in mem::take(&mut self.undo) {
+            // If this fails, the charges stay until time returns them.
+            let _ = run_without_waiting(self.gate.ask_again(store, &step, Waits::Unwatched));
+        }
+    }
+}
+
+impl Gate {
+    /// Separate from the usual check, which does not need the stack space that this takes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide_routed<K: Keep>(
+        &self,
+        decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        run_without_waiting(self.decide_parts(decision, check, keep, Waits::No))
+    }
+
+    pub(super) async fn decide_routed_async<K: Keep>(
+        &self,
+        decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide_parts(decision, check, keep, Waits::Yes).await
+    }
+
+    async fn decide_parts<K: Keep>(
+        &self,
+        mut decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+        waits: Waits,
+    ) -> Result<GateDecision, StoreError> {
+        let policies = decision.keep_policies();
+        let at = self.time.now();
+        let Some(run) = self.run_of(check, at, &policies, &mut decision) else { return Ok(decision) };
+        let mut runs = [run];
+        self.settle_runs(&mut runs, K::KEEPS, waits).await;
+        let [run] = runs;
+        run.conclude(&mut decision, keep)?;
+        self.block_over(check, &mut decision);
+        Ok(decision)
+    }
+
+    /// Plans a request that is asked at a tick. `None`: a list, a deadline or a block refuses it, which is noted in the
+    /// decision.
+    pub(super) fn run_of<'g, 'p, 'c: 'p>(
+        &'g self,
+        check: &Check<'c, '_>,
+        at: Tick,
+        policies: &'p PolicySet,
+        decision: &mut GateDecision,
+    ) -> Option<Run<'g, 'p>> {
+        if let Some(refusal) = self.refusal(policies, check) {
+            (decision.refusal, decision.at) = (Some(Box::new(refusal)), at);
+            return None;
+        }
+        let mut plan = Plan::default();
+        check.plan_into(policies, &mut plan);
+        self.shorten_waits(policies, at, check, &mut plan.lines);
+        Some(Run::new(self, plan, check.op(), at, self.tick_of(check)))
+    }
+}
+
+/// Turns an answer that does not cover every charge into an error.
+pub(super) fn whole(settled: Settled, charges: usize) -> Answer {
+    all_answered(&settled, charges).map(|()| settled)
+}
+
+/// Returns an error if an answer does not cover every charge.
+pub(super) fn all_answered(settled: &Settled, charges: usize) -> Result<(), StoreError> {
+    let lines = settled.lines.len();
+    if lines == charges {
+        return Ok(());
+    }
+    let reason = format!("it answered {lines} charges of {charges}");
+    Err(StoreError::Unavailable { reason })
+}
+
+/// Returns the one of two that is further from the caller.
+pub(super) fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
+    let distance = |by| match by {
+        DecidedBy::Local => 0,
+        DecidedBy::Lease => 1,
+        DecidedBy::Engine => 2,
+        DecidedBy::Fallback => 3,
+    };
+    if distance(other) > distance(one) { other } else { one }
+}

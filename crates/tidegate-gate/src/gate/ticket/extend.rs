@@ -1,0 +1,248 @@
+//! Holds the places of a ticket longer, for work that takes longer than their time to live.
+//!
+//! Places lapse so that a holder who is lost does not keep them for ever. A holder who is alive says so before that: its
+//! places then lapse later, and it gets a ticket in place of the one that it had. The old ticket is settled in the same
+//! step, so that a copy of it, sent late or twice, cannot return or extend a place that has gone to somebody else since.
+//!
+//! Hence a ticket whose charges need several steps is not extended. The first step could hold its places and end its
+//! ticket, and a later one be refused or fail: then nobody would have a ticket for places that are held.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Receipt, Tick};
+
+use super::settle::{OWNER, random_id};
+use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
+use crate::gate::Gate;
+use crate::gate::charged::{MadeCharge, Part};
+use crate::gate::endings::PartEndings;
+use crate::gate::waits::{Waits, run_without_waiting};
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::Ending;
+use tidegate_limits::store::Settled;
+
+/// A ticket whose places are held longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Extended {
+    /// The ticket that settles the charges from now on; the one that was extended no longer does.
+    pub ticket: Ticket,
+    /// Its id.
+    pub id: u128,
+    /// The tick from which it can no longer be settled or extended.
+    pub expires: Tick,
+    /// The places that are held, in the order of the policies. Places of a policy in shadow mode that had lapsed before are
+    /// missing.
+    pub places: SmallVec<[HeldPlace; 1]>,
+}
+
+/// Places that are held longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldPlace {
+    /// The name of the policy.
+    pub policy: Box<str>,
+    /// The index of the limit within its policy.
+    pub limit: usize,
+    /// How many places.
+    pub places: Cost,
+    /// When they lapse, unless they are returned or extended before; [`Tick::MAX`] means never.
+    pub lapses: Tick,
+    /// Whether the places were only measured when they were taken, so that their lapse lets nobody else in.
+    pub shadow: bool,
+}
+
+impl Gate {
+    /// Holds the places of a ticket for another time to live of their limits, counted from now, and seals a ticket in
+    /// place of this one. The new ticket lives for `ttl` from now, but at most until [`Ticket::MAX_TTL`] after the check:
+    /// for that long work can be kept alive. `id` identifies it; `None`: a random id.
+    ///
+    /// The new ticket has all charges of this one that are not settled yet. The duration of the work counts from the
+    /// check, as without an extension. A breaker's place as a probe is not extended. Places that are only measured, as
+    /// in shadow mode, are held longer where they have not lapsed, and refuse nothing.
+    ///
+    /// Takes one step of the store, all or nothing; a second one if what was spent is settled already.
+    ///
+    /// # Errors
+    /// [`TicketError::NotExtended`] if the ticket has no places; if they have lapsed, or their key was reset; if some of
+    /// its charges were made while the store was away; or if its charges lie in several stores, or on several tags of
+    /// one ([`Caps::one_tag`](tidegate_limits::store::Caps::one_tag)), which no single step can change.
+    /// [`TicketError::Seal`] if there can be no ticket in place of this one, which takes 16 bytes more than one that was
+    /// never extended. [`TicketError::Settled`] if it was settled or extended before. Nothing changes then. If the store was
+    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable), the answer may have been lost: try again, and
+    /// [`TicketError::Settled`] means that the places lapse after their time to live.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::gate::{Entry, Part};
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let (clock, minute) = (ManualClock::default(), Duration::from_secs(60));
+    /// let one = Policy::new("reports", Limit::new(Quota::concurrency(1, minute)?, "concurrency 1"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 1000)?.with_clock(clock.clone());
+    /// let keys = TicketKeys::random()?;
+    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new())? else { panic!("a free place") };
+    /// let ticket = admission.into_ticket(&keys, 2 * minute).map_err(|refused| refused.0)?;
+    ///
+    /// clock.advance(minute / 2);
+    /// let open = keys.open(&ticket, gate.now())?;
+    /// let extended = gate.extend(&open, &keys, 2 * minute, None)?;
+    /// assert_eq!(gate.extend(&open, &keys, 2 * minute, None), Err(TicketError::Settled), "by the other ticket");
+    ///
+    /// clock.advance(minute - Duration::from_secs(1));
+    /// assert!(!gate.check(&Descriptor::new())?.allowed, "the place is held");
+    /// let open = keys.open(&extended.ticket, gate.now())?;
+    /// gate.settle(&open, Part::All, Outcome::Success, |_| None)?;
+    /// assert!(gate.check(&Descriptor::new())?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn extend(
+        &self,
+        ticket: &OpenTicket,
+        keys: &TicketKeys,
+        ttl: Duration,
+        id: Option<u128>,
+    ) -> Result<Extended, TicketError> {
+        run_without_waiting(self.extend_ticket(ticket, keys, ttl, id, Waits::No))
+    }
+
+    /// Extends a ticket like [`Gate::extend`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::extend`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, the places may or may not be held longer, as after
+    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable).
+    pub async fn extend_async(
+        &self,
+        ticket: &OpenTicket,
+        keys: &TicketKeys,
+        ttl: Duration,
+        id: Option<u128>,
+    ) -> Result<Extended, TicketError> {
+        self.extend_ticket(ticket, keys, ttl, id, Waits::Yes).await
+    }
+
+    async fn extend_ticket(
+        &self,
+        ticket: &OpenTicket,
+        keys: &TicketKeys,
+        ttl: Duration,
+        id: Option<u128>,
+        waits: Waits,
+    ) -> Result<Extended, TicketError> {
+        if ttl.is_zero() || ttl > Ticket::MAX_TTL {
+            return Err(SealError::Lifetime { ttl }.into());
+        }
+        let now = self.now();
+        ticket.in_time(now)?;
+        self.holds(ticket)?;
+        let (store, tag) = self.only_place(ticket)?;
+        let id = id.map_or_else(random_id, Ok)?;
+        let made = ticket.made;
+        let mut next = OpenTicket {
+            id,
+            issuer: (*self.issuer).into(),
+            issued: now,
+            expires: now.after(ttl).min(made.after(Ticket::MAX_TTL)),
+            ..ticket.clone()
+        };
+        // A new receipt is as long as the former one, so after the step nothing can fail.
+        let seal = keys.prepare(next.write().len())?;
+        let part = if ticket.has(Part::Spent) { Part::All } else { Part::Outcome };
+        let (part, answers) = match self.hold_longer(ticket, store, tag, part, waits).await {
+            // What was spent may be settled already, while the work goes on.
+            Err(TicketError::Settled) if part == Part::All => {
+                (Part::Outcome, self.hold_longer(ticket, store, tag, Part::Outcome, waits).await?)
+            }
+            held => (part, held?),
+        };
+        let (charged, mut places) = (&mut next.charged, SmallVec::new());
+        for (at, receipt) in answers {
+            charged.lines[at].receipt = receipt;
+            let made = &charged.lines[at];
+            let line = charged.line(made);
+            let lapses = made.quota.lapses_at(&receipt).unwrap_or(Tick::MAX);
+            let (policy, shadow) = (line.policy.into(), made.shadow_place);
+            places.push(HeldPlace { policy, limit: line.limit, places: line.charged, lapses, shadow });
+        }
+        charged.lines.retain(|made| part == Part::All || made.by_outcome());
+        let expires = next.expires;
+        self.close_ticket(made, ticket.expires);
+        self.open_ticket(made, expires);
+        Ok(Extended { ticket: seal.seal(&next.write()), id, expires, places })
+    }
+
+    /// Returns the store and the tag that have every charge of a ticket, and so every mark of it.
+    ///
+    /// # Errors
+    /// [`TicketError::NotExtended`] if that is more than one, or the ticket cannot be extended for another reason that
+    /// shows without asking a store.
+    fn only_place(&self, ticket: &OpenTicket) -> Result<(usize, u64), TicketError> {
+        let charged = &ticket.charged;
+        let refuse = |why| Err(TicketError::NotExtended { why });
+        if !charged.lines.iter().any(MadeCharge::is_lent) {
+            return refuse("it has none");
+        }
+        if charged.lines.iter().any(|made| made.by_fallback) {
+            return refuse(
+                "some of its charges were made while the store was away; they end in this process, and the others in the store",
+            );
+        }
+        let mut place = None;
+        for made in &charged.lines {
+            let store = self.routes.of(made.share)?;
+            let this = (store, self.routes.tag(store, charged.key(made)));
+            if *place.get_or_insert(this) != this {
+                return refuse(
+                    "its limits are kept in several stores, or on several machines of one, and cannot be changed in one step; \
+                     give these places a `ttl` that is longer than the work takes",
+                );
+            }
+        }
+        Ok(place.unwrap_or_default())
+    }
+
+    /// Marks a part of a ticket as settled, and holds its places longer, in one step. Returns the new receipt of each
+    /// place that is held, by the line of the ticket.
+    async fn hold_longer(
+        &self,
+        ticket: &OpenTicket,
+        store: usize,
+        tag: u64,
+        part: Part,
+        waits: Waits,
+    ) -> Result<Vec<(usize, Receipt)>, TicketError> {
+        let (keys, quota) = (ticket.marks(part), ticket.mark_quota());
+        let mark = |key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) };
+        let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| mark(key)).collect();
+        let charged = &ticket.charged;
+        let (mut step, mut lines) = (PartEndings::of(store, tag), SmallVec::<[usize; 2]>::new());
+        // Places are in the half for the outcome, so both parts have all of them.
+        for (line, made) in charged.lines.iter().enumerate().filter(|(_, made)| made.is_lent()) {
+            step.charges.push(Charge { binding: !made.shadow_place, ..charged.charge(made) });
+            step.endings.push(Ending::Extend { receipt: made.receipt });
+            lines.push(line);
+        }
+        let answer = self.settle_part(&mut step, &once, &[], waits).await;
+        let settled = answer.expect("who extends a ticket waits for the answer")?;
+        if !settled.allowed {
+            return Err(refused(&settled, once.len()));
+        }
+        let made = settled.lines[once.len()..].iter().map(|line| line.receipt);
+        Ok(lines.into_iter().zip(made).filter_map(|(line, made)| Some((line, made?))).collect())
+    }
+}
+
+/// Returns why a step was refused: by one of its first `marks` lines, or by a place.
+fn refused(settled: &Settled, marks: usize) -> TicketError {
+    if settled.lines.iter().take(marks).any(|mark| !mark.decision.is_allowed()) {
+        return TicketError::Settled;
+    }
+    TicketError::NotExtended { why: "they have lapsed, or their key was reset" }
+}

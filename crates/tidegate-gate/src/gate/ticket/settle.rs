@@ -1,0 +1,269 @@
+//! Issues tickets at a gate, and settles each of them once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Outcome, Quota, Tick};
+
+use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
+use crate::gate::charged::{Charged, ChargedLine, Part};
+use crate::gate::endings::{Claims, Endings, Settles};
+use crate::gate::settling::Marks;
+use crate::gate::waits::{Waits, run_without_waiting};
+use crate::gate::{Finished, Gate};
+use crate::policy::{Source, key_space};
+use tidegate_limits::store::Charge;
+use tidegate_limits::store::Home;
+use tidegate_limits::store::StoreError;
+
+/// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
+/// number with probability 2⁻³².
+pub(super) const OWNER: u32 = u32::MAX;
+
+/// The key of one mark. It is not the key of a policy, since those contain a name.
+type MarkKey = [u8; 19];
+
+impl Gate {
+    /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
+    ///
+    /// Seal each charge only once, and do not settle it in another way: the store remembers that a ticket was settled,
+    /// so two tickets of one charge count as two. [`super::super::Admission::into_ticket`] ensures that; with this
+    /// method the caller must. The caller may keep `charged` to undo the charges if the ticket cannot be delivered.
+    ///
+    /// `id` identifies the ticket among all others of the store; `None`: a random id. A given id must be new, such as
+    /// the number of a decision: of two tickets with the same id, only one can be settled.
+    ///
+    /// If policies use `in-flight`, the ticket counts until its work ends: until the outcome is settled, or, if no
+    /// charge waits for one, either half; or until it expires. Each ticket ends once, whoever settles it how often. To
+    /// know that, the store keeps up to two more marks of a ticket while policies read `in-flight` or `latency`.
+    ///
+    /// # Errors
+    /// [`SealError`]; the charges stay as they are.
+    pub fn seal(
+        &self,
+        charged: &Charged,
+        keys: &TicketKeys,
+        ttl: Duration,
+        id: Option<u128>,
+    ) -> Result<Ticket, SealError> {
+        if ttl.is_zero() || ttl > Ticket::MAX_TTL {
+            return Err(SealError::Lifetime { ttl });
+        }
+        let id = id.map_or_else(random_id, Ok)?;
+        let made = self.now();
+        let expires = made.after(ttl);
+        let ticket = OpenTicket {
+            id,
+            issuer: (*self.issuer).into(),
+            home: self.routes.home(charged.of(Part::All)),
+            made,
+            issued: made,
+            expires,
+            charged: charged.clone(),
+        };
+        let sealed = keys.seal(&ticket.write())?;
+        self.open_ticket(made, expires);
+        Ok(sealed)
+    }
+
+    /// Reports that a ticket could not be delivered, for example because its caller hung up. No work is done under it,
+    /// so policies that use `in-flight` stop counting it. Its charges stay; see [`Gate::undo_unwatched`]. Call it at
+    /// most once per ticket, and not for a ticket that is settled.
+    pub fn withdraw(&self, ticket: &OpenTicket) {
+        self.close_ticket(ticket.made, ticket.expires);
+    }
+
+    /// Checks that what a ticket charged lies in this gate's stores.
+    ///
+    /// # Errors
+    /// [`TicketError::Elsewhere`] with the name of the node that has it.
+    pub fn holds(&self, ticket: &OpenTicket) -> Result<(), TicketError> {
+        let ours = ticket.issuer == (*self.issuer).into();
+        match (ticket.home, self.routes.home(ticket.charged.of(Part::All))) {
+            (Home::Nodes, Home::Nodes) => Ok(()),
+            (Home::Process { store }, Home::Process { store: here }) if store == here && ours => Ok(()),
+            _ => Err(TicketError::Elsewhere { issuer: ticket.issuer.clone(), restarted: ours }),
+        }
+    }
+
+    /// Settles a ticket or one part of it, as [`Gate::finish`] settles charges: once, and before it expires.
+    ///
+    /// Takes one step of the store, all or nothing, which marks the ticket as settled for all nodes that share the
+    /// store and settles the charges. So of several concurrent attempts exactly one succeeds, and a failed attempt
+    /// leaves the ticket either settled or unsettled, never half settled. If the charges lie in several stores, each
+    /// store has a mark of its own: when settled again after one store failed, the ticket is settled there and nowhere
+    /// twice.
+    ///
+    /// # Errors
+    /// [`TicketError`]: nothing was given back or booked. Only if the store was
+    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable), it is unknown whether just its answer was lost: try
+    /// again, and [`TicketError::Settled`] means that the first attempt succeeded.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::gate::{Check, Entry, Part};
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
+    /// let keys = TicketKeys::random()?;
+    /// let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(800))? else { panic!("800 of 1000") };
+    /// let text = admission.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?.to_string();
+    ///
+    /// let ticket = keys.open(&text.parse()?, gate.now())?;
+    /// let told = gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(1300))?;
+    /// assert_eq!(told[0].standing.debt, 300);
+    /// assert_eq!(gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(0)), Err(TicketError::Settled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'t>, TicketError> {
+        run_without_waiting(self.settle_ticket(ticket, part, outcome, used, Waits::No))
+    }
+
+    /// Settles a ticket like [`Gate::settle`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::settle`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, the ticket may or may not be settled: try again, and [`TicketError::Settled`]
+    /// means that it was.
+    pub async fn settle_async<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'t>, TicketError> {
+        self.settle_ticket(ticket, part, outcome, used, Waits::Yes).await
+    }
+
+    /// Settles a ticket for a caller that waits for engines, or cannot.
+    pub(in crate::gate) async fn settle_ticket<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        waits: Waits,
+    ) -> Result<Finished<'t>, TicketError> {
+        ticket.in_time(self.now())?;
+        self.holds(ticket)?;
+        let keys = ticket.marks(part);
+        let quota = ticket.mark_quota();
+        let mut notes = ticket.notes(part, outcome);
+        notes.retain(|note| match note {
+            Mark::Ended => self.reads(&Source::InFlight),
+            _ => self.reads(&Source::Latency),
+        });
+        let note_keys: SmallVec<[MarkKey; 2]> = notes.iter().map(|note| ticket.mark(*note)).collect();
+        let charge = |key, binding| Charge { owner: OWNER, binding, ..Charge::new(key, &quota, Cost::ONE) };
+        let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| charge(key, true)).collect();
+        let noting: SmallVec<[Charge<'_>; 2]> = note_keys.iter().map(|key| charge(key, false)).collect();
+        let (store, tag) = self.place_of(&ticket.charged)?;
+        let mut marks = Marks { once: &once, notes: &noting, store, tag, noted: SmallVec::new() };
+        let charged = &ticket.charged;
+        let Endings { mut finished, mut parts } =
+            self.endings(charged, charged.of(part), outcome, used, Claims::No, Settles::All)?;
+        let settled = self.settle_parts(&mut finished, &mut parts, Some(&mut marks), waits).await;
+        // Also where another store failed: no later call finds these notes free.
+        for (note, _) in notes.iter().zip(&marks.noted).filter(|(_, first)| **first) {
+            match note {
+                Mark::Timed => self.took(ticket.charged.duration(ticket.made, self.now())),
+                _ => self.close_ticket(ticket.made, ticket.expires),
+            }
+        }
+        if settled? { Ok(finished) } else { Err(TicketError::Settled) }
+    }
+
+    /// Returns the store and the tag that keep the notes of a ticket: those of its first charge that the outcome
+    /// decides, which each call that ends its work settles; without such charges those of its first charge.
+    fn place_of(&self, charged: &Charged) -> Result<(usize, u64), StoreError> {
+        let Some(first) = charged.of(Part::Outcome).chain(charged.of(Part::All)).next() else {
+            return Ok((0, 0));
+        };
+        let store = self.routes.of(first.share)?;
+        Ok((store, self.routes.tag(store, charged.key(first))))
+    }
+}
+
+/// Returns a random id of a ticket.
+pub(super) fn random_id() -> Result<u128, SealError> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|_| SealError::Random)?;
+    Ok(u128::from_le_bytes(id))
+}
+
+/// A mark that the stores keep of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// The charges that settle by what was spent are settled.
+    Spent = 0,
+    /// The charges that the outcome decides are settled.
+    Outcome = 1,
+    /// A note: the ticket no longer counts as in flight. Without it, each half of a ticket that no outcome decides would
+    /// end it once.
+    Ended = 2,
+    /// A note: the duration of the work was counted.
+    Timed = 3,
+}
+
+impl OpenTicket {
+    pub(super) fn in_time(&self, now: Tick) -> Result<(), TicketError> {
+        if now < self.expires { Ok(()) } else { Err(TicketError::Expired { ago: now.since(self.expires) }) }
+    }
+
+    /// Returns the keys of the marks of a part: one for each half that has charges, and at least one.
+    pub(super) fn marks(&self, part: Part) -> SmallVec<[MarkKey; 2]> {
+        let halves: &[Mark] = match part {
+            Part::All if !self.has(Part::Outcome) => &[Mark::Spent],
+            Part::All if !self.has(Part::Spent) => &[Mark::Outcome],
+            Part::All => &[Mark::Spent, Mark::Outcome],
+            Part::Spent => &[Mark::Spent],
+            Part::Outcome => &[Mark::Outcome],
+        };
+        halves.iter().map(|half| self.mark(*half)).collect()
+    }
+
+    /// Returns the notes of a settlement. The half for the outcome ends the work; if no charge waits for an outcome, the
+    /// first half that is settled does.
+    fn notes(&self, part: Part, outcome: Outcome) -> SmallVec<[Mark; 2]> {
+        let ends = part != Part::Spent || !self.has(Part::Outcome);
+        let times = part != Part::Spent && outcome != Outcome::Ignored;
+        [(ends, Mark::Ended), (times, Mark::Timed)]
+            .into_iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, note)| note)
+            .collect()
+    }
+
+    fn mark(&self, mark: Mark) -> MarkKey {
+        let mut key = [0; 19];
+        key[..2].copy_from_slice(&key_space::TICKET_MARK);
+        key[2] = mark as u8;
+        key[3..].copy_from_slice(&self.id.to_le_bytes());
+        key
+    }
+
+    /// Returns the quota of a mark: one unit, for at least as long as the ticket can be settled.
+    ///
+    /// The period is a power of two, in seconds, so that all tickets share few quotas and each mark is a word in a
+    /// table. It counts from the last extension: work that is kept alive for weeks leaves a mark with each extension.
+    pub(super) fn mark_quota(&self) -> Arc<Quota> {
+        let ttl = self.expires.since(self.issued).as_secs().saturating_add(1).next_power_of_two();
+        // At most 2^22 s, since no ticket lives longer than a month. The bound prevents an overflow for a ticket that
+        // claims more.
+        let quota = Quota::per(1, Duration::from_secs(ttl.min(1 << 32))).gcra();
+        Arc::new(quota.expect("one in a time that is not zero"))
+    }
+}

@@ -1,0 +1,146 @@
+//! Says which limit refuses, for which key, what is left, and what the caller can do.
+
+use std::time::Duration;
+
+use tidegate_core::{Criticality, Quota, Retry};
+
+use crate::gate::LimitDecision;
+use crate::policy::{CostRule, Limit, Policy};
+use tidegate_limits::duration_text::in_words;
+
+/// Describes the refusal by a limit that is no breaker. `needed` is the lowest priority that passes, if the limit refuses
+/// any cost for its priority.
+pub(super) fn detail(
+    policy: &Policy,
+    bound: &LimitDecision,
+    retry: Retry,
+    needed: Option<Criticality>,
+) -> String {
+    let (name, key) = (&policy.name, this_key(policy));
+    let (cost, standing) = (bound.cost, bound.decision.standing);
+    let (kept, comma) = match bound.kept_back {
+        0 => (String::new(), ""),
+        units => (format!(", {units} kept for higher priority"), ","),
+    };
+    match (retry, needed) {
+        (Retry::After(wait), _) => format!(
+            "policy {name:?} has {} of {} left{key}{kept}{comma} and {cost} asked for; try again in {}",
+            standing.remaining,
+            standing.limit,
+            in_words(wait)
+        ),
+        (Retry::Unknown, _) if policy.limit(bound.limit).is_some_and(Limit::is_guard) => format!(
+            "policy {name:?} has {} of {} places free{key}{kept}{comma} and {cost} asked for; a place is free again when \
+             work in flight ends{}",
+            standing.remaining,
+            standing.limit,
+            policy.limit(bound.limit).map(unreported).unwrap_or_default(),
+        ),
+        (Retry::Unknown, _) => format!(
+            "policy {name:?} has no room for {cost} now{key}{kept}, for an unknown time; try again later"
+        ),
+        (Retry::Never, _) if bound.cost_is_unknown() && policy.cost.is_some() => {
+            let needs = policy.cost.as_ref().map(needs).unwrap_or_default();
+            format!("policy {name:?} cannot work out what this request costs{needs}")
+        }
+        (Retry::Never, Some(level)) => format!(
+            "policy {name:?} keeps all {} of its limit for priority {level} and above, so it grants nothing to this request; \
+             ask with priority {level}",
+            standing.limit
+        ),
+        (Retry::Never, None) => format!(
+            "policy {name:?} never grants a cost of {cost}: its limit is {}{kept}; ask for less at a time",
+            standing.limit
+        ),
+    }
+}
+
+/// Names the policy, and whose breaker of it is meant.
+pub(super) fn named(policy: &Policy) -> String {
+    format!("{:?}{}", policy.name, this_key(policy))
+}
+
+/// Says by which attributes the limit counts, such as ` for this client.ip`; empty if all requests share one limit. The
+/// values are left out: the caller knows them, and logs need not contain them.
+fn this_key(policy: &Policy) -> String {
+    if policy.by.is_empty() { String::new() } else { format!(" for this {}", policy.by.join(" and ")) }
+}
+
+/// Says what a request must have for its cost to be known.
+fn needs(cost: &CostRule) -> String {
+    match cost {
+        CostRule::Attribute(name) => format!("; send {name}, a number of 0 or more"),
+        #[cfg(feature = "cel")]
+        CostRule::Expression(expression) => {
+            let names: Vec<&str> = expression.names().collect();
+            format!("; it is computed from {}", names.join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Says when a place is free again whose work ends unreported; empty if never.
+fn unreported(limit: &Limit) -> String {
+    let after = |ttl| format!(", or {} after it was taken if nobody reports the end", in_words(ttl));
+    time_to_live(limit).map(after).unwrap_or_default()
+}
+
+/// Returns the time after which a place, or the place of a probe, is free again although nobody has reported the end.
+pub(super) fn time_to_live(limit: &Limit) -> Option<Duration> {
+    match limit.terms.quota.as_deref()? {
+        Quota::Concurrency(places) => places.time_to_live(),
+        Quota::Adaptive(places) => places.time_to_live(),
+        Quota::Breaker(breaker) => breaker.time_to_live(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Tick;
+
+    use crate::Descriptor;
+    use crate::Gate;
+    use crate::http_answer::server_parts::Refusal;
+    use crate::policy::PolicySet;
+    use tidegate_limits::ManualClock;
+
+    use super::*;
+
+    /// Refuses the second of two requests of one user.
+    fn told(quota: Quota, by: &[&str]) -> String {
+        let mut policy = Policy::new("each", Limit::new(quota, "one"));
+        policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+        let set = PolicySet::new(vec![policy]).unwrap();
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+        let request = Descriptor::new().with("user.id", "ann").with("client.ip", "203.0.113.9");
+        assert!(gate.check(&request).unwrap().allowed);
+        let decision = gate.check(&request).unwrap();
+        let refusal = Refusal::of_gate(&decision);
+        serde_json::to_value(refusal.problem(refusal.status(), None)).unwrap()["detail"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    #[test]
+    fn a_refusal_says_by_what_the_limit_counts_and_not_the_value() {
+        let minute = || Quota::per_minute(1).gcra().unwrap();
+        let wait = "and 1 asked for; try again in 60 s";
+        assert_eq!(told(minute(), &[]), format!("policy \"each\" has 0 of 1 left {wait}"));
+        assert_eq!(
+            told(minute(), &["user.id", "client.ip"]),
+            format!("policy \"each\" has 0 of 1 left for this user.id and client.ip {wait}")
+        );
+    }
+
+    #[test]
+    fn a_refusal_for_places_says_when_a_place_comes_back_by_itself() {
+        let places = Quota::concurrency(1, Duration::from_secs(30)).unwrap();
+        assert_eq!(
+            told(places, &["user.id"]),
+            "policy \"each\" has 0 of 1 places free for this user.id and 1 asked for; a place is free again when work in \
+             flight ends, or 30 s after it was taken if nobody reports the end"
+        );
+    }
+}

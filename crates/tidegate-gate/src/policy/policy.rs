@@ -1,0 +1,419 @@
+//! One named policy: the requests it applies to, the key they are charged to, and the limits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tidegate_core::{Quota, Replace};
+
+use super::access::{Access, AccessList};
+use super::cost::{CostRule, OnCostError};
+use super::descriptor::Descriptor;
+use super::matching::Match;
+use super::over_limit::Over;
+use super::settle_rule::SettleRule;
+use super::share::Share;
+use super::signal_rate::Follows;
+use super::when::Condition;
+use tidegate_limits::priority::keep_for::KeepFor;
+use tidegate_limits::store::Durable;
+use tidegate_limits::store::OnStoreError;
+
+/// Whether a policy is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The policy is not applied.
+    Off,
+    /// The policy is measured and never refuses.
+    Shadow,
+    /// The policy refuses requests over its limits.
+    #[default]
+    Enforce,
+}
+
+/// When a policy charges its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ChargeOn {
+    /// At the check.
+    #[default]
+    Check,
+    /// At the check; the charge is given back if a report says that the request did not fail. Charging first means that
+    /// no more concurrent attempts pass than the limit allows.
+    Failure,
+    /// At the check, also of a request that is refused: its cost has been spent, or is meant to count all the same. What
+    /// the limit has no room for is a debt. For units that a proxy reports when a response ends, and for limits that
+    /// count refused requests too.
+    Always,
+}
+
+/// The direction of the requests of a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Requests that this service receives.
+    #[default]
+    Inbound,
+    /// Requests that this service sends: their descriptor has `request.direction` = `outbound`.
+    Outbound,
+}
+
+/// What happens if a request lacks attributes of the key.
+///
+/// An absent value is a value of its own in the key, distinct from the empty text and from every other value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Absent {
+    /// A request with at least one of the attributes is charged, and each missing one counts as the absent value, so
+    /// that a caller cannot avoid a limit by leaving one out. A request with none of them is skipped: a limit by
+    /// `sms.phone` does not apply to requests without a phone.
+    #[default]
+    SkipIfNone,
+    /// Every request is charged: all requests that lack the attributes share one key.
+    Charge,
+    /// A request that lacks any of the attributes is skipped, as Envoy does with incomplete descriptors.
+    Skip,
+}
+
+/// How a refusal is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deny {
+    /// The HTTP status: 429 for a caller over a quota, 503 if the service itself is short of capacity.
+    pub status: u16,
+    /// The problem type (RFC 9457), a full URI.
+    pub problem: String,
+}
+
+impl Deny {
+    /// The base URI of the registered problem types.
+    pub const TYPES: &'static str = "https://iana.org/assignments/http-problem-types#";
+
+    /// Creates an answer with the usual problem type for the status: `temporary-reduced-capacity` from 500 on,
+    /// otherwise `quota-exceeded`.
+    #[must_use]
+    pub fn with_status(status: u16) -> Self {
+        let name = if status >= 500 { "temporary-reduced-capacity" } else { "quota-exceeded" };
+        Self { status, problem: format!("{}{name}", Self::TYPES) }
+    }
+}
+
+impl Default for Deny {
+    fn default() -> Self {
+        Self::with_status(429)
+    }
+}
+
+/// One limit, with its text in short form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The limit; `None`: deliberately unlimited.
+    pub quota: Option<Arc<Quota>>,
+    /// The short form for people, such as `gcra 100/s burst 200`.
+    pub label: String,
+}
+
+impl Terms {
+    /// Creates terms without a limit.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { quota: None, label: "unlimited".to_owned() }
+    }
+}
+
+/// Terms selected by the value of one attribute: tiers, or overrides for single keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The attribute.
+    pub by: String,
+    /// The terms of each value.
+    pub values: HashMap<String, Terms, RandomState>,
+}
+
+impl Choice {
+    fn terms(&self, descriptor: &Descriptor<'_>) -> Option<&Terms> {
+        self.values.get(descriptor.value(&self.by)?)
+    }
+}
+
+/// One limit of a policy: terms for everyone, and other terms for some requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limit {
+    /// The terms if no tier and no override applies.
+    pub terms: Terms,
+    /// Terms by tier. An unknown tier has [`Limit::terms`].
+    pub tiers: Option<Choice>,
+    /// Terms for single keys. They take precedence over tiers, and earlier ones over later ones.
+    pub overrides: Vec<Choice>,
+    /// The longest delay accepted; zero: requests over the limit are refused at once.
+    pub max_wait: Duration,
+    /// How a changed limit takes over what was spent.
+    pub replace: Replace,
+    /// The part that is reserved for requests of higher priority.
+    pub keep_for: KeepFor,
+    /// The number that the rate follows; [`Limit::terms`] are then the terms at the ceiling. Tiers and overrides are
+    /// ignored for such a limit.
+    pub follows: Option<Follows>,
+}
+
+impl Limit {
+    /// Creates a limit that is the same for everyone; `label` is its short form for people.
+    pub fn new(quota: impl Into<Arc<Quota>>, label: impl Into<String>) -> Self {
+        Self::of(Terms { quota: Some(quota.into()), label: label.into() })
+    }
+
+    /// Creates a limit whose rate follows a number; `label` is its short form for people.
+    pub fn following(follows: Follows, label: impl Into<String>) -> Self {
+        let ceiling = Arc::clone(follows.ceiling());
+        Self { follows: Some(follows), ..Self::new(ceiling, label) }
+    }
+
+    /// Creates a limit from terms.
+    #[must_use]
+    pub fn of(terms: Terms) -> Self {
+        Self {
+            terms,
+            tiers: None,
+            overrides: Vec::new(),
+            max_wait: Duration::ZERO,
+            replace: Replace::default(),
+            keep_for: KeepFor::default(),
+            follows: None,
+        }
+    }
+
+    /// Returns the terms that apply to a request. Takes one hash per override group and tier; never allocates.
+    #[must_use]
+    pub fn terms_for(&self, descriptor: &Descriptor<'_>) -> &Terms {
+        let special = self.overrides.iter().chain(&self.tiers).find_map(|choice| choice.terms(descriptor));
+        special.unwrap_or(&self.terms)
+    }
+
+    /// Reports whether the limit counts requests in flight rather than requests over time.
+    #[must_use]
+    pub fn is_guard(&self) -> bool {
+        self.terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
+    }
+
+    /// Reports whether the limit is a breaker, which depends on how calls end.
+    #[must_use]
+    pub fn is_breaker(&self) -> bool {
+        matches!(self.terms.quota.as_deref(), Some(Quota::Breaker(_)))
+    }
+
+    /// Reports whether the limit is a breaker that sheds instead of opening.
+    #[must_use]
+    pub fn sheds(&self) -> bool {
+        matches!(self.terms.quota.as_deref(), Some(Quota::Breaker(breaker)) if breaker.sheds_at_most().is_some())
+    }
+
+    /// Returns all terms of the limit, those for everyone first.
+    pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
+        let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());
+        std::iter::once(&self.terms).chain(special)
+    }
+
+    /// Like [`Limit::all_terms`], with mutable references.
+    pub(super) fn all_terms_mut(&mut self) -> impl Iterator<Item = &mut Terms> {
+        let special = self.overrides.iter_mut().chain(&mut self.tiers);
+        std::iter::once(&mut self.terms).chain(special.flat_map(|choice| choice.values.values_mut()))
+    }
+}
+
+/// One named policy. Built from the config file or in code, then put into a [`super::PolicySet`], which is immutable.
+///
+/// # Examples
+/// ```
+/// use tidegate::Quota;
+/// use tidegate::policy::{Limit, Match, Policy, PolicySet};
+/// let quota = Quota::per_second(100).burst(200).gcra()?;
+/// let policy = Policy::new("per-ip", Limit::new(quota, "gcra 100/s burst 200"))
+///     .matching(Match::any().path("/api/**")?)
+///     .by(["client.ip"]);
+/// let set = PolicySet::new(vec![policy])?;
+/// assert_eq!(set.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Policy {
+    /// The name: unique within a set, and part of every key.
+    pub name: String,
+    /// The requests that the policy applies to.
+    pub matching: Match,
+    /// Whether this service receives those requests or sends them.
+    pub direction: Direction,
+    /// The conditions for the policy: a request is charged only while all of them hold.
+    pub when: Vec<Condition>,
+    /// The attributes that make the key; if empty, all requests share one key.
+    pub by: Vec<String>,
+    /// What happens if a request lacks attributes of the key.
+    pub absent: Absent,
+    /// The limits; a request must pass all of them.
+    pub limits: Vec<Limit>,
+    /// A limit that is measured beside the real ones and refuses nothing.
+    pub shadow_limit: Option<Limit>,
+    /// The cost of a request at its check; `None`: the cost that the caller states, or 1.
+    pub cost: Option<CostRule>,
+    /// Whether a cost that the caller states replaces `cost`. For callers that are trusted to know the cost of their
+    /// requests.
+    pub caller_cost: bool,
+    /// How the real cost is computed at the settlement. `None`: the real cost is what the check charged; if `cost` is
+    /// `None` too, it is the cost that the caller then reports.
+    pub settle: Option<SettleRule>,
+    /// When the policy charges.
+    pub charge: ChargeOn,
+    /// Whether the policy is applied.
+    pub mode: Mode,
+    /// How its refusals are answered.
+    pub deny: Deny,
+    /// How a refusal by a guard or by `deadline` is answered. It means that the service is short of capacity, not that
+    /// the caller asked too often; 503 by default.
+    pub shed: Deny,
+    /// The policy's allow-list and deny-list.
+    pub access: Access,
+    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's rate limit
+    /// service.
+    pub near_limit: u8,
+    /// What happens to a request whose cost `cost` does not determine.
+    pub on_cost_error: OnCostError,
+    /// What happens if the store cannot decide.
+    pub on_store_error: OnStoreError,
+    /// When charges must be on disk, in a store that keeps its keys there.
+    pub durable: Durable,
+    /// Where the policy is decided; `None`: by the gate's own store.
+    pub share: Option<Share>,
+    /// The least time that a request needs. A request whose caller waits for less ([`time_left`](super::time_left)) is
+    /// refused before anything is charged, and answered by [`Policy::shed`](field@Policy::shed).
+    pub deadline: Option<Duration>,
+    /// What happens to a request over a limit.
+    pub over: Over,
+}
+
+impl Policy {
+    /// Creates a policy that enforces one limit on all requests together.
+    pub fn new(name: impl Into<String>, limit: Limit) -> Self {
+        Self {
+            name: name.into(),
+            matching: Match::any(),
+            direction: Direction::default(),
+            when: Vec::new(),
+            by: Vec::new(),
+            absent: Absent::default(),
+            limits: vec![limit],
+            shadow_limit: None,
+            cost: None,
+            caller_cost: false,
+            settle: None,
+            charge: ChargeOn::default(),
+            mode: Mode::default(),
+            deny: Deny::default(),
+            shed: Deny::with_status(503),
+            access: Access::default(),
+            near_limit: 80,
+            on_cost_error: OnCostError::default(),
+            on_store_error: OnStoreError::default(),
+            durable: Durable::default(),
+            share: None,
+            deadline: None,
+            over: Over::default(),
+        }
+    }
+
+    /// Reports whether there may be requests whose cost the policy cannot determine, or settlements whose real cost it
+    /// cannot.
+    #[must_use]
+    pub fn cost_may_be_unknown(&self) -> bool {
+        self.cost.as_ref().is_some_and(CostRule::may_be_unknown) || self.settle.is_some()
+    }
+
+    /// Sets the requests that the policy applies to; see [`Policy::matching`](field@Policy::matching).
+    #[must_use]
+    pub fn matching(self, matching: Match) -> Self {
+        Self { matching, ..self }
+    }
+
+    /// Sets the attributes that make the key; see [`Policy::by`](field@Policy::by).
+    #[must_use]
+    pub fn by<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        Self { by: names.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Adds a condition; see [`Policy::when`](field@Policy::when).
+    #[must_use]
+    pub fn when(mut self, condition: Condition) -> Self {
+        self.when.push(condition);
+        self
+    }
+
+    /// Returns the limit with the index of [`super::Line::limit`]: the policy's own limits first, then the shadow
+    /// limit. `None` if there is no such limit.
+    #[must_use]
+    pub fn limit(&self, index: usize) -> Option<&Limit> {
+        self.limits.iter().chain(&self.shadow_limit).nth(index)
+    }
+
+    /// Reports whether requests over the limits pass and the decision says so: the policy is enforced, with `over:
+    /// mark` or `over: demote`.
+    #[must_use]
+    pub fn lets_through(&self) -> bool {
+        self.mode == Mode::Enforce && !self.over.refuses()
+    }
+
+    /// Reports whether an index is that of the shadow limit.
+    #[must_use]
+    pub fn is_shadow_limit(&self, index: usize) -> bool {
+        index == self.limits.len() && self.shadow_limit.is_some()
+    }
+
+    /// Returns how a refusal by the limit with an index is answered: [`Policy::shed`] for a guard, otherwise
+    /// [`Policy::deny`].
+    #[must_use]
+    pub fn refusal(&self, index: usize) -> &Deny {
+        if self.limit(index).is_some_and(Limit::is_guard) { &self.shed } else { &self.deny }
+    }
+
+    /// Reports whether only failures are charged: what a check takes stays charged until the outcome is reported.
+    #[must_use]
+    pub fn charges_failures(&self) -> bool {
+        self.charge == ChargeOn::Failure
+    }
+
+    /// Reports whether refused requests are charged too, see [`ChargeOn::Always`].
+    #[must_use]
+    pub fn charges_always(&self) -> bool {
+        self.charge == ChargeOn::Always && self.mode != Mode::Off
+    }
+}
+
+impl Policy {
+    /// Calls `each` with every attribute that the policy names. The flag is `true` if all names that continue it after
+    /// a dot are meant too, since which member of a group an expression uses is known only at evaluation.
+    pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
+        self.matching.names(&mut |name| each(name, false));
+        self.by.iter().for_each(|name| each(name, false));
+        for limit in self.limits.iter().chain(&self.shadow_limit) {
+            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| each(&choice.by, false));
+        }
+        match &self.cost {
+            Some(CostRule::Table { by: name, .. } | CostRule::Attribute(name)) => each(name, false),
+            #[cfg(feature = "cel")]
+            Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
+            Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
+        }
+        if self.deadline.is_some() || self.limits.iter().any(|limit| !limit.max_wait.is_zero()) {
+            super::deadline::TIME_LEFT.into_iter().for_each(|name| each(name, false));
+        }
+        let lists = [&self.access.allow, &self.access.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
+    }
+}
+
+impl Policy {
+    /// Returns the number of key attributes that a request must have to be charged.
+    pub(crate) fn needs(&self) -> usize {
+        match self.absent {
+            Absent::Charge => 0,
+            Absent::Skip => self.by.len(),
+            Absent::SkipIfNone => self.by.len().min(1),
+        }
+    }
+}

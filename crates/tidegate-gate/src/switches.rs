@@ -1,0 +1,353 @@
+//! Degrade switches: features turned off by hand or by a signal, for a while and for a reason.
+//!
+//! Under overload, the features that users miss least are left out first: recommendations, previews, search as they
+//! type. These are known beforehand, so each has a switch: code asks it before the work, and policies can depend on it
+//! (`when: switch previews off`, with [`Gate::with_switches`](tidegate_limits::Gate::with_switches)). A switch is turned off for
+//! all requests, or for those below a criticality level. Every change has a reason and may have an end, so that nothing
+//! stays off because it was forgotten.
+//!
+//! A [`Trigger`] turns a switch off while a number is beyond a value; [`Switches::report`] takes the readings. What is
+//! set by hand decides alone until it ends, whatever triggers and signals say.
+
+mod off;
+mod report;
+mod state;
+
+pub use off::Off;
+pub use report::ReportError;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tidegate_core::{Criticality, Priority, QuotaError, Tick};
+
+use self::off::Until;
+use self::state::State;
+use tidegate_limits::clock::Clock;
+use tidegate_limits::clock::SystemClock;
+use tidegate_limits::observer::Observer;
+use tidegate_limits::observer::SwitchTurned;
+use tidegate_limits::observer::TurnedBy;
+use tidegate_limits::observer::TurnedOff;
+
+pub use crate::policy::Trigger;
+
+/// Named switches. Clones share them.
+///
+/// Asking a switch is a look-up in a small map that is read without a lock. Changing one copies the map.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Criticality, Priority, switches::{Off, Switches}};
+///
+/// let switches = Switches::new(["recommendations", "previews"])?;
+/// assert!(switches.is_on("previews", Priority::default()));
+///
+/// let off = Off::below(Criticality::CriticalPlus, "database is slow").lasting(Duration::from_secs(600));
+/// switches.turn_off("previews", off)?;
+/// assert!(!switches.is_on("previews", Priority::of(Criticality::Critical)));
+/// assert!(switches.is_on("previews", Priority::of(Criticality::CriticalPlus)));
+/// switches.turn_on("previews")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Switches {
+    clock: Arc<dyn Clock>,
+    states: Arc<ArcSwap<States>>,
+    /// Serializes changes, so that concurrent ones are not lost.
+    changing: Arc<Mutex<()>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// The error if no switch has the given name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no switch `{name}`; there are {}", or_none(.known))]
+pub struct UnknownSwitch {
+    /// The name that was asked for.
+    pub name: String,
+    /// The names of all switches.
+    pub known: Vec<String>,
+}
+
+/// Lists names, for people.
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Why switches with triggers cannot be made.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SwitchesError {
+    /// A name is empty, or there are too many.
+    #[error(transparent)]
+    Names(#[from] QuotaError),
+    /// A trigger of a switch that there is not.
+    #[error(transparent)]
+    Unknown(#[from] UnknownSwitch),
+}
+
+/// The state of one switch, for pages and logs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// Its name.
+    pub name: String,
+    /// What was set by hand, and its end: off, or on for all requests ([`Off::is_for_nobody`]).
+    pub by_hand: Option<(Off, Option<Tick>)>,
+    /// What was turned off by a signal or a trigger, and its end. It has no effect while something is set by hand.
+    pub by_signal: Option<(Off, Option<Tick>)>,
+    /// What turns it off.
+    pub triggers: Vec<Arc<Trigger>>,
+}
+
+impl Standing {
+    /// Returns what decides now: what was set by hand, otherwise what signals turned off. `None` if the switch is on for
+    /// all requests.
+    #[must_use]
+    pub fn off(&self) -> Option<&Off> {
+        let (off, _) = self.by_hand.as_ref().or(self.by_signal.as_ref())?;
+        Some(off).filter(|off| !off.is_for_nobody())
+    }
+}
+
+impl Switches {
+    /// The largest number of switches.
+    pub const MOST: usize = 1024;
+
+    /// Makes switches, all of them on.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] if there are more than [`Switches::MOST`], or a name is empty.
+    pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Self, QuotaError> {
+        let states = Arc::new(ArcSwap::from_pointee(all_on(names)?));
+        Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
+    }
+
+    /// Replaces the set of names. A switch whose name stays keeps its state and its triggers; a new one is on. Of a name
+    /// that goes, the observer is told that it is on, if it was off.
+    ///
+    /// # Errors
+    /// The same as [`Switches::new`]; nothing is changed then.
+    pub fn rename<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<(), QuotaError> {
+        self.put(|before| {
+            let mut states = all_on(names)?;
+            for (name, state) in &mut states {
+                if let Some(kept) = before.get(name) {
+                    *state = kept.clone();
+                }
+            }
+            Ok(states)
+        })
+    }
+
+    /// Sets the clock for ends; the default is the [`SystemClock`].
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Tells `observer` of each change ([`Observer::on_switch`]) made through the returned switches and their clones.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
+    /// Returns whether a feature is on for a request. A name without a switch is on.
+    #[must_use]
+    pub fn is_on(&self, name: &str, priority: Priority) -> bool {
+        self.why_off(name, priority).is_none()
+    }
+
+    /// Returns why a feature is off for a request; `None` if it is on. What is set by hand decides alone until it ends.
+    #[must_use]
+    pub fn why_off(&self, name: &str, priority: Priority) -> Option<Off> {
+        let states = self.states.load();
+        let state = states.get(name)?;
+        if state.is_untouched() {
+            return None;
+        }
+        state.in_force(self.clock.recent()).filter(|off| off.applies(priority)).cloned()
+    }
+
+    /// Returns the number of priority levels a switch is off for, counted from the least important: 0 if it is on for
+    /// all, 4 if it is off for all. `None` if no switch has this name.
+    #[must_use]
+    pub fn levels_off(&self, name: &str) -> Option<u8> {
+        let states = self.states.load();
+        let state = states.get(name)?;
+        Some(state.in_force(self.clock.recent()).map_or(0, Off::levels))
+    }
+
+    /// Turns a switch off by hand, in place of an earlier setting by hand. Until it ends, signals have no effect.
+    ///
+    /// # Errors
+    /// [`UnknownSwitch`] if there is no switch of this name.
+    pub fn turn_off(&self, name: &str, off: Off) -> Result<(), UnknownSwitch> {
+        // Off for nobody is on.
+        self.turn(name, TurnedBy::Hand, Some(off).filter(|off| !off.is_for_nobody()))
+    }
+
+    /// Ends what was set by hand. If a signal has turned the switch off, it is off; see [`Switches::keep_on`].
+    ///
+    /// # Errors
+    /// [`UnknownSwitch`] if there is no switch of this name.
+    pub fn turn_on(&self, name: &str) -> Result<(), UnknownSwitch> {
+        self.turn(name, TurnedBy::Hand, None)
+    }
+
+    /// Keeps a switch on for all requests by hand, whatever signals say, for a time: signals have no effect until it is
+    /// over, or until [`Switches::turn_on`]. In place of an earlier setting by hand.
+    ///
+    /// # Errors
+    /// [`UnknownSwitch`] if there is no switch of this name.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::switches::{Off, Switches};
+    ///
+    /// let switches = Switches::new(["previews"])?;
+    /// switches.signal("previews", Some(Off::for_all("p99 is 2 s")))?;
+    /// switches.keep_on("previews", "a demonstration", Duration::from_secs(3600))?;
+    /// assert_eq!(switches.levels_off("previews"), Some(0));
+    /// switches.turn_on("previews")?;
+    /// assert_eq!(switches.levels_off("previews"), Some(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keep_on(&self, name: &str, reason: &str, lasting: Duration) -> Result<(), UnknownSwitch> {
+        self.turn(name, TurnedBy::Hand, Some(Off::below(Criticality::Sheddable, reason).lasting(lasting)))
+    }
+
+    /// Turns a switch off or on by a signal, such as a latency that is too long or a queue that is too full. Of
+    /// repeated signals the last one counts. A switch that is set by hand stays as it is; one that a trigger has turned
+    /// off stays off.
+    ///
+    /// # Errors
+    /// [`UnknownSwitch`] if there is no switch of this name.
+    pub fn signal(&self, name: &str, off: Option<Off>) -> Result<(), UnknownSwitch> {
+        self.turn(name, TurnedBy::Signal, off.filter(|off| !off.is_for_nobody()))
+    }
+
+    /// Returns the state of all switches, by name, without parts that have ended.
+    #[must_use]
+    pub fn standing(&self) -> Vec<Standing> {
+        let now = self.clock.now();
+        let states = self.states.load();
+        states
+            .iter()
+            .map(|(name, state)| Standing {
+                name: name.to_string(),
+                by_hand: shown(state.by_hand(now)),
+                by_signal: shown(state.by_signal(now)),
+                triggers: state.triggers.iter().map(|armed| Arc::clone(&armed.trigger)).collect(),
+            })
+            .collect()
+    }
+
+    fn turn(&self, name: &str, by: TurnedBy, off: Option<Off>) -> Result<(), UnknownSwitch> {
+        let now = self.clock.now();
+        let after = off.map(|off| Until { off, since: now });
+        let turned = self.change(name, |state| match by {
+            TurnedBy::Hand => {
+                let before = state.by_hand(now).is_some();
+                state.hand = after;
+                (before || state.hand.is_some()).then(|| shown(state.by_hand(now)))
+            }
+            TurnedBy::Signal => {
+                let before = state.levels_by_signal(now);
+                state.signal = after;
+                state.told = state.levels_by_signal(now);
+                (before != state.told).then(|| shown(state.by_signal(now)))
+            }
+        })?;
+        if let Some(off) = turned {
+            self.tell(now, name, by, off.as_ref().map(|(off, end)| (off, *end)));
+        }
+        Ok(())
+    }
+
+    /// Tells the observer what is off now because of a hand or of signals.
+    fn tell(&self, at: Tick, name: &str, by: TurnedBy, off: Option<(&Off, Option<Tick>)>) {
+        let Some(observer) = &self.observer else { return };
+        let off = off.map(|(off, until)| TurnedOff { on_from: off.on_from(), until, reason: off.reason() });
+        observer.on_switch(&SwitchTurned { at, name, by, off });
+    }
+
+    /// Replaces the states by those that `make` makes of them, and tells the observer which switches are off for other
+    /// levels than before.
+    fn put<E>(&self, make: impl FnOnce(&States) -> Result<States, E>) -> Result<(), E> {
+        let now = self.clock.now();
+        let mut turned: Vec<(&str, TurnedBy, Option<OffUntil>)> = Vec::new();
+        let changing = self.changing.lock();
+        let before = self.states.load_full();
+        let mut after = make(&before)?;
+        for (name, was) in &*before {
+            let levels = was.levels_by_signal(now);
+            let Some(state) = after.get_mut(name) else {
+                // A name without a switch is on.
+                turned.extend((levels > 0).then_some((&**name, TurnedBy::Signal, None)));
+                turned.extend(was.by_hand(now).map(|_| (&**name, TurnedBy::Hand, None)));
+                continue;
+            };
+            if state.levels_by_signal(now) != levels {
+                state.told = state.levels_by_signal(now);
+                turned.push((name, TurnedBy::Signal, shown(state.by_signal(now))));
+            }
+        }
+        self.states.store(Arc::new(after));
+        drop(changing);
+        // Outside the lock: an observer may turn a switch.
+        for (name, by, off) in turned {
+            self.tell(now, name, by, off.as_ref().map(|(off, end)| (off, *end)));
+        }
+        Ok(())
+    }
+
+    fn change<T>(&self, name: &str, change: impl FnOnce(&mut State) -> T) -> Result<T, UnknownSwitch> {
+        let _changing = self.changing.lock();
+        let mut states = BTreeMap::clone(&self.states.load());
+        let Some(state) = states.get_mut(name) else {
+            return Err(unknown(name, &states));
+        };
+        let changed = change(state);
+        self.states.store(Arc::new(states));
+        Ok(changed)
+    }
+}
+
+fn unknown(name: &str, states: &States) -> UnknownSwitch {
+    UnknownSwitch { name: name.to_owned(), known: states.keys().map(ToString::to_string).collect() }
+}
+
+/// The switches, by name.
+type States = BTreeMap<Box<str>, State>;
+/// What is off, and its end.
+type OffUntil = (Off, Option<Tick>);
+
+fn shown(part: Option<(&Off, Option<Tick>)>) -> Option<OffUntil> {
+    part.map(|(off, end)| (off.clone(), end))
+}
+
+/// Makes the states of switches that are all on.
+fn all_on<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<States, QuotaError> {
+    let mut states = States::new();
+    for name in names {
+        let name = name.as_ref();
+        let parameter = |want| QuotaError::Parameter { name: "switch", value: format!("`{name}`"), want };
+        if name.is_empty() {
+            return Err(parameter("is not a name; use a word such as recommendations"));
+        }
+        states.insert(name.into(), State::default());
+        if states.len() > Switches::MOST {
+            return Err(parameter("is one too many; use 1024 or fewer"));
+        }
+    }
+    Ok(states)
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests;

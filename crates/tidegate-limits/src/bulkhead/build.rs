@@ -1,0 +1,344 @@
+//! Constructors of a bulkhead: the law of its limit, the throttle in front of its queue, and the rules of the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::Quota;
+use tidegate_core::concurrency::{Concurrency, HillClimb, Law};
+use tidegate_core::throttle::{Shedding, Throttle};
+
+use super::Bulkhead;
+use super::moving::Moving;
+use super::queue::QueueOrder;
+use super::rules::BulkheadRules;
+use super::shared::{BulkheadState, Parts};
+use super::tenants::Tenants;
+use super::throttling::Throttling;
+use crate::clock::{Clock, SystemClock};
+use crate::observer::Observer;
+use crate::priority::KeepFor;
+use crate::priority::KeepForError;
+use crate::signals::Watch;
+
+/// The default bound on waiting callers, equal to the largest number of places.
+const ROOM: usize = Concurrency::MAX_PLACES as usize;
+
+impl Bulkhead {
+    /// Makes a bulkhead with a number of places that a law moves, from 1 to [`Concurrency::MAX_PLACES`]; otherwise like
+    /// [`Bulkhead::new`].
+    ///
+    /// The law learns from each permit that is [left with an outcome](crate::Permit::leave): how long the work took,
+    /// without the wait in this queue, and how many places were taken when it entered. A permit that is dropped teaches
+    /// it nothing. A lowered limit admits nobody until enough have left; a raised limit wakes waiters.
+    ///
+    /// A caller who asks for more places than the limit takes them all when its turn comes and no place is taken. Until
+    /// it leaves, the places beyond the limit are a debt ([`Standing::debt`](crate::Standing)). In this way the law can
+    /// raise a limit that is smaller than the number of places each caller asks for. If a part is
+    /// [kept](Bulkhead::with_keep_for), or places are [divided](Bulkhead::with_tenants), such a caller would take
+    /// places promised to others. It is then refused with [`Retry::Unknown`](crate::Retry::Unknown): it may succeed
+    /// later. In these cases, choose the law's least limit ([`Bounds`](crate::concurrency::Bounds)) at least as high as
+    /// the places that one caller asks for plus the places kept.
+    ///
+    /// Use one law per resource, and do not put one adaptive bulkhead behind another: two laws that move their limits
+    /// by the same latencies chase each other.
+    ///
+    /// Costs two readings of the clock per permit, and the law's arithmetic. Callers who leave at the same time do not
+    /// wait for each other's arithmetic.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::concurrency::{Law, Sample};
+    /// use tidegate::{Bulkhead, Outcome, Tick};
+    ///
+    /// /// One place less after each failure, one more after each success.
+    /// #[derive(Clone, Debug)]
+    /// struct UpAndDown;
+    ///
+    /// impl Law for UpAndDown {
+    ///     type State = u64;
+    ///
+    ///     fn start(&self, _: Tick) -> u64 {
+    ///         2
+    ///     }
+    ///
+    ///     fn limit(&self, limit: &u64) -> u64 {
+    ///         *limit
+    ///     }
+    ///
+    ///     fn learn(&self, limit: &mut u64, sample: &Sample) {
+    ///         *limit = if sample.outcome == Outcome::Success { *limit + 1 } else { (*limit - 1).max(1) };
+    ///     }
+    /// }
+    ///
+    /// let backend = Bulkhead::adaptive(UpAndDown);
+    /// backend.try_enter()?.leave(Outcome::Overloaded);
+    /// assert_eq!(backend.standing().limit, 1);
+    /// drop(backend.try_enter()?); // no outcome is reported
+    /// assert_eq!(backend.standing().limit, 1);
+    /// # Ok::<(), tidegate::Denied>(())
+    /// ```
+    #[must_use]
+    pub fn adaptive<L>(law: L) -> Self
+    where
+        L: Law + Send + 'static,
+        L::State: Send,
+    {
+        let clock = Arc::new(SystemClock::new());
+        let moving = Moving::new(law, clock.now());
+        let limit = moving.limit();
+        let parts = Parts { clock, limit, moving: Some(moving), throttling: None, observer: None };
+        Self { shared: BulkheadState::new(parts, Self::rules(true)) }
+    }
+
+    /// Makes a bulkhead that tunes itself, for a service about which nothing is known. It admits as many callers as
+    /// complete the most work, the most important first, and refuses the rest early.
+    ///
+    /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())`: a
+    /// [limit](crate::concurrency::HillClimb) that follows how much work succeeds, a [short
+    /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](crate::throttle::Shedding) in front of the queue.
+    /// `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service can take,
+    /// on simulated services that run this type.
+    ///
+    /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
+    /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that the
+    /// task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an overloaded service
+    /// gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a dependency becomes
+    /// slower. [`HillClimb::without_reserve`](crate::concurrency::HillClimb::without_reserve) keeps latency short instead.
+    ///
+    /// Not for services with a handful of requests per second, which teach it too slowly. The throttle refuses by
+    /// priority; with [tenants](Bulkhead::with_tenants) it refuses nobody whose tenant is within its guarantee. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Bulkhead, Criticality, Outcome};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let search = Bulkhead::self_tuning();
+    /// let permit = search.enter().priority(Criticality::SheddablePlus).await?;
+    /// // do the work
+    /// permit.leave(Outcome::Success); // it learns from this
+    /// assert_eq!((search.standing().limit, search.refused_share()), (20, 0), "for a start");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn self_tuning() -> Self {
+        Self::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())
+    }
+
+    pub(super) fn of_places(limit: u64) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        let parts = Parts { clock, limit, moving: None, throttling: None, observer: None };
+        Self { shared: BulkheadState::new(parts, Self::rules(false)) }
+    }
+
+    pub(super) fn rules(moves: bool) -> BulkheadRules {
+        let order = QueueOrder::default();
+        let (short_queue, longest_wait) = (false, Duration::MAX);
+        let (keep_for, tenants, signals) = (None, None, None);
+        BulkheadRules { room: ROOM, short_queue, order, longest_wait, keep_for, tenants, moves, signals }
+    }
+
+    /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
+    fn rebuilt(&self, change: impl FnOnce(&mut Parts, &mut BulkheadRules)) -> Self {
+        let mut parts = self.shared.fresh_parts();
+        let mut rules = self.shared.rules.clone();
+        change(&mut parts, &mut rules);
+        Self { shared: BulkheadState::new(parts, rules) }
+    }
+
+    fn with(&self, change: impl FnOnce(&mut BulkheadRules)) -> Self {
+        self.rebuilt(|_, rules| change(rules))
+    }
+
+    /// Returns a bulkhead with the same number of places and the same rules, which measures deadlines by `clock`. A
+    /// step of construction: the result is empty and shares nothing with earlier clones.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        let now = clock.now();
+        self.rebuilt(|parts, _| parts.restart_with_clock(Arc::new(clock), now))
+    }
+
+    /// Returns a bulkhead where at most `waiting` callers wait for a place; zero refuses a caller who cannot enter at
+    /// once. When the queue is full, a newcomer of higher priority replaces a waiter of the lowest priority, who is
+    /// refused at once. A step of construction, like [`Bulkhead::with_clock`].
+    #[must_use]
+    pub fn with_room(self, waiting: usize) -> Self {
+        self.with(|rules| rules.room = waiting)
+    }
+
+    /// Returns a bulkhead where callers of the same priority enter in `order`. A step of construction, like
+    /// [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Bulkhead, QueueOrder, codel::Codel};
+    ///
+    /// let api = Bulkhead::new(100)?.with_order(QueueOrder::Adaptive(Codel::default()));
+    /// # drop(api);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn with_order(self, order: QueueOrder) -> Self {
+        self.with(|rules| rules.order = order)
+    }
+
+    /// Returns a bulkhead where nobody waits for longer than `longest`, even with a later deadline; zero refuses a
+    /// caller who cannot enter at once. A step of construction, like [`Bulkhead::with_clock`].
+    #[must_use]
+    pub fn with_longest_wait(self, longest: Duration) -> Self {
+        self.with(|rules| rules.longest_wait = longest)
+    }
+
+    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority). A
+    /// step of construction, like [`Bulkhead::with_clock`].
+    ///
+    /// # Errors
+    /// [`KeepForError`] when the part cannot be kept of the present number of places. A law may later lower the limit
+    /// below a part given as a number of places: then no caller below that level enters.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{KeepFor, Kept};
+    /// use tidegate::{Bulkhead, Criticality};
+    ///
+    /// let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
+    /// let api = Bulkhead::new(2)?.with_keep_for(kept)?;
+    /// let _report = api.enter().priority(Criticality::Sheddable).now()?;
+    /// assert!(api.enter().priority(Criticality::Sheddable).now().is_err());
+    /// assert!(api.try_enter().is_ok(), "critical, as callers are unless they say otherwise");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_keep_for(self, keep_for: KeepFor) -> Result<Self, KeepForError> {
+        if let Ok(places) = Concurrency::new(self.shared.standing().limit) {
+            keep_for.check(&Quota::Concurrency(places), Duration::ZERO)?;
+        }
+        Ok(self.with(|rules| rules.keep_for = (!keep_for.is_nothing()).then_some(keep_for)))
+    }
+
+    /// Returns a bulkhead whose places are divided among tenants; a caller names its tenant with
+    /// [`Enter::of`](super::Enter::of). Each tenant has its own part, lends idle places, and receives places that
+    /// others lend by its weight. A full queue refuses a waiter of the tenant that has the most waiters for its weight.
+    /// Priorities and the order then apply within a tenant. So a tenant gains nothing over others by calling everything
+    /// critical, except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
+    ///
+    /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A step of
+    /// construction, like [`Bulkhead::with_clock`].
+    #[must_use]
+    pub fn with_tenants(self, tenants: Tenants) -> Self {
+        self.with(|rules| rules.tenants = Some(tenants))
+    }
+
+    /// Returns a bulkhead with a short queue in front of it: at most as many callers wait as there are places, the
+    /// newest is served first, and nobody waits for longer than half the mean time that work takes (at least 5 ms, at
+    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This queue is long enough to fill a place as
+    /// soon as it becomes free, and adds little to the time of the work. A caller who would wait longer is better
+    /// refused early. Sets [`QueueOrder::Lifo`]; higher priorities still come first. The bound of
+    /// [`Bulkhead::with_room`] still applies.
+    ///
+    /// Costs two readings of the clock per permit. A step of construction, like [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Bulkhead;
+    ///
+    /// let printer = Bulkhead::new(2)?.with_short_queue();
+    /// # drop(printer);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn with_short_queue(self) -> Self {
+        self.with(|rules| (rules.short_queue, rules.order) = (true, QueueOrder::Lifo))
+    }
+
+    /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
+    /// that it refuses never joins the queue. It learns of each admitted caller who got no place
+    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
+    /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
+    /// how many callers wait at that moment. A caller that it refuses is admitted all the same if its
+    /// [tenant](Bulkhead::with_tenants) stays within its guarantee, the waiting callers of the tenant included. Beyond their
+    /// guarantees tenants are refused alike, whichever of them floods the service.
+    ///
+    /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
+    /// A step of construction, like [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::throttle::Shedding;
+    /// use tidegate::{Bulkhead, Retry};
+    ///
+    /// let api = Bulkhead::new(1)?.with_short_queue().with_throttle(Shedding::default());
+    /// let _inside = api.try_enter()?;
+    /// assert_eq!(api.try_enter().unwrap_err().retry(), Retry::Unknown, "the throttle hears of it");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_throttle<T>(self, throttle: T) -> Self
+    where
+        T: Throttle + Send + 'static,
+        T::State: Send,
+    {
+        self.rebuilt(|parts, _| parts.throttling = Some(Throttling::new(throttle, parts.clock.now())))
+    }
+
+    /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]), each entry that is
+    /// refused, dropped or admitted, and the end of the work ([`Observer::on_place`]). A layer of `tidegate-tower` around the
+    /// bulkhead reports the same refusals and ends to an observer of its own: count one of the two.
+    ///
+    /// Costs three readings of the clock and two calls of the observer per permit. A step of construction, like
+    /// [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::{Bulkhead, NoPlace};
+    /// use tidegate::observer::{Observer, PlaceDid};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Refusals(Mutex<Vec<NoPlace>>);
+    ///
+    /// impl Observer for Refusals {
+    ///     fn on_place(&self, did: PlaceDid) {
+    ///         if let PlaceDid::Refused { cause, .. } = did {
+    ///             self.0.lock().unwrap().push(cause);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let refusals = Arc::new(Refusals::default());
+    /// let reports = Bulkhead::new(1)?.with_observer(refusals.clone());
+    /// let _permit = reports.try_enter()?;
+    /// assert!(reports.try_enter().is_err());
+    /// assert_eq!(*refusals.0.lock().unwrap(), [NoPlace::Full]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.rebuilt(|parts, _| parts.observer = Some(Arc::new(observer)))
+    }
+
+    /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
+    /// Without a law it has no effect. The watch averages the processor's use over about a second; a
+    /// [`Bbr`](crate::concurrency::Bbr) does not [smooth](crate::concurrency::Bbr::smoothing) it again. A step of
+    /// construction, like [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Bulkhead;
+    /// use tidegate::concurrency::Bbr;
+    /// use tidegate::signals::Watch;
+    ///
+    /// let api = Bulkhead::adaptive(Bbr::default());
+    /// // There are no readings on systems other than Linux.
+    /// let api = match Watch::start() {
+    ///     Ok(watch) => api.with_signals(watch),
+    ///     Err(_) => api,
+    /// };
+    /// # drop(api);
+    /// ```
+    #[must_use]
+    pub fn with_signals(self, watch: Watch) -> Self {
+        self.with(|rules| rules.signals = Some(watch))
+    }
+}

@@ -1,0 +1,73 @@
+//! The limits and guards of one process: limiters, bulkheads, breakers, queues, deadlines, retries, signals, clocks, and
+//! the store in memory. A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod answer;
+#[doc(hidden)]
+pub mod background;
+#[doc(hidden)]
+pub mod block_on;
+pub mod blocking_pool;
+pub mod breaker;
+mod bulkhead;
+pub mod clock;
+pub mod coalesce;
+pub mod deadline;
+mod deferred_panic;
+#[doc(hidden)]
+pub mod duration_text;
+pub mod fallback;
+mod job;
+mod key;
+mod keyed;
+mod later;
+mod limiter;
+mod no_place;
+pub mod observer;
+mod precision;
+pub mod priority;
+pub mod queue;
+mod refusal_reason;
+mod reservation;
+pub mod retries;
+mod rng;
+mod seqlock;
+pub mod signals;
+pub mod store;
+#[doc(hidden)]
+pub mod sync;
+mod task_local;
+#[doc(hidden)]
+pub mod thread_buffers;
+mod time_bound;
+pub mod visible;
+mod wait;
+
+pub use answer::{Answer, Denied, TakeError};
+pub use breaker::{Breaker, KeyedBreaker};
+pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use deadline::Deadline;
+pub use key::Key;
+pub use keyed::KeyedLimiter;
+pub use limiter::Limiter;
+pub use no_place::NoPlace;
+pub use precision::Precision;
+pub use queue::JobQueue;
+pub use reservation::Reservation;
+pub use tidegate_core::{
+    Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
+    Rate, Receipt, Replace, Retry, Standing, Tick,
+};
+pub use wait::Wait;
+
+/// The programs on the page about bulkheads.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/bulkheads.md")]
+struct Bulkheads;
+
+/// The programs on the page about breakers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/breakers.md")]
+struct Breakers;

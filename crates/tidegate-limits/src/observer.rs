@@ -1,0 +1,390 @@
+//! Observers: code that is called with each decision of a limiter, whatever enters or is refused by a bulkhead or a
+//! breaker, each change of a breaker, a switch or a moving limit, and the actions of layers, pools, coalesced calls, steps
+//! and retriers, for metrics, logs and alerts.
+//!
+//! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
+//! a metric or a log line cannot become a list of callers' addresses.
+
+mod events;
+mod guards;
+mod hot_key;
+mod protection;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::breaker::Change;
+
+pub use self::events::{Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, RefusalCause};
+pub use self::guards::{CallDid, PlaceDid};
+pub use self::hot_key::HotKeyFound;
+pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, StepDid, SwitchTurned, TurnedBy, TurnedOff};
+
+/// Receives decisions of limiters, entries into bulkheads and breakers and their ends, changes of breakers, switches and
+/// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls, steps and retriers.
+///
+/// Methods are called on the thread of the check, after the decision is made and outside every lock: an observer may
+/// use the same limiter, and a slow observer delays only that caller. Calls from different threads may arrive in
+/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands, and
+/// no place is lost. During another panic it is swallowed by bulkheads and breakers, since two at once abort the process.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tidegate::{Limiter, ManualClock, Quota, observer::{Event, Observer}};
+///
+/// #[derive(Debug, Default)]
+/// struct Refusals(AtomicU64);
+///
+/// impl Observer for Refusals {
+///     fn on_decision(&self, event: &Event) {
+///         self.0.fetch_add(u64::from(!event.decision.is_allowed()), Ordering::Relaxed);
+///     }
+/// }
+///
+/// let refusals = Arc::new(Refusals::default());
+/// let limiter = Limiter::new(Quota::per_second(2))?
+///     .with_clock(ManualClock::default())
+///     .with_observer(refusals.clone());
+/// for _ in 0..5 {
+///     let _ = limiter.allow();
+/// }
+/// assert_eq!(refusals.0.load(Ordering::Relaxed), 3);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Returns an observer that passes each event of one part on with a name ([`Observer::on_named`]), so that one
+    /// observer can tell the parts apart that share it.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::Bulkhead;
+    /// use tidegate::observer::{AnyEvent, Observer};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Limits(Mutex<Vec<(String, u64)>>);
+    ///
+    /// impl Observer for Limits {
+    ///     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+    ///         if let AnyEvent::Limit(moved) = event {
+    ///             self.0.lock().unwrap().push((name.to_owned(), moved.to));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let limits = Arc::new(Limits::default());
+    /// let reports = Bulkhead::new(10)?.with_observer(limits.clone().named("reports"));
+    /// let search = Bulkhead::new(50)?.with_observer(limits.clone().named("search"));
+    /// reports.change(8)?;
+    /// search.change(60)?;
+    /// assert_eq!(*limits.0.lock().unwrap(), [("reports".to_owned(), 8), ("search".to_owned(), 60)]);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    fn named(self, name: &str) -> Named<Self>
+    where
+        Self: Sized,
+    {
+        Named::new(name, self)
+    }
+
+    /// Called instead of the method of its kind for each event of a part whose observer is [named](Observer::named). By
+    /// default it calls the method of its kind, without the name.
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        let _ = name;
+        event.tell(self);
+    }
+
+    /// Called once for each decision of an allow, a reserve or a wait; not for peeks.
+    fn on_decision(&self, event: &Event) {
+        let _ = event;
+    }
+
+    /// Called when an allowed charge is undone, with the event of its decision: a reservation was cancelled, or a
+    /// waiter was dropped before it acted. The amount given back may be less than its cost; see
+    /// [`crate::Reservation::settle`].
+    fn on_cancel(&self, event: &Event) {
+        let _ = event;
+    }
+
+    /// Called when an allowed charge is settled with the units really spent, 1 or more, with the event of its
+    /// decision.
+    fn on_settle(&self, event: &Event, used: u64) {
+        let _ = (event, used);
+    }
+
+    /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
+    /// alone is reported with the next call that enters, leaves or forces a state. Changes from different threads may
+    /// be reported in another order than they happened; their ticks order them.
+    fn on_change(&self, change: &Change) {
+        let _ = change;
+    }
+
+    /// Called when the breaker of one key of a [`KeyedBreaker`](crate::KeyedBreaker) changes its state. By default it
+    /// calls [`Observer::on_change`], so that one method receives the changes of every breaker.
+    fn on_key_change(&self, change: &Change, key: KeyDigest) {
+        let _ = key;
+        self.on_change(change);
+    }
+
+    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law, which may
+    /// move it with each finished piece of work. Changes from different threads may be reported in another order than
+    /// they happened; their ticks order them.
+    fn on_limit(&self, moved: &LimitMoved) {
+        let _ = moved;
+    }
+
+    /// Called when a [`Bulkhead`](crate::Bulkhead) refuses or admits an entry, when an entry is dropped without an
+    /// answer, and when admitted work ends.
+    ///
+    /// Around a bulkhead in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same refusals and ends, with
+    /// the layer's name. An observer that is given to both counts one of the two: `on_layer` if every entry comes through
+    /// the layer, `on_place` if work also enters the bulkhead directly. How long work waits in the queue is reported here
+    /// only.
+    fn on_place(&self, did: PlaceDid) {
+        let _ = did;
+    }
+
+    /// Called when a [`Breaker`](crate::Breaker) refuses a call, and when a call that entered has ended. A change of
+    /// state that the call brought about is reported before.
+    ///
+    /// Around a breaker in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same calls, with the layer's
+    /// name: count one of the two, as for [`Observer::on_place`]. The reason of a refusal is reported here only.
+    fn on_call(&self, did: &CallDid) {
+        let _ = did;
+    }
+
+    /// Called when a [`KeyedBreaker`](crate::KeyedBreaker) refuses a call of a key, and when a call that entered has
+    /// ended. By default it calls [`Observer::on_call`], so that one method receives the calls of every breaker.
+    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
+        let _ = key;
+        self.on_call(did);
+    }
+
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended. The
+    /// bulkhead or breaker within a layer reports the same to an observer of its own, by [`Observer::on_place`] or
+    /// [`Observer::on_call`].
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        let _ = event;
+    }
+
+    /// Called when one of [`Switches`](tidegate_gate::switches::Switches) is turned off or on: each time by hand, but by a
+    /// signal only if the set of affected priorities changes, also because other policies no longer have a trigger or a
+    /// switch. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in advance.
+    fn on_switch(&self, turned: &SwitchTurned<'_>) {
+        let _ = turned;
+    }
+
+    /// Called when a [`BlockingPool`](crate::blocking_pool::BlockingPool) refuses work, when a caller's time is up,
+    /// and when work ends.
+    fn on_pool(&self, did: PoolDid) {
+        let _ = did;
+    }
+
+    /// Called when a call of [`Coalesce`](crate::coalesce::Coalesce) is made, when another caller waits for it, and
+    /// when it ends.
+    fn on_coalesce(&self, did: CoalesceDid) {
+        let _ = did;
+    }
+
+    /// Called when work of a [`Step`](crate::deadline::Step) is done, and when there was not enough time for it. Work whose
+    /// caller went away is not reported.
+    fn on_step(&self, did: StepDid) {
+        let _ = did;
+    }
+
+    /// Called when a [`Retrier`](crate::retries::Retrier) has decided what follows a try that did not succeed.
+    fn on_retry(&self, decided: &RetryDecided) {
+        let _ = decided;
+    }
+
+    /// Called once when a key of [`HotKeys`](tidegate_gate::hot_keys::HotKeys) becomes hot, and not again until it has cooled.
+    fn on_hot_key(&self, found: &HotKeyFound) {
+        let _ = found;
+    }
+}
+
+/// Hands each event on to the observer inside.
+macro_rules! forward {
+    ($($method:ident($($event:ident: $type:ty),*);)*) => {$(
+        fn $method(&self, $($event: $type),*) {
+            (**self).$method($($event),*);
+        }
+    )*};
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    forward! {
+        on_named(name: &str, event: AnyEvent<'_>);
+        on_decision(event: &Event);
+        on_cancel(event: &Event);
+        on_settle(event: &Event, used: u64);
+        on_change(change: &Change);
+        on_key_change(change: &Change, key: KeyDigest);
+        on_limit(moved: &LimitMoved);
+        on_place(did: PlaceDid);
+        on_call(did: &CallDid);
+        on_key_call(did: &CallDid, key: KeyDigest);
+        on_layer(event: &LayerEvent<'_>);
+        on_switch(turned: &SwitchTurned<'_>);
+        on_pool(did: PoolDid);
+        on_coalesce(did: CoalesceDid);
+        on_step(did: StepDid);
+        on_retry(decided: &RetryDecided);
+        on_hot_key(found: &HotKeyFound);
+    }
+}
+
+/// An observer that hands each event on with a name: made by [`Observer::named`].
+///
+/// Costs a call through a pointer for each event. Parts without an observer have no name either, so it costs them
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Named<O> {
+    name: Arc<str>,
+    observer: O,
+}
+
+impl<O> Named<O> {
+    fn new(name: &str, observer: O) -> Self {
+        Self { name: name.into(), observer }
+    }
+}
+
+/// One event of any kind, as passed to [`Observer::on_named`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum AnyEvent<'a> {
+    /// [`Observer::on_decision`].
+    Decision(&'a Event),
+    /// [`Observer::on_cancel`].
+    Cancel(&'a Event),
+    /// [`Observer::on_settle`], with the units really spent.
+    Settle(&'a Event, u64),
+    /// [`Observer::on_change`].
+    Change(&'a Change),
+    /// [`Observer::on_key_change`].
+    KeyChange(&'a Change, KeyDigest),
+    /// [`Observer::on_limit`].
+    Limit(&'a LimitMoved),
+    /// [`Observer::on_place`].
+    Place(PlaceDid),
+    /// [`Observer::on_call`].
+    Call(&'a CallDid),
+    /// [`Observer::on_key_call`].
+    KeyCall(&'a CallDid, KeyDigest),
+    /// [`Observer::on_layer`].
+    Layer(&'a LayerEvent<'a>),
+    /// [`Observer::on_switch`].
+    Switch(&'a SwitchTurned<'a>),
+    /// [`Observer::on_pool`].
+    Pool(PoolDid),
+    /// [`Observer::on_coalesce`].
+    Coalesce(CoalesceDid),
+    /// [`Observer::on_step`].
+    Step(StepDid),
+    /// [`Observer::on_retry`].
+    Retry(&'a RetryDecided),
+    /// [`Observer::on_hot_key`].
+    HotKey(&'a HotKeyFound),
+}
+
+impl AnyEvent<'_> {
+    /// Passes the event to the method of its kind.
+    pub fn tell(self, observer: &(impl Observer + ?Sized)) {
+        match self {
+            Self::Decision(event) => observer.on_decision(event),
+            Self::Cancel(event) => observer.on_cancel(event),
+            Self::Settle(event, used) => observer.on_settle(event, used),
+            Self::Change(change) => observer.on_change(change),
+            Self::KeyChange(change, key) => observer.on_key_change(change, key),
+            Self::Limit(moved) => observer.on_limit(moved),
+            Self::Place(did) => observer.on_place(did),
+            Self::Call(did) => observer.on_call(did),
+            Self::KeyCall(did, key) => observer.on_key_call(did, key),
+            Self::Layer(event) => observer.on_layer(event),
+            Self::Switch(turned) => observer.on_switch(turned),
+            Self::Pool(did) => observer.on_pool(did),
+            Self::Coalesce(did) => observer.on_coalesce(did),
+            Self::Step(did) => observer.on_step(did),
+            Self::Retry(decided) => observer.on_retry(decided),
+            Self::HotKey(found) => observer.on_hot_key(found),
+        }
+    }
+}
+
+impl<O: Observer> Observer for Named<O> {
+    /// The outer of two names wins.
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        self.observer.on_named(name, event);
+    }
+
+    fn on_decision(&self, event: &Event) {
+        self.on_named(&self.name, AnyEvent::Decision(event));
+    }
+
+    fn on_cancel(&self, event: &Event) {
+        self.on_named(&self.name, AnyEvent::Cancel(event));
+    }
+
+    fn on_settle(&self, event: &Event, used: u64) {
+        self.on_named(&self.name, AnyEvent::Settle(event, used));
+    }
+
+    fn on_change(&self, change: &Change) {
+        self.on_named(&self.name, AnyEvent::Change(change));
+    }
+
+    fn on_key_change(&self, change: &Change, key: KeyDigest) {
+        self.on_named(&self.name, AnyEvent::KeyChange(change, key));
+    }
+
+    fn on_limit(&self, moved: &LimitMoved) {
+        self.on_named(&self.name, AnyEvent::Limit(moved));
+    }
+
+    fn on_place(&self, did: PlaceDid) {
+        self.on_named(&self.name, AnyEvent::Place(did));
+    }
+
+    fn on_call(&self, did: &CallDid) {
+        self.on_named(&self.name, AnyEvent::Call(did));
+    }
+
+    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
+        self.on_named(&self.name, AnyEvent::KeyCall(did, key));
+    }
+
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        self.on_named(&self.name, AnyEvent::Layer(event));
+    }
+
+    fn on_switch(&self, turned: &SwitchTurned<'_>) {
+        self.on_named(&self.name, AnyEvent::Switch(turned));
+    }
+
+    fn on_pool(&self, did: PoolDid) {
+        self.on_named(&self.name, AnyEvent::Pool(did));
+    }
+
+    fn on_coalesce(&self, did: CoalesceDid) {
+        self.on_named(&self.name, AnyEvent::Coalesce(did));
+    }
+
+    fn on_step(&self, did: StepDid) {
+        self.on_named(&self.name, AnyEvent::Step(did));
+    }
+
+    fn on_retry(&self, decided: &RetryDecided) {
+        self.on_named(&self.name, AnyEvent::Retry(decided));
+    }
+
+    fn on_hot_key(&self, found: &HotKeyFound) {
+        self.on_named(&self.name, AnyEvent::HotKey(found));
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests;

@@ -1,0 +1,352 @@
+//! The part of a limit that is reserved for requests of higher priority.
+//!
+//! Under load, a limit without such a part is used up by the first requests to arrive. With it, less important requests
+//! are refused while there is still room for the more important ones, which pass as long as they stay within their
+//! part.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_core::{Algorithm as _, Ask, Cost, Criticality, Priority, Quota, Rate, Tick, Transition};
+
+use crate::store::kept_back;
+
+/// How much of a limit is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A number of units or places.
+    Units(u64),
+    /// A share of the limit's capacity, in percent from 0 to 100, rounded up.
+    Percent(u8),
+}
+
+impl Kept {
+    fn units(self, capacity: u64) -> u64 {
+        match self {
+            Self::Units(units) => units,
+            Self::Percent(percent) => {
+                let units = (u128::from(capacity) * u128::from(percent)).div_ceil(100);
+                u64::try_from(units).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => units.fmt(f),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// The parts of a limit that only requests of at least a certain level may use; by default none.
+///
+/// A request below a level must leave the part of that level, and may use the rest. The parts are nested: the part for
+/// `critical-plus` lies within the part for `critical`. 100 % refuses all requests below the level, without a separate
+/// policy.
+///
+/// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its level
+/// must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower level must leave in
+/// addition. So the users of one level are refused one after the other, and each of them after all users of lower
+/// levels. If the lower level must leave no more, or is refused altogether (100 %), its own level alone decides.
+///
+/// # Examples
+/// ```
+/// use tidegate::gate::Check;
+/// use tidegate::policy::{KeepFor, Kept, Limit};
+/// use tidegate::{Cost, Criticality, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+///
+/// let mut limit = Limit::new(Quota::per_minute(10).gcra()?, "10/min");
+/// limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));
+/// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("all", limit)])?, 1000)?.with_clock(ManualClock::default());
+/// let request = Descriptor::new();
+/// let report = Check::of(&request).priority(Criticality::Sheddable);
+/// let allowed = (0..20).filter(|_| gate.check(report).is_ok_and(|decision| decision.allowed)).count();
+/// assert_eq!(allowed, 8, "two of ten are kept for critical requests");
+/// assert!(gate.check(&request)?.allowed, "and this is one");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeepFor {
+    /// Indexed by the number of the level.
+    kept: [Option<Kept>; Criticality::ALL.len()],
+}
+
+impl KeepFor {
+    /// Reserves a part for requests of at least a level; replaces an earlier part of that level.
+    #[must_use]
+    pub const fn with(mut self, level: Criticality, kept: Kept) -> Self {
+        self.kept[level as usize] = Some(kept);
+        self
+    }
+
+    /// Reports whether nothing is reserved.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the reserved parts with their levels, the least important level first.
+    pub fn parts(&self) -> impl Iterator<Item = (Criticality, Kept)> {
+        Criticality::ALL.into_iter().zip(self.kept).filter_map(|(level, kept)| Some((level, kept?)))
+    }
+
+    /// Returns how much a request of a priority must leave of a limit with the given capacity in units or places.
+    #[must_use]
+    pub fn kept_back(&self, priority: Priority, capacity: u64) -> u64 {
+        let level = priority.level();
+        let kept = self.kept_from(level, capacity);
+        if priority.cohort() == 0 { kept } else { graded(kept, self.kept_below(level, capacity), priority) }
+    }
+
+    /// Returns how much a request of a level must leave, in cohort 0.
+    pub(super) fn kept_from(&self, level: Criticality, capacity: u64) -> u64 {
+        let above = self.parts().filter(|(other, _)| *other > level);
+        above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
+    }
+
+    /// Returns how much a cohort beyond the last of a level would leave: what the next lower level must leave, unless all
+    /// of its requests are refused.
+    pub(super) fn kept_below(&self, level: Criticality, capacity: u64) -> u64 {
+        let own = self.parts().filter(|(other, kept)| *other == level && *kept != Kept::Percent(100));
+        own.map(|(_, kept)| kept.units(capacity)).fold(self.kept_from(level, capacity), u64::max)
+    }
+
+    /// Returns how much a request of a priority and a cost must leave of a limit that currently allows `limit` places.
+    pub(crate) fn kept_in_places(&self, priority: Priority, quota: &Quota, limit: u64, cost: Cost) -> u64 {
+        kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
+    }
+
+    /// Returns how many of the 128 cohorts of a level pass a limit that currently allows `limit` places or units, of which
+    /// `remaining` are left: the earlier cohorts, from 0 on.
+    pub(crate) fn cohorts_admitted(
+        &self,
+        level: Criticality,
+        quota: &Quota,
+        limit: u64,
+        remaining: u64,
+        cost: Cost,
+    ) -> u8 {
+        let passes = |cohort: &u8| {
+            let priority = Priority::of(level).in_cohort(*cohort).unwrap_or_default();
+            let kept_back = self.kept_in_places(priority, quota, limit, cost);
+            cost.units().saturating_add(kept_back) <= remaining
+        };
+        // A later cohort never leaves less, so the first that is refused ends them.
+        (0..Priority::COHORTS).take_while(passes).fold(0, |count, _| count + 1)
+    }
+
+    /// Returns the smallest capacity of a limit in which a request of a priority finds `units` besides what it must
+    /// leave; `None` if no capacity is enough.
+    #[must_use]
+    pub fn least_capacity(&self, priority: Priority, units: u64) -> Option<u64> {
+        let level = priority.level();
+        let least = self.least_beside(units, |other, _| other > level)?;
+        if priority.cohort() == 0 {
+            return Some(least);
+        }
+        let enough = self.least_beside(units, |other, kept| {
+            other > level || other == level && kept != Kept::Percent(100)
+        })?;
+        // What is left besides a share never falls as the capacity grows.
+        let (mut least, mut enough) = (least, enough);
+        while least < enough {
+            let between = least + (enough - least) / 2;
+            if between.saturating_sub(self.kept_back(priority, between)) >= units {
+                enough = between;
+            } else {
+                least = between + 1;
+            }
+        }
+        Some(least)
+    }
+
+    /// Returns the smallest capacity that has `units` besides each of the parts that `which` selects.
+    fn least_beside(&self, units: u64, which: impl Fn(Criticality, Kept) -> bool) -> Option<u64> {
+        let parts = self.parts().filter(|(level, kept)| which(*level, *kept));
+        parts.map(|(_, kept)| kept).try_fold(units, |least, kept| {
+            let needed = match kept {
+                Kept::Units(kept) => units.checked_add(kept),
+                Kept::Percent(percent) => {
+                    let rest = 100u128.checked_sub(u128::from(percent)).filter(|rest| *rest > 0)?;
+                    u64::try_from((u128::from(units) * 100).div_ceil(rest)).ok()
+                }
+            };
+            needed.map(|needed| least.max(needed))
+        })
+    }
+
+    /// Checks the parts against a limit that delays requests by at most `max_wait`.
+    ///
+    /// # Errors
+    /// [`KeepForError`] for the first part that the limit cannot reserve.
+    pub fn check(&self, quota: &Quota, max_wait: Duration) -> Result<(), KeepForError> {
+        if !self.is_nothing() && grants_any_cost(quota) {
+            return Err(KeepForError::AnyCost);
+        }
+        let capacity = kept_back::whole(quota);
+        let most = if kept_back::moves(quota) {
+            if let Some((level, kept)) = self.parts().find(|(_, kept)| matches!(kept, Kept::Units(1..))) {
+                return Err(KeepForError::Moves { level, kept });
+            }
+            capacity
+        } else {
+            // This is less than the capacity of a queue if a request in its last place would wait for longer than
+            // `max_wait`.
+            most_at_once(quota, max_wait)
+        };
+        let mut below: Option<(Criticality, Kept)> = None;
+        for (level, kept) in self.parts() {
+            if level == Criticality::Sheddable {
+                return Err(KeepForError::Everybody);
+            }
+            if let Kept::Percent(percent) = kept
+                && percent > 100
+            {
+                return Err(KeepForError::Percent { level, percent });
+            }
+            let units = kept.units(capacity);
+            if units >= capacity && kept != Kept::Percent(100) {
+                return Err(KeepForError::All { level, kept, capacity });
+            }
+            if units >= most && units < capacity {
+                return Err(KeepForError::MaxWait { level, units, most });
+            }
+            if let Some((lower, part)) = below
+                && units > part.units(capacity)
+            {
+                return Err(KeepForError::Order { level, kept, lower, part });
+            }
+            below = Some((level, kept));
+        }
+        Ok(())
+    }
+}
+
+/// Returns how much a request of a cohort must leave, between what its level and what the next lower level must leave.
+/// Rounded down, so that it is always less than the latter if the two differ.
+pub(super) fn graded(kept: u64, below: u64, priority: Priority) -> u64 {
+    let more = u128::from(below.saturating_sub(kept)) * u128::from(priority.cohort());
+    // Exact: at most `below`.
+    kept + (more / u128::from(Priority::COHORTS)) as u64
+}
+
+/// Reports whether a limit grants any cost as soon as it grants one unit: the next request pays by waiting.
+const fn grants_any_cost(quota: &Quota) -> bool {
+    matches!(quota, Quota::WarmUp(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_))
+}
+
+/// Why a limit cannot reserve a part. Prints as a sentence about `keep_for`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepForError {
+    /// The algorithm grants any cost as soon as it grants one unit.
+    #[error(
+        "keep_for: this limit grants any cost as soon as it grants one, so no part of it can be reserved; use gcra or token-bucket"
+    )]
+    AnyCost,
+    /// A part is reserved for all requests.
+    #[error(
+        "keep_for.sheddable keeps a part for everybody, since no request is below sheddable; name a higher level"
+    )]
+    Everybody,
+    /// A share above 100 %.
+    #[error("keep_for.{level}: {percent}% is more than all; use 0% to 100%")]
+    Percent {
+        /// The level of the part.
+        level: Criticality,
+        /// The share.
+        percent: u8,
+    },
+    /// The whole limit is reserved.
+    #[error(
+        "keep_for.{level}: {kept} is all of a limit of {capacity}, and nothing would be left for others; keep less, or write 100%"
+    )]
+    All {
+        /// The level of the part.
+        level: Criticality,
+        /// The part.
+        kept: Kept,
+        /// The capacity of the limit.
+        capacity: u64,
+    },
+    /// The part is all that a full limit grants at once or within the longest delay. That is less than the capacity for
+    /// a queue, and for a pacer that saves up nothing for keys that it has not seen.
+    #[error(
+        "keep_for.{level}: {units} are kept, and a full limit grants no more than {most} within max_wait, so nothing would be left for others; keep less, raise max_wait, or write 100%"
+    )]
+    MaxWait {
+        /// The level of the part.
+        level: Criticality,
+        /// The reserved units or places.
+        units: u64,
+        /// How many units or places are granted at once or within the longest delay.
+        most: u64,
+    },
+    /// A number of places of a limit that moves: at times it may exceed the whole limit.
+    #[error("keep_for.{level}: {kept} is not part of a limit that moves; write a share of it, as 20%")]
+    Moves {
+        /// The level of the part.
+        level: Criticality,
+        /// The part.
+        kept: Kept,
+    },
+    /// More is reserved for a higher level than for a lower one.
+    #[error(
+        "keep_for.{level}: {kept} is more than the {part} kept for {lower}; {level} may use all that is kept for {lower}, so keep {part} or less for it"
+    )]
+    Order {
+        /// The higher level.
+        level: Criticality,
+        /// The part for it.
+        kept: Kept,
+        /// The lower level.
+        lower: Criticality,
+        /// The part for the lower level.
+        part: Kept,
+    },
+}
+
+impl KeepForError {
+    /// Returns the level whose part cannot be reserved; `None` if the limit cannot reserve any part.
+    #[must_use]
+    pub const fn level(&self) -> Option<Criticality> {
+        match self {
+            Self::AnyCost => None,
+            Self::Everybody => Some(Criticality::Sheddable),
+            Self::Percent { level, .. } | Self::All { level, .. } | Self::Moves { level, .. } => Some(*level),
+            Self::MaxWait { level, .. } | Self::Order { level, .. } => Some(*level),
+        }
+    }
+}
+
+/// Returns the most units that a full limit grants in one request that waits at most `max_wait`; 1 or more.
+#[doc(hidden)]
+pub fn most_at_once(quota: &Quota, max_wait: Duration) -> u64 {
+    let now = Tick::from_secs(1 << 32);
+    let fresh = quota.fresh(now);
+    let grants = |units: u64| {
+        let cost = Cost::new(units).unwrap_or_default();
+        matches!(quota.decide(&fresh, Ask::within(now, cost, max_wait)), Transition::Allowed { .. })
+    };
+    let at_once = quota.standing(&fresh, now).limit.clamp(1, Rate::MAX_COUNT);
+    if grants(at_once) && (max_wait.is_zero() || at_once == Rate::MAX_COUNT) {
+        return at_once;
+    }
+    // A wait may allow more than a full limit holds, and a queue may allow less than its places, so the most is found
+    // by search.
+    let (mut granted, mut refused) = if grants(at_once) { (at_once, at_once * 2) } else { (1, at_once) };
+    while granted < Rate::MAX_COUNT && grants(refused) {
+        (granted, refused) = (refused, refused.saturating_mul(2));
+    }
+    while refused - granted > 1 {
+        let middle = granted + (refused - granted) / 2;
+        if grants(middle) { granted = middle } else { refused = middle }
+    }
+    granted.min(Rate::MAX_COUNT)
+}
+
+#[cfg(test)]
+mod tests;
