@@ -15,19 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::batch::{BatchWork, Batches};
 pub use self::byte_map::{ByteMap, Read, Versioned, Write, Written};
 use self::decide::{Decided, Times, decide};
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Caps;
-use tidegate_limits::store::Home;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
-use tidegate_limits::store::one_by_one;
 use tidegate_limits::store::plain::refuse_repeated;
-use tidegate_limits::store::step::Settled;
-use tidegate_limits::store::step::Step;
+use tidegate_limits::store::{
+    Answer, Caps, Home, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store, StoreError, one_by_one,
+};
 
 /// The most attempts for a batch. Each lost write means that another node's write has won, so the engine as a whole
 /// makes progress.

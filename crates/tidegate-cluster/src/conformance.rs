@@ -15,9 +15,8 @@ use parking_lot::Mutex;
 use super::shares::{Division, Driver, Status};
 use super::{Coordinator, CoordinatorError, Document, Member, Part, policies};
 use tidegate_limits::block_on::block_on;
-use tidegate_limits::clock::Clock as _;
-use tidegate_limits::clock::SystemClock;
-use tidegate_limits::later::Later;
+use tidegate_limits::clock::{Clock as _, SystemClock};
+use tidegate_limits::store::Later;
 
 /// How long a real engine may take for what it does by itself: to forget a member.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tidegate_limits::later::Later;
+use tidegate_limits::store::Later;
 
 /// A node, as the others see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

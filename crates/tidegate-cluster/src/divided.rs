@@ -16,12 +16,7 @@ use tidegate_core::{Algorithm as _, Decision, Quota, Replace, Retry, Standing, T
 
 use crate::Part;
 use tidegate_limits::store::per_limit::PerLimit;
-use tidegate_limits::store::step::Charge;
-use tidegate_limits::store::step::Ending;
-use tidegate_limits::store::step::Op;
-use tidegate_limits::store::step::Settled;
-use tidegate_limits::store::step::Settlement;
-use tidegate_limits::store::step::Step;
+use tidegate_limits::store::{Charge, Ending, Op, Settled, Settlement, Step};
 
 /// The divided limit that was used last, with the part that it was made for. Parts rarely change, so it is nearly
 /// always reused.

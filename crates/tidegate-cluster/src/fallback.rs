@@ -75,21 +75,11 @@ use shared::FallbackState;
 use stand_in::StandIn;
 
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::Answer;
+use tidegate_limits::store::{
+    Answer, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one,
+};
 #[cfg(doc)]
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Home;
-use tidegate_limits::store::Later;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::OnStoreError;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
-use tidegate_limits::store::one_by_one;
+use tidegate_limits::store::{Charge, Ending, OnStoreError, StoreError};
 
 /// The default deadline of an engine: far beyond what an engine in the same building takes, and hardly noticed by
 /// callers.

@@ -87,14 +87,7 @@ use tidegate_core::{Quota, Tick};
 use crate::Part;
 use tidegate_limits::background::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Caps;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
+use tidegate_limits::store::{Answer, Caps, Later, Occupancy, Settled, Settling, Step, Store};
 
 /// The default share of a burst that all nodes together may hold, in thousandths. In the strict form, the burst of the
 /// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
@@ -330,6 +323,8 @@ impl Store for Leased {
     }
 
     fn caps(&self) -> Caps {
-        Caps { may_wait: true, always_decides: false, ..self.inner.engine.caps() }
+        let mut caps = self.inner.engine.caps();
+        (caps.may_wait, caps.always_decides) = (true, false);
+        caps
     }
 }

@@ -12,7 +12,7 @@ use tidegate_core::Tick;
 
 use super::{Coordinator, CoordinatorError, Document, Member};
 use tidegate_limits::clock::Clock;
-use tidegate_limits::later::Later;
+use tidegate_limits::store::Later;
 
 /// The largest document, since engines have such a bound: 1 MiB.
 const LARGEST: usize = 1 << 20;
@@ -243,8 +243,7 @@ impl Drop for Changed {
 mod tests {
     use super::*;
     use crate::conformance;
-    use tidegate_limits::clock::ManualClock;
-    use tidegate_limits::clock::SystemClock;
+    use tidegate_limits::clock::{ManualClock, SystemClock};
 
     #[test]
     fn it_conforms() {

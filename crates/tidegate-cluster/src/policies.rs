@@ -289,11 +289,10 @@ pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Document;
-    use crate::LocalCluster;
+    use crate::{Document, LocalCluster};
     use tidegate_limits::block_on::block_on;
     use tidegate_limits::clock::ManualClock;
-    use tidegate_limits::later::Later;
+    use tidegate_limits::store::Later;
 
     #[test]
     fn the_last_versions_are_kept_and_put_again_as_new_ones() {

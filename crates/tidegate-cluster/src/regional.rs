@@ -30,17 +30,8 @@
 use smallvec::SmallVec;
 
 use crate::Part;
-use crate::divided::DividedStep;
-use crate::divided::Divider;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Later;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::step::Charge;
-use tidegate_limits::store::step::Settled;
-use tidegate_limits::store::step::Step;
+use crate::divided::{DividedStep, Divider};
+use tidegate_limits::store::{Answer, Charge, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store};
 
 /// A store that grants a region's part of each limit; see the [module](self).
 ///

@@ -38,14 +38,7 @@ use std::fmt;
 
 use crate::Part;
 use crate::divided::Divider;
-use tidegate_limits::store::MemoryStore;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
-use tidegate_limits::store::step::Op;
-use tidegate_limits::store::step::Settled;
-use tidegate_limits::store::step::Step;
+use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
 
 /// A store of this process that grants this node's part of each limit; see the [module](self).
 ///

@@ -13,8 +13,7 @@ use super::keys::{LawWords, PLACE_TTL};
 use super::limit_words::{PolicyFacts, Words};
 use super::node::{Node, Spot};
 use super::places::remark_short_ttl;
-use tidegate_gate::policy::Terms;
-use tidegate_gate::policy::span;
+use tidegate_gate::policy::{Terms, span};
 
 /// The law if the file names none.
 const DEFAULT: &str = "hill-climb";

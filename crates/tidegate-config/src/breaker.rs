@@ -13,9 +13,7 @@ use super::keys::Profile;
 use super::limit_words::Words;
 use super::node::{Node, Spot};
 use super::shares::percent;
-use tidegate_gate::policy::Terms;
-use tidegate_gate::policy::span;
-use tidegate_gate::policy::whole_number;
+use tidegate_gate::policy::{Terms, span, whole_number};
 
 /// The profile of a breaker whose file names none.
 const OUR_PROFILE: &str = "tidegate";

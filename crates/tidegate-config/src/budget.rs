@@ -4,8 +4,7 @@
 //! The lengths follow what a request can carry: the doors accept attribute names of 256 bytes and values of 8,192
 //! bytes, so a longer word in the file would match nothing.
 
-use tidegate_gate::policy::Descriptor;
-use tidegate_gate::policy::MAX_EXPRESSION;
+use tidegate_gate::policy::{Descriptor, MAX_EXPRESSION};
 
 /// The largest text, in bytes: ten thousand policies take about three megabytes.
 pub(super) const TEXT: usize = 4 << 20;

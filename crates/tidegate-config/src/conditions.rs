@@ -8,16 +8,10 @@ use super::diagnostic::Findings;
 use super::names::{self, instead};
 use super::node::{Name, Node, Spot, Value};
 use super::quota::LimitSpec;
-use tidegate_gate::policy::Condition;
-use tidegate_gate::policy::ConditionError;
-use tidegate_gate::policy::Follows;
-use tidegate_gate::policy::GrammarError;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Source;
-use tidegate_gate::policy::SourceError;
-use tidegate_gate::policy::Trigger;
-use tidegate_gate::policy::WrittenRate;
-use tidegate_gate::policy::is_attribute_name;
+use tidegate_gate::policy::{
+    Condition, ConditionError, Follows, GrammarError, Limit, Source, SourceError, Trigger, WrittenRate,
+    is_attribute_name,
+};
 use tidegate_limits::visible::excerpt;
 
 /// Reads a condition.

@@ -3,119 +3,108 @@
 //! Only easy cases are found: two incompatible demands on one attribute, a direction that another key of the policy
 //! excludes, and a `not` that excludes everything that the rest includes. Two patterns with wildcards are not compared.
 
-use tidegate_gate::policy::Absent;
-use tidegate_gate::policy::Direction;
-use tidegate_gate::policy::Glob;
-use tidegate_gate::policy::Match;
-use tidegate_gate::policy::PathGlob;
-use tidegate_gate::policy::Policy;
-use tidegate_gate::policy::Want;
+use tidegate_gate::policy::{Absent, Direction, Glob, Match, PathGlob, Policy, Want};
 
-impl Policy {
-    /// Returns why no request can be charged, as the end of a sentence; `None` if a request may be.
-    pub(crate) fn contradiction(&self) -> Option<String> {
-        let excluded = |name: &&String| {
-            let mut asked = self.matching.attributes().iter();
-            asked.any(|(asked, want)| **asked == ***name && *want == Want::Absent)
-        };
-        let missing = self.by.iter().find(excluded);
-        let skipped = match self.absent {
-            Absent::Charge => None,
-            Absent::Skip => missing,
-            Absent::SkipIfNone => missing.filter(|_| self.by.iter().all(|name| excluded(&name))),
-        };
-        match skipped {
-            Some(name) => Some(format!("the key is made of {name}, which the match asks to be absent")),
-            None => self.matching.contradiction(self.direction),
-        }
+/// Returns why no request can be charged to a policy, as the end of a sentence; `None` if a request may be.
+pub(crate) fn contradiction(policy: &Policy) -> Option<String> {
+    let excluded = |name: &&String| {
+        let mut asked = policy.matching.attributes().iter();
+        asked.any(|(asked, want)| **asked == ***name && *want == Want::Absent)
+    };
+    let missing = policy.by.iter().find(excluded);
+    let skipped = match policy.absent {
+        Absent::Charge => None,
+        Absent::Skip => missing,
+        Absent::SkipIfNone => missing.filter(|_| policy.by.iter().all(|name| excluded(&name))),
+    };
+    match skipped {
+        Some(name) => Some(format!("the key is made of {name}, which the match asks to be absent")),
+        None => within(&policy.matching, policy.direction),
     }
 }
 
-impl Match {
-    /// Returns why no request fits, as the end of a sentence; `None` if one may.
-    ///
-    /// Quadratic in the number of attributes of the match.
-    fn contradiction(&self, direction: Direction) -> Option<String> {
-        let attributes = self.attributes();
-        for (at, (name, want)) in attributes.iter().enumerate() {
-            let rival = attributes[..at].iter().find(|(other, second)| other == name && !agree(want, second));
-            if rival.is_some() {
-                return Some(format!("the conditions of match on {name} contradict each other"));
-            }
-            let (part, possible) = match &**name {
-                "request.method" if !self.methods().is_empty() => {
-                    let mut methods = self.methods().iter();
-                    ("method", methods.any(|method| fits(want, &method.to_ascii_uppercase())))
-                }
-                "request.host" if !self.hosts().is_empty() => {
-                    ("host", agree(&Want::OneOf(self.hosts().into()), want))
-                }
-                "request.path" if !self.paths().is_empty() => {
-                    let paths = self.paths();
-                    let fitting = |path: &PathGlob| {
-                        path.literals().is_none_or(|mut all| all.any(|text| fits(want, text)))
-                    };
-                    let one_fits = |value: &str| paths.iter().any(|path| path.matches(value));
-                    ("path", can_be(want, one_fits) && paths.iter().any(fitting))
-                }
-                "request.direction" if direction == Direction::Outbound => {
-                    ("direction: outbound", fits(want, "outbound"))
-                }
-                // A request without the attribute is inbound.
-                "request.direction" => {
-                    let inbound = *want == Want::Absent || fits(want, "inbound");
-                    ("direction: inbound, which holds unless the policy says outbound", inbound)
-                }
-                _ => continue,
-            };
-            if !possible {
-                return Some(format!("the conditions of match on {name} contradict {part}"));
-            }
+/// Returns why no request fits a match, as the end of a sentence; `None` if one may.
+///
+/// Quadratic in the number of attributes of the match.
+fn within(matching: &Match, direction: Direction) -> Option<String> {
+    let attributes = matching.attributes();
+    for (at, (name, want)) in attributes.iter().enumerate() {
+        let rival = attributes[..at].iter().find(|(other, second)| other == name && !agree(want, second));
+        if rival.is_some() {
+            return Some(format!("the conditions of match on {name} contradict each other"));
         }
-        let covered = self.left_out().iter().any(|not| not.covers(self));
-        covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
+        let (part, possible) = match &**name {
+            "request.method" if !matching.methods().is_empty() => {
+                let mut methods = matching.methods().iter();
+                ("method", methods.any(|method| fits(want, &method.to_ascii_uppercase())))
+            }
+            "request.host" if !matching.hosts().is_empty() => {
+                ("host", agree(&Want::OneOf(matching.hosts().into()), want))
+            }
+            "request.path" if !matching.paths().is_empty() => {
+                let paths = matching.paths();
+                let fitting =
+                    |path: &PathGlob| path.literals().is_none_or(|mut all| all.any(|text| fits(want, text)));
+                let one_fits = |value: &str| paths.iter().any(|path| path.matches(value));
+                ("path", can_be(want, one_fits) && paths.iter().any(fitting))
+            }
+            "request.direction" if direction == Direction::Outbound => {
+                ("direction: outbound", fits(want, "outbound"))
+            }
+            // A request without the attribute is inbound.
+            "request.direction" => {
+                let inbound = *want == Want::Absent || fits(want, "inbound");
+                ("direction: inbound, which holds unless the policy says outbound", inbound)
+            }
+            _ => continue,
+        };
+        if !possible {
+            return Some(format!("the conditions of match on {name} contradict {part}"));
+        }
     }
+    let covered = matching.left_out().iter().any(|not| covers(not, matching));
+    covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
+}
 
-    /// Reports whether every request that fits `other` also fits this match, as far as that is easy to decide. `false`
-    /// if this match has a `not` of its own.
-    fn covers(&self, other: &Self) -> bool {
-        let methods = self.methods().is_empty()
-            || !other.methods().is_empty()
-                && other.methods().iter().all(|method| self.methods().contains(method));
-        let hosts = self.hosts().is_empty()
-            || !other.hosts().is_empty()
-                && other.hosts().iter().all(|host| {
-                    let whole = |own: &Glob| own.source() == "*" || own == host;
-                    let mut literals = host.literals();
-                    self.hosts().iter().any(whole)
-                        || literals.as_mut().is_some_and(|texts| {
-                            texts.all(|text| self.hosts().iter().any(|own| own.matches(text)))
-                        })
-                });
-        // Every request has a path, except those that a program describes without one; a program tests such requests
-        // explicitly.
-        let paths = self.paths().is_empty()
-            || self.paths().iter().any(|own| matches!(own.source(), "/**" | "**"))
-            || !other.paths().is_empty()
-                && other.paths().iter().all(|path| {
-                    let mut literals = path.literals();
-                    self.paths().contains(path)
-                        || literals.as_mut().is_some_and(|texts| {
-                            texts.all(|text| self.paths().iter().any(|own| own.matches(text)))
-                        })
-                });
-        let attributes = self.attributes().iter().all(|(name, want)| {
-            let same = |(_, asked): &&(Box<str>, Want)| {
-                asked == want || *want == Want::Present && matches!(asked, Want::OneOf(_))
-            };
-            let within = |(_, asked): &&(Box<str>, Want)| {
-                matches!(asked, Want::OneOf(globs) if is_literal(globs) && !can_be(asked, |value| !fits(want, value)))
-            };
-            let of_it = || other.attributes().iter().filter(|(asked, _)| asked == name);
-            of_it().any(|pair| same(&pair)) || of_it().any(|pair| within(&pair))
-        });
-        methods && hosts && paths && attributes && self.left_out().is_empty()
-    }
+/// Reports whether every request that fits `other` also fits `this`, as far as that is easy to decide. `false`
+/// if `this` has a `not` of its own.
+fn covers(this: &Match, other: &Match) -> bool {
+    let methods = this.methods().is_empty()
+        || !other.methods().is_empty()
+            && other.methods().iter().all(|method| this.methods().contains(method));
+    let hosts = this.hosts().is_empty()
+        || !other.hosts().is_empty()
+            && other.hosts().iter().all(|host| {
+                let whole = |own: &Glob| own.source() == "*" || own == host;
+                let mut literals = host.literals();
+                this.hosts().iter().any(whole)
+                    || literals.as_mut().is_some_and(|texts| {
+                        texts.all(|text| this.hosts().iter().any(|own| own.matches(text)))
+                    })
+            });
+    // Every request has a path, except those that a program describes without one; a program tests such requests
+    // explicitly.
+    let paths = this.paths().is_empty()
+        || this.paths().iter().any(|own| matches!(own.source(), "/**" | "**"))
+        || !other.paths().is_empty()
+            && other.paths().iter().all(|path| {
+                let mut literals = path.literals();
+                this.paths().contains(path)
+                    || literals.as_mut().is_some_and(|texts| {
+                        texts.all(|text| this.paths().iter().any(|own| own.matches(text)))
+                    })
+            });
+    let attributes = this.attributes().iter().all(|(name, want)| {
+        let same = |(_, asked): &&(Box<str>, Want)| {
+            asked == want || *want == Want::Present && matches!(asked, Want::OneOf(_))
+        };
+        let within = |(_, asked): &&(Box<str>, Want)| {
+            matches!(asked, Want::OneOf(globs) if is_literal(globs) && !can_be(asked, |value| !fits(want, value)))
+        };
+        let of_it = || other.attributes().iter().filter(|(asked, _)| asked == name);
+        of_it().any(|pair| same(&pair)) || of_it().any(|pair| within(&pair))
+    });
+    methods && hosts && paths && attributes && this.left_out().is_empty()
 }
 
 /// Reports whether a single value can satisfy both demands.

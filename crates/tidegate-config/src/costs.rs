@@ -10,13 +10,9 @@ use super::node::{Node, Value};
 use super::sample_costs;
 use super::shape::{NO_OTHERWISE, is_sound};
 use super::shares::percent;
-use tidegate_gate::policy::CostRule;
-use tidegate_gate::policy::Learning;
-use tidegate_gate::policy::Policy;
-use tidegate_gate::policy::SettleBy;
-use tidegate_gate::policy::SettleRule;
-use tidegate_gate::policy::is_attribute_name;
-use tidegate_gate::policy::whole_number;
+use tidegate_gate::policy::{
+    CostRule, Learning, Policy, SettleBy, SettleRule, is_attribute_name, whole_number,
+};
 use tidegate_limits::visible::excerpt;
 
 /// The parsed cost of a policy.
@@ -123,7 +119,11 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
                 .error(name.spot, format_args!("cost.missing: settle does not use {shown}; it uses {used}"));
         }
     }
-    let rule = |by| SettleRule { by, missing: missing.collect() };
+    let rule = |by| {
+        let mut rule = SettleRule::new(by);
+        rule.missing = missing.collect();
+        rule
+    };
     let Some(estimate) = node.get("estimate") else {
         for key in ["start", "caller"] {
             if let Some((name, _)) = node.entry(key) {

@@ -7,10 +7,7 @@
 use super::names::{self, variable};
 use super::node::{Node, Value};
 use super::removed_keys;
-use tidegate_gate::policy::GrammarError;
-use tidegate_gate::policy::WrittenRate;
-use tidegate_gate::policy::span;
-use tidegate_gate::policy::whole_number;
+use tidegate_gate::policy::{GrammarError, WrittenRate, span, whole_number};
 use tidegate_limits::visible::excerpt;
 
 /// Words for how many requests may pass in a period.

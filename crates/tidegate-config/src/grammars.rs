@@ -6,9 +6,7 @@ use tidegate_core::Criticality;
 use tidegate_core::breaker::{Evaluate, Window};
 
 use super::shares::percent;
-use tidegate_gate::policy::Condition;
-use tidegate_gate::policy::span;
-use tidegate_gate::policy::whole_number;
+use tidegate_gate::policy::{Condition, span, whole_number};
 
 /// The grammar of a value that only one or two keys use.
 #[derive(Debug)]

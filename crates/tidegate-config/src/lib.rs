@@ -70,7 +70,7 @@ pub use show::Effective;
 pub use store::{
     DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
 };
-pub use tidegate_gate::header_form::HeaderForm;
+pub use tidegate_gate::HeaderForm;
 pub use tls::{DoorName, TlsSettings, UnknownDoor};
 
 use std::net::SocketAddr;
@@ -82,10 +82,7 @@ use self::diagnostic::Findings;
 use self::keys::FILE;
 use self::kind::Kind;
 use self::node::{Node, Spot, Value};
-use tidegate_gate::policy::ClientIp;
-use tidegate_gate::policy::ForwardHeader;
-use tidegate_gate::policy::PolicySet;
-use tidegate_gate::policy::span;
+use tidegate_gate::policy::{ClientIp, ForwardHeader, PolicySet, span};
 
 /// The addresses where a server listens, and how it encrypts and traces.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,9 +5,7 @@ use std::time::Duration;
 use tidegate_core::QuotaError;
 
 use super::node::Node;
-use tidegate_gate::policy::WrittenRate;
-use tidegate_gate::policy::span;
-use tidegate_gate::policy::whole_number;
+use tidegate_gate::policy::{WrittenRate, span, whole_number};
 use tidegate_limits::visible::excerpt;
 
 /// The facts about a policy that its limits need.

@@ -8,11 +8,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 use tidegate_core::rate::Refill;
 
-use super::adaptive;
-use super::breaker;
-use super::conditions;
 use super::diagnostic::Findings;
-use super::foreign_words;
 use super::keep_for::keep_for;
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
@@ -22,10 +18,8 @@ use super::places;
 use super::queue::warn_of_short_waits;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
-use tidegate_gate::policy::Choice;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Terms;
-use tidegate_gate::policy::WrittenRate;
+use super::{adaptive, breaker, conditions, foreign_words};
+use tidegate_gate::policy::{Choice, Limit, Terms, WrittenRate};
 use tidegate_limits::visible::excerpt;
 
 /// Builds a limit. `base` is the limit from which a shadow limit takes the words that it lacks.

@@ -17,8 +17,7 @@ use super::diagnostic::Findings;
 use super::node::{Node, Value};
 use super::policies::BuiltPolicy;
 use super::shape::subject;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Mode;
+use tidegate_gate::policy::{Limit, Mode};
 
 /// Warns about a file; `built` are those of its policies that could be built. Called once, after everything that may
 /// refuse the file: policies with an error are not compared with others.

@@ -27,14 +27,9 @@ pub use reserved::{canonical_attribute, unknown_attribute};
 pub(super) use several::names_in;
 
 use super::budget::SEGMENTS;
-use tidegate_gate::policy::BUILT_IN;
-use tidegate_gate::policy::Glob;
-use tidegate_gate::policy::PathGlob;
-use tidegate_gate::policy::canonical;
-use tidegate_gate::policy::host_bits;
-use tidegate_gate::policy::host_name;
-use tidegate_gate::policy::is_attribute_name;
-use tidegate_gate::policy::path;
+use tidegate_gate::policy::{
+    BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, path,
+};
 use tidegate_limits::visible::excerpt;
 
 /// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the

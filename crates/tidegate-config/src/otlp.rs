@@ -53,8 +53,7 @@ pub(super) fn read(node: &Node) -> OtlpSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
-    use crate::Format;
+    use crate::{Config, Format};
 
     fn read(otlp: &str) -> Result<OtlpSettings, String> {
         let text = format!("version: 1\nserver: {{ otlp: {otlp} }}\npolicies: []\n");

@@ -7,12 +7,7 @@ use tidegate_core::Criticality;
 use super::diagnostic::Findings;
 use super::grammars::{block, demote};
 use super::node::Node;
-use tidegate_gate::policy::Absent;
-use tidegate_gate::policy::ChargeOn;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Over;
-use tidegate_gate::policy::Policy;
-use tidegate_gate::policy::span;
+use tidegate_gate::policy::{Absent, ChargeOn, Limit, Over, Policy, span};
 use tidegate_limits::priority::KeepFor;
 
 /// Stores both in a policy whose limits and lists are already read.

@@ -9,8 +9,7 @@ use super::diagnostic::Findings;
 use super::keys::PLACE_TTL;
 use super::limit_words::{PolicyFacts, Words};
 use super::node::Spot;
-use tidegate_gate::policy::Terms;
-use tidegate_gate::policy::span;
+use tidegate_gate::policy::{Terms, span};
 use tidegate_limits::visible::excerpt;
 
 /// Builds the terms of `algorithm: concurrency` and checks that one request can enter at all. Invalid words were

@@ -4,33 +4,18 @@ use std::collections::HashMap;
 
 use tidegate_core::Cost;
 
-use super::budget;
-use super::conditions;
-use super::costs;
+use super::contradiction::contradiction;
 use super::diagnostic::Findings;
-use super::durable;
 use super::limit_words::PolicyFacts;
-use super::limits;
 use super::node::{Node, Value};
-use super::over_limit;
 use super::shape::subject;
-use super::share;
 use super::shares::percent;
-use tidegate_gate::policy::Absent;
-use tidegate_gate::policy::Access;
-use tidegate_gate::policy::AccessList;
-use tidegate_gate::policy::ChargeOn;
-use tidegate_gate::policy::CostRule;
-use tidegate_gate::policy::Deny;
-use tidegate_gate::policy::Direction;
-use tidegate_gate::policy::Glob;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Match;
-use tidegate_gate::policy::Mode;
-use tidegate_gate::policy::OnCostError;
-use tidegate_gate::policy::PathGlob;
-use tidegate_gate::policy::Policy;
-use tidegate_gate::policy::Want;
+use super::{budget, conditions, costs, durable, limits};
+use super::{over_limit, share};
+use tidegate_gate::policy::{
+    Absent, Access, AccessList, ChargeOn, CostRule, Deny, Direction, Glob, Limit, Match, Mode, OnCostError,
+    PathGlob, Policy, Want,
+};
 use tidegate_limits::store::OnStoreError;
 
 /// A policy that was built, and its place in the file.
@@ -165,7 +150,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     over_limit::read(&mut policy, node, findings);
     costs::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
-        && let Some(why) = policy.contradiction()
+        && let Some(why) = contradiction(&policy)
     {
         findings.error(matches.spot, format_args!("no request can match: {why}"));
     }

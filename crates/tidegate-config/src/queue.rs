@@ -6,8 +6,7 @@ use tidegate_core::Quota;
 
 use super::diagnostic::Findings;
 use super::node::Spot;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Terms;
+use tidegate_gate::policy::{Limit, Terms};
 use tidegate_limits::duration_text::in_words;
 use tidegate_limits::priority::keep_for::most_at_once;
 

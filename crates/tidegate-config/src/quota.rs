@@ -9,8 +9,7 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
-use tidegate_gate::policy::Unit;
-use tidegate_gate::policy::WrittenRate;
+use tidegate_gate::policy::{Unit, WrittenRate};
 
 /// How many times slower than the rate a cold start is: the constant of Guava, and the default of Sentinel.
 const COLD_FACTOR: u32 = 3;

@@ -10,11 +10,10 @@ use std::cell::Cell;
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
-use super::budget;
 use super::diagnostic::Findings;
-use super::foreign_files;
 use super::format::Format;
 use super::node::{Name, Node, Spot, Value};
+use super::{budget, foreign_files};
 
 /// Parses a text. `None`: the text cannot be parsed; the reason is among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {

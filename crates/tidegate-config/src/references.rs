@@ -8,9 +8,7 @@ use super::names::instead;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
 use super::switches;
-use tidegate_gate::policy::ConditionsError;
-use tidegate_gate::policy::PolicySetError;
-use tidegate_gate::policy::Source;
+use tidegate_gate::policy::{ConditionsError, PolicySetError, Source};
 use tidegate_limits::visible::excerpt;
 
 /// Checks that the policies that `when` and `follows` refer to are in the file.

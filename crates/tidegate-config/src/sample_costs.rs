@@ -7,10 +7,7 @@
 
 use tidegate_core::Cost;
 
-use tidegate_gate::policy::CostError;
-use tidegate_gate::policy::Descriptor;
-use tidegate_gate::policy::Expression;
-use tidegate_gate::policy::Usage;
+use tidegate_gate::policy::{CostError, Descriptor, Expression, Usage};
 
 /// The most evaluations for one expression. If they are used up without a number as result, the expression is accepted.
 const MOST_TRIED: usize = 64;

@@ -12,15 +12,13 @@ use tidegate_core::spelling::nearest;
 
 pub(super) use self::scalar::network;
 use self::scalar::{check_scalar, scalar};
-use super::budget;
 use super::diagnostic::Findings;
-use super::foreign_files;
-use super::foreign_words;
 use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
 use super::names::instead;
 use super::node::{Node, Value};
 use super::unreachable;
+use super::{budget, foreign_files, foreign_words};
 use tidegate_limits::visible::excerpt;
 
 /// Checks a value against its kind; messages call it `name`.

@@ -17,10 +17,7 @@ use super::node::Node;
 use super::store;
 use tidegate_cluster::Part;
 use tidegate_cluster::shares::Division;
-use tidegate_gate::policy::Limit;
-use tidegate_gate::policy::Policy;
-use tidegate_gate::policy::Share;
-use tidegate_gate::policy::whole_number;
+use tidegate_gate::policy::{Limit, Policy, Share, whole_number};
 
 /// The words as written in the file.
 pub(super) const WORDS: &[&str] =

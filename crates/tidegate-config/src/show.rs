@@ -7,8 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS};
 use super::kind::{Kind, Table};
 use super::node::{Node, Value};
-use tidegate_gate::policy::Deny;
-use tidegate_gate::policy::WrittenRate;
+use tidegate_gate::policy::{Deny, WrittenRate};
 
 /// The configuration in effect: the values of the file, and defaults for what the file leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,11 +11,8 @@ use super::grammars::{keys_held, master};
 use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 pub(super) use check::{check, has, is_own, kind};
-use tidegate_gate::policy::span;
-use tidegate_gate::policy::whole_number;
-use tidegate_limits::store::AfterLoss;
-use tidegate_limits::store::CapacityError;
-use tidegate_limits::store::MemoryStore;
+use tidegate_gate::policy::{span, whole_number};
+use tidegate_limits::store::{AfterLoss, CapacityError, MemoryStore};
 
 /// Where counters are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

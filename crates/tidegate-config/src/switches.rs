@@ -3,8 +3,7 @@
 use super::conditions;
 use super::diagnostic::Findings;
 use super::node::{Name, Node, Spot};
-use tidegate_gate::policy::Trigger;
-use tidegate_gate::policy::span;
+use tidegate_gate::policy::{Trigger, span};
 use tidegate_limits::visible::excerpt;
 
 /// Returns the switches of the file, each with its name and its triggers.

@@ -70,18 +70,10 @@ use routes::Routes;
 pub use unsupported::Unfit;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};
+use tidegate_limits::Precision;
 use tidegate_limits::background::Background;
-use tidegate_limits::clock::Clock;
-use tidegate_limits::clock::SystemClock;
-use tidegate_limits::clock::Time;
-use tidegate_limits::precision::Precision;
-use tidegate_limits::store::CapacityError;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Later;
-use tidegate_limits::store::MemoryStore;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::clock::{Clock, SystemClock, Time};
+use tidegate_limits::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store, StoreError};
 
 /// The longest name of a node, in bytes: enough for a usual host name with a port.
 const LONGEST_ISSUER: usize = 128;

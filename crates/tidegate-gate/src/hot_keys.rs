@@ -27,8 +27,7 @@ use tidegate_core::{QuotaError, Tick};
 
 pub use self::heat::Heat;
 use self::observed::{Digests, Telling};
-use tidegate_limits::observer::KeyDigest;
-use tidegate_limits::observer::Observer;
+use tidegate_limits::observer::{KeyDigest, Observer};
 
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.
 ///

@@ -68,9 +68,7 @@ pub mod server_parts {
     pub use super::shown_limits::ShownLimits;
     pub use super::window::Window;
     pub use crate::policy::wrong_value::wrong_value;
-    pub use tidegate_limits::duration_text::in_words;
-    pub use tidegate_limits::duration_text::millis_up;
-    pub use tidegate_limits::duration_text::seconds_up;
+    pub use tidegate_limits::duration_text::{in_words, millis_up, seconds_up};
 }
 
 /// The media type of a refusal's body.

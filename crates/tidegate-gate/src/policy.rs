@@ -34,7 +34,8 @@ mod near_names;
 mod over_limit;
 #[cfg(feature = "config")]
 mod overlap;
-pub(crate) mod path;
+#[doc(hidden)]
+pub mod path;
 mod plan;
 mod planning;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
@@ -56,7 +57,8 @@ mod when;
 pub(crate) mod wrong_value;
 
 #[cfg(feature = "config")]
-pub(crate) use access::host_bits;
+#[doc(hidden)]
+pub use access::host_bits;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
@@ -64,11 +66,13 @@ pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, c
 pub(crate) use compiled::{Stated, UNKNOWN as UNKNOWN_COST};
 pub use condition_error::ConditionError;
 #[cfg(feature = "config")]
-pub(crate) use cost::is_attribute_name;
+#[doc(hidden)]
+pub use cost::is_attribute_name;
 pub use cost::{CostErrors, CostRule, OnCostError};
 pub use cost_error::CostError;
 #[cfg(feature = "config")]
-pub(crate) use cost_error::MAX_EXPRESSION;
+#[doc(hidden)]
+pub use cost_error::MAX_EXPRESSION;
 pub use deadline::time_left;
 pub(crate) use deadline::{TIME_LEFT, shortest_time_left, state_time_left};
 pub use descriptor::Descriptor;
@@ -79,22 +83,27 @@ pub use in_force::Holding;
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
 #[cfg(feature = "config")]
-pub(crate) use matching::host_name;
+#[doc(hidden)]
+pub use matching::host_name;
 pub use matching::{Match, Want};
 #[cfg(feature = "config")]
-pub(crate) use named::BUILT_IN;
+#[doc(hidden)]
+pub use named::BUILT_IN;
 pub use named::Named;
 #[cfg(feature = "config")]
-pub(crate) use near_names::meant as name_meant;
+#[doc(hidden)]
+pub use near_names::meant as name_meant;
 pub(crate) use near_names::meant_among;
 pub use over_limit::Over;
 #[cfg(feature = "config")]
-pub(crate) use overlap::Overlap;
+#[doc(hidden)]
+pub use overlap::Overlap;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Terms};
 #[cfg(feature = "config")]
-pub(crate) use rate_grammar::whole_number;
+#[doc(hidden)]
+pub use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
 pub use real_cost::{RealCost, UnknownUsage};
 pub use sensed::ConditionsError;
@@ -107,8 +116,7 @@ pub use signal_rate::Follows;
 pub use source::{MeasureError, Source, SourceError};
 pub use subset::Among;
 pub use tidegate_limits::priority::{KeepFor, KeepForError, Kept};
-pub use tidegate_limits::store::Durable;
-pub use tidegate_limits::store::OnStoreError;
+pub use tidegate_limits::store::{Durable, OnStoreError};
 pub use trigger::{Trigger, TriggerError, TriggerState};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
 pub use when::{Condition, Side};

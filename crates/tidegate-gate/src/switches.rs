@@ -26,12 +26,8 @@ use tidegate_core::{Criticality, Priority, QuotaError, Tick};
 
 use self::off::Until;
 use self::state::State;
-use tidegate_limits::clock::Clock;
-use tidegate_limits::clock::SystemClock;
-use tidegate_limits::observer::Observer;
-use tidegate_limits::observer::SwitchTurned;
-use tidegate_limits::observer::TurnedBy;
-use tidegate_limits::observer::TurnedOff;
+use tidegate_limits::clock::{Clock, SystemClock};
+use tidegate_limits::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
 
 pub use crate::policy::Trigger;
 
@@ -273,8 +269,8 @@ impl Switches {
     /// Tells the observer what is off now because of a hand or of signals.
     fn tell(&self, at: Tick, name: &str, by: TurnedBy, off: Option<(&Off, Option<Tick>)>) {
         let Some(observer) = &self.observer else { return };
-        let off = off.map(|(off, until)| TurnedOff { on_from: off.on_from(), until, reason: off.reason() });
-        observer.on_switch(&SwitchTurned { at, name, by, off });
+        let off = off.map(|(off, until)| TurnedOff::new(off.on_from(), until, off.reason()));
+        observer.on_switch(&SwitchTurned::new(at, name, by, off));
     }
 
     /// Replaces the states by those that `make` makes of them, and tells the observer which switches are off for other

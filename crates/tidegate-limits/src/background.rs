@@ -27,15 +27,15 @@ type Run = dyn Fn(Later<()>) + Send + Sync;
 
 /// Runs futures that no caller waits for.
 #[derive(Clone)]
-pub(crate) struct Background(Arc<Run>);
+pub struct Background(Arc<Run>);
 
 impl Background {
-    pub(crate) fn new(run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
+    pub fn new(run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(run))
     }
 
     /// Runs a future to its end, or until 30 seconds have passed.
-    pub(crate) fn run(&self, later: Later<()>) {
+    pub fn run(&self, later: Later<()>) {
         (self.0)(Box::pin(Bounded { later, over: Delay::new(LONGEST) }));
     }
 }

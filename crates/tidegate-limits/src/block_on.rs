@@ -21,7 +21,7 @@ pub(crate) fn thread_waker() -> Waker {
 }
 
 /// Runs a future to its end on the calling thread.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);

@@ -18,16 +18,13 @@ use tidegate_core::QuotaError;
 
 use self::queue::{JobDone, Queue, QueuePlace};
 use crate::block_on::block_on;
-use crate::clock;
-use crate::clock::Clock;
-use crate::clock::SystemClock;
-use crate::deadline;
+use crate::clock::{Clock, SystemClock};
 use crate::deadline::Deadline;
-use crate::job;
 use crate::job::JobError;
 use crate::observer::{Observer, PoolDid};
 use crate::priority;
 use crate::sync::thread;
+use crate::{clock, deadline, job};
 
 /// A pool of threads. Clones share it. When the last clone is dropped, the threads run the waiting work and end.
 ///

@@ -16,12 +16,12 @@ mod time;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-pub(crate) use deadline::before;
+pub use deadline::before;
 pub use manual::ManualClock;
 pub use monotonic::HeldTime;
 pub use system::SystemClock;
 pub use tidegate_core::time::WallAhead;
-pub(crate) use time::Time;
+pub use time::Time;
 #[cfg(feature = "tokio")]
 pub use tokio::TokioClock;
 

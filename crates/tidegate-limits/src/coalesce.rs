@@ -20,8 +20,7 @@ use tidegate_core::Tick;
 
 use self::caller::{Caller, Waiting};
 use crate::clock;
-use crate::clock::Clock;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::job::message_of;
 use crate::observer::{CoalesceDid, Observer};
 use crate::sync::{AtomicU64, Mutex, Ordering};

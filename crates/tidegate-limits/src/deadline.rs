@@ -50,7 +50,7 @@ impl Deadline {
     }
 
     /// As [`Deadline::at`], for a trait object.
-    pub(crate) fn tick(self, clock: &dyn Clock) -> Tick {
+    pub fn tick(self, clock: &dyn Clock) -> Tick {
         match self {
             Self::Tick(tick) => tick,
             Self::Instant(instant) => clock.tick_of(instant),

@@ -15,17 +15,19 @@ pub mod conformance;
 mod draw;
 mod ending;
 mod guard_changes;
-pub(crate) mod kept_back;
+pub mod kept_back;
 mod memory;
 mod owned;
-mod per_limit;
-mod plain;
+pub mod per_limit;
+pub mod plain;
 mod settle;
 mod step;
 mod take;
 
 pub use crate::later::Later;
 pub use breaker_view::{BreakerView, Handling};
+#[doc(hidden)]
+pub use cell::Forgotten;
 pub use cell::{AfterLoss, Cell};
 pub use guard_changes::{GuardChange, Moved};
 pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
@@ -154,7 +156,7 @@ pub trait Store: Debug + Send + Sync {
 }
 
 /// Settles steps one after the other.
-fn one_by_one<S: Store + ?Sized>(
+pub fn one_by_one<S: Store + ?Sized>(
     store: &S,
     steps: &[Step<'_>],
     out: &mut Vec<Answer>,

@@ -1,22 +1,22 @@
 //! The atomics and locks of the shared cells: the usual ones, or loom's in builds that explore their interleavings.
 
 #[cfg(not(tidegate_loom))]
-pub(crate) use parking_lot::{Condvar, Mutex};
+pub use parking_lot::{Condvar, Mutex};
 #[cfg(not(tidegate_loom))]
-pub(crate) use std::hint::spin_loop;
+pub use std::hint::spin_loop;
 #[cfg(not(tidegate_loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(tidegate_loom))]
-pub(crate) use std::thread::{self, yield_now};
+pub use std::thread::{self, yield_now};
 
 #[cfg(tidegate_loom)]
-pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex};
+pub use checked::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex};
 #[cfg(tidegate_loom)]
-pub(crate) use loom::hint::spin_loop;
+pub use loom::hint::spin_loop;
 #[cfg(tidegate_loom)]
-pub(crate) use loom::sync::atomic::{Ordering, fence};
+pub use loom::sync::atomic::{Ordering, fence};
 #[cfg(tidegate_loom)]
-pub(crate) use loom::thread::{self, yield_now};
+pub use loom::thread::{self, yield_now};
 
 /// Loom's atomics with a `const fn new`, which statics need and loom lacks. They are created at the first access, so a
 /// model accesses its cells once before it starts threads.
@@ -28,10 +28,10 @@ mod checked {
     macro_rules! atomic {
         ($name:ident, $number:ty) => {
             #[derive(Debug, Default)]
-            pub(crate) struct $name($number, OnceLock<loom::sync::atomic::$name>);
+            pub struct $name($number, OnceLock<loom::sync::atomic::$name>);
 
             impl $name {
-                pub(crate) const fn new(number: $number) -> Self {
+                pub const fn new(number: $number) -> Self {
                     Self(number, OnceLock::new())
                 }
             }
@@ -52,18 +52,18 @@ mod checked {
 
     /// Loom's lock with the interface of the usual one.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
+        pub fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> Guard<'_, T> {
+        pub fn lock(&self) -> Guard<'_, T> {
             Guard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
 
-        pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        pub fn try_lock(&self) -> Option<Guard<'_, T>> {
             match self.0.try_lock() {
                 Ok(guard) => Some(Guard(Some(guard))),
                 Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard(Some(poisoned.into_inner()))),
@@ -74,7 +74,7 @@ mod checked {
 
     /// A locked [`Mutex`]. Empty only while [`Condvar::wait`] waits.
     #[derive(Debug)]
-    pub(crate) struct Guard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+    pub struct Guard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     impl<T> Deref for Guard<'_, T> {
         type Target = T;
@@ -92,43 +92,31 @@ mod checked {
 
     /// Loom's condition variable with the interface of the usual one.
     #[derive(Debug)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
+    pub struct Condvar(loom::sync::Condvar);
 
     impl Condvar {
-        pub(crate) fn new() -> Self {
+        pub fn new() -> Self {
             Self(loom::sync::Condvar::new())
         }
 
-        pub(crate) fn wait<T>(&self, guard: &mut Guard<'_, T>) {
+        pub fn wait<T>(&self, guard: &mut Guard<'_, T>) {
             let locked = guard.0.take().map(|locked| self.0.wait(locked));
             guard.0 = locked.map(|locked| locked.unwrap_or_else(PoisonError::into_inner));
         }
 
-        pub(crate) fn notify_one(&self) {
+        pub fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        pub(crate) fn notify_all(&self) {
+        pub fn notify_all(&self) {
             self.0.notify_all();
         }
     }
 }
 
-/// Returns the size of a model: `short` in the tests, `long` in a manual run, which takes minutes: with
-/// `TIDEGATE_LOOM=long` for the models of loom, with any `TIDEGATE_MODEL_STEPS` for the others.
-#[cfg(test)]
-pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
-    let is_long = if cfg!(tidegate_loom) {
-        std::env::var("TIDEGATE_LOOM").is_ok_and(|size| size == "long")
-    } else {
-        std::env::var_os("TIDEGATE_MODEL_STEPS").is_some()
-    };
-    if is_long { long } else { short }
-}
-
 /// Explores all interleavings of a model, with at most `preemptions` preemptions if given, and prints their number.
-#[cfg(all(test, tidegate_loom))]
-pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
+#[cfg(tidegate_loom)]
+pub fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     use std::sync::atomic::AtomicU64 as Count;
 
     let counted = std::sync::Arc::new(Count::new(0));

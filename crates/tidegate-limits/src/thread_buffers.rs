@@ -15,11 +15,11 @@ thread_local! {
 
 /// The buffers of a check that are not returned to its caller.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     /// For the bytes of keys.
-    pub(crate) keys: Vec<u8>,
+    pub keys: Vec<u8>,
     /// For the store's answer.
-    pub(crate) settled: Settled,
+    pub settled: Settled,
 }
 
 /// A thread's buffers while a check uses them. Returned to the thread when dropped.
@@ -27,11 +27,11 @@ pub(crate) struct Buffers {
 /// A nested check, such as one made by a store over several gates, finds no buffers and allocates its own. So does the
 /// first check of a thread.
 #[derive(Debug)]
-pub(crate) struct Borrowed(Option<Box<Buffers>>);
+pub struct Borrowed(Option<Box<Buffers>>);
 
 impl Borrowed {
     #[inline]
-    pub(crate) fn take() -> Self {
+    pub fn take() -> Self {
         // The thread-local no longer exists while the thread's destructors run.
         Self(Some(KEEPER.try_with(Cell::take).ok().flatten().unwrap_or_default()))
     }

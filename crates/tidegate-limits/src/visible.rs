@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// Returns whether a terminal acts on a character instead of drawing it: C0, DEL and C1 controls, direction marks and
 /// overrides, and line and paragraph separators.
-pub(crate) fn is_acted_on(char: char) -> bool {
+pub fn is_acted_on(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

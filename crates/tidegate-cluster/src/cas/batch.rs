@@ -19,9 +19,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Shared as Joint, join_all};
 use parking_lot::Mutex;
 
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::OwnedStep;
+use tidegate_limits::store::{Answer, Later, OwnedStep};
 
 /// The most keys of a batch, unless one step has more: an engine takes 128 operations in a transaction (etcd).
 const MOST_KEYS: usize = 64;

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::Tick;
 
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Caps;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Caps, Later, StoreError};
 
 /// A value and the version it was read at; an absent key has a version too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,16 +10,9 @@ use twox_hash::XxHash64;
 
 use super::byte_map::{Read, Write};
 use tidegate_limits::clock::HeldTime;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Cell;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::StoreError;
-use tidegate_limits::store::settle_within;
-use tidegate_limits::store::step::DecidedBy;
-use tidegate_limits::store::step::Settled;
-use tidegate_limits::store::step::Step;
-use tidegate_limits::store::step::StepClock;
+use tidegate_limits::store::{
+    Answer, Cell, Charge, DecidedBy, OwnedStep, Settled, Step, StepClock, StoreError, settle_within,
+};
 
 /// How far ahead another node's clock may be for its ticks to simply count as the present, as in [`HeldTime`]. A clock
 /// that is further ahead is followed at half its speed instead.

@@ -8,19 +8,10 @@ use tidegate_core::Tick;
 
 use super::breaker::{Breaker, Probe, Route};
 use super::stand_in::{self, StandIn};
-use tidegate_limits::clock::Clock;
-use tidegate_limits::clock::before;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Later;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::clock::{Clock, before};
+use tidegate_limits::store::{
+    Answer, Charge, Ending, Later, Op, OwnedStep, Settled, Settling, Step, Store, StoreError,
+};
 
 /// The state shared by the clones of a fallback and its steps in flight.
 #[derive(Debug)]

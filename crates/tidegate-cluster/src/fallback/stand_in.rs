@@ -8,18 +8,10 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Finish, Outcome, Retry, Standing, Tick};
 
 use super::share::{Nodes, Numbers, Share, standing};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::MemoryStore;
-use tidegate_limits::store::OnStoreError;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{
+    Charge, DecidedBy, Ending, MemoryStore, OnStoreError, Op, Settled, Settlement, Settling, Step, Store,
+    StoreError,
+};
 
 /// The number of keys that the stand-in's store has room for: the keys that are charged in an outage.
 const KEYS: usize = 65_536;

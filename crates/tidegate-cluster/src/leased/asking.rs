@@ -11,14 +11,7 @@ use super::draws::Awaited;
 use super::progress::{Asking, FirstPass, OnAnswer, Pending};
 use super::shared::{LeasedState, ask, ask_each, widen};
 use tidegate_limits::clock::before;
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Answer, Later, Op, OwnedStep, Settled, Settling, Step, StoreError};
 
 /// The number of times that a request waits for draws before the engine decides it alone: draws grow with the number of
 /// requests that wait for them.

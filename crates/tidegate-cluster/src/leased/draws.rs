@@ -17,14 +17,7 @@ use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::shared::{LeasedState, ask};
 use super::table::{ChargeSettings, Drawing, LeasedKey};
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
+use tidegate_limits::store::{Answer, Charge, Ending, Later, Op, OwnedStep, Step, StepClock};
 
 /// The most calls in flight that give units back: a node that closes may hold units of a hundred thousand keys.
 const RETURNS_AT_ONCE: usize = 64;

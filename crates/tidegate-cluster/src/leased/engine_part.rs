@@ -9,16 +9,9 @@ use tidegate_core::{Retry, Tick};
 use super::progress::{Asking, LocalLines, OnAnswer};
 use super::shared::{LeasedState, TermsOfLines, ask, by_the_engine, widen};
 use super::table::LeasedKey;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{
+    Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError,
+};
 
 impl LeasedState {
     /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.

@@ -8,13 +8,8 @@ use tidegate_core::decision::Ruling;
 
 use super::request::standing;
 use super::shared::LeasedState;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::Step;
 use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::{DecidedBy, Ending, Op, Settled, Settlement, Step};
 
 impl LeasedState {
     /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. Returns

@@ -6,9 +6,7 @@ use tidegate_core::Tick;
 use super::holds::HeldUnits;
 use super::shared::TermsOfLines;
 use super::table::Drawing;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{OwnedStep, Settlement, StoreError};
 
 /// A step for the engine, and what to do with its answer.
 pub(super) struct Asking {

@@ -15,14 +15,8 @@ use super::lease::{GivenBack, Lookup};
 use super::progress::{FirstPass, LocalLines, Pending};
 use super::shared::LeasedState;
 use super::table::{ChargeSettings, Drawing, LeasedKey};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::Step;
 use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
 /// The result of one charge.
 enum ChargeResult {

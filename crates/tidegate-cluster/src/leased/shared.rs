@@ -12,13 +12,7 @@ use super::table::Table;
 use crate::Part;
 use tidegate_limits::background::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
+use tidegate_limits::store::{Answer, Charge, OwnedStep, Settled, Settling, Step, Store};
 
 #[derive(Debug)]
 pub(super) struct LeasedState {

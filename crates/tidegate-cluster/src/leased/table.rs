@@ -13,10 +13,7 @@ use tidegate_core::{Quota, Replace, Tick};
 
 use super::leasable::Terms;
 use super::lease::Lease;
-use tidegate_limits::later::Later;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Durable;
-use tidegate_limits::store::OnStoreError;
+use tidegate_limits::store::{Charge, Durable, Later, OnStoreError};
 
 /// The number of parts of the table, each under a lock of its own: usually more than there are cores.
 const SHARDS: usize = 64;

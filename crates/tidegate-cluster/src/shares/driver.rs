@@ -16,15 +16,9 @@ use super::division::{AVERAGED_OVER, Division};
 use super::document::Shares;
 use super::protocol::{Leader, Node, ROUNDS, Seen};
 use super::region::{self, Reported};
-use crate::Coordinator;
-use crate::CoordinatorError;
-use crate::Member;
-use crate::MemberReport;
-use crate::OwnReport;
-use crate::Part;
-use tidegate_limits::clock::Clock;
-use tidegate_limits::clock::before;
-use tidegate_limits::later::Later;
+use crate::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};
+use tidegate_limits::clock::{Clock, before};
+use tidegate_limits::store::Later;
 
 /// The name of the document.
 pub(super) const NAME: &str = "shares";

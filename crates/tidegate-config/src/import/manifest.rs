@@ -4,11 +4,10 @@
 //! `kind: Limitador` with the limits under `spec.limits`, or as a list of such; programs write one document for each
 //! domain.
 
-use super::super::budget;
 use super::super::diagnostic::Findings;
-use super::super::foreign_files;
 use super::super::node::{Name, Node, Spot, Value};
 use super::super::read;
+use super::super::{budget, foreign_files};
 use tidegate_limits::visible::excerpt;
 
 /// Returns the configurations in a text, with their places in it. Reports manifests that hold none.

@@ -3,9 +3,7 @@
 use tidegate_core::concurrency::Concurrency;
 
 use crate::grammars::FACTOR;
-use crate::kind::Key;
-use crate::kind::Kind;
-use crate::kind::key;
+use crate::kind::{Key, Kind, key};
 
 /// The algorithm of an adaptive limit: a law moves the number of requests in flight that it allows.
 pub(crate) const ADAPTIVE: &str = "adaptive";

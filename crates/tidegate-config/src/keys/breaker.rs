@@ -3,13 +3,8 @@
 use tidegate_core::breaker::Window;
 use tidegate_core::concurrency::Concurrency;
 
-use crate::grammars::FAILURES;
-use crate::grammars::OPEN_FOR;
-use crate::grammars::SLOW;
-use crate::grammars::WINDOW;
-use crate::kind::Key;
-use crate::kind::Kind;
-use crate::kind::key;
+use crate::grammars::{FAILURES, OPEN_FOR, SLOW, WINDOW};
+use crate::kind::{Key, Kind, key};
 
 /// The algorithm of a circuit breaker.
 pub(crate) const BREAKER: &str = "breaker";

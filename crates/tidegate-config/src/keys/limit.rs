@@ -5,10 +5,7 @@ use tidegate_core::concurrency::Concurrency;
 
 use super::adaptive::{self, ADAPTIVE};
 use super::breaker::{self, BREAKER};
-use crate::kind::Key;
-use crate::kind::Kind;
-use crate::kind::Table;
-use crate::kind::key;
+use crate::kind::{Key, Kind, Table, key};
 
 /// One algorithm, with the keys of a limit that belong to it.
 #[derive(Debug)]

@@ -4,10 +4,7 @@ use tidegate_core::Criticality;
 
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::grammars::OVER;
-use crate::kind::Key;
-use crate::kind::Kind;
-use crate::kind::Table;
-use crate::kind::key;
+use crate::kind::{Key, Kind, Table, key};
 use crate::share;
 use tidegate_gate::policy::OnCostError;
 

@@ -1,9 +1,7 @@
 //! The keys of what turns a degrade switch off.
 
 use super::policy::LEVELS;
-use crate::kind::Kind;
-use crate::kind::Table;
-use crate::kind::key;
+use crate::kind::{Kind, Table, key};
 
 /// The shortest time off, as [`Trigger::HOLD`](tidegate_gate::policy::Trigger::HOLD).
 const HOLD: &str = "10s";
@@ -36,8 +34,7 @@ pub(crate) const SWITCH: Table = Table {
 #[cfg(test)]
 mod tests {
     use super::HOLD;
-    use tidegate_gate::policy::Trigger;
-    use tidegate_gate::policy::span;
+    use tidegate_gate::policy::{Trigger, span};
 
     #[test]
     fn the_default_is_that_of_a_trigger() {

@@ -10,23 +10,16 @@ use tidegate_core::spelling::{is_slip, nearest};
 use super::comparisons;
 use super::near_names;
 use crate::diagnostic::Findings;
-use crate::keys::ADAPTIVE;
-use crate::keys::BREAKER;
-use crate::keys::CONCURRENCY;
-use crate::keys::PLACE_TTL;
-use crate::keys::TICKET_TTL;
+use crate::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use crate::names;
-use crate::node::Node;
-use crate::node::Spot;
+use crate::node::{Node, Spot};
 use crate::policies::BuiltPolicy;
 #[cfg(feature = "cel")]
 use crate::sample_costs;
-use tidegate_gate::policy::CostRule;
-use tidegate_gate::policy::LLM_USAGE;
 #[cfg(feature = "cel")]
 use tidegate_gate::policy::SettleBy;
-use tidegate_gate::policy::SettleRule;
-use tidegate_gate::policy::span;
+use tidegate_gate::policy::{CostRule, LLM_USAGE};
+use tidegate_gate::policy::{SettleRule, span};
 use tidegate_limits::visible::excerpt;
 
 /// Attributes that all doors for web requests give.

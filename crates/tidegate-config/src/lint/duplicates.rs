@@ -14,14 +14,7 @@ use tidegate_core::Quota;
 use crate::diagnostic::Findings;
 use crate::node::Spot;
 use crate::policies::BuiltPolicy;
-use tidegate_gate::policy::Absent;
-use tidegate_gate::policy::Direction;
-use tidegate_gate::policy::Match;
-use tidegate_gate::policy::Mode;
-use tidegate_gate::policy::Overlap;
-use tidegate_gate::policy::Policy;
-use tidegate_gate::policy::Terms;
-use tidegate_gate::policy::Want;
+use tidegate_gate::policy::{Absent, Direction, Match, Mode, Overlap, Policy, Terms, Want};
 use tidegate_limits::visible::excerpt;
 
 /// How many earlier policies with the same match and key a policy is compared with.
@@ -60,10 +53,11 @@ impl Alike {
         let mut hasher = DefaultHasher::new();
         (&policy.matching, &policy.by).hash(&mut hasher);
         let likely = self.likely.entry(hasher.finish()).or_default();
-        let twin =
-            likely.iter().take(LOOKED_AT).copied().find(|at| {
-                earlier[*at].policy.name != policy.name && are_twins(&earlier[*at].policy, policy)
-            });
+        let twin = likely
+            .iter()
+            .take(LOOKED_AT)
+            .copied()
+            .find(|at| earlier[*at].policy.name != policy.name && earlier[*at].policy.is_twin_of(policy));
         let rival = self.laws.add(earlier, policy);
         let found = match twin {
             Some(twin) => {
@@ -102,43 +96,6 @@ impl Alike {
             }
         }
     }
-}
-
-/// Returns whether two policies without costs differ in nothing but their names.
-fn are_twins(a: &Policy, b: &Policy) -> bool {
-    // All fields are named, so that a new one cannot be forgotten here.
-    let Policy {
-        name: _,
-        matching,
-        direction,
-        when,
-        by,
-        absent,
-        limits,
-        shadow_limit,
-        cost,
-        caller_cost: _,
-        settle,
-        charge,
-        mode,
-        deny,
-        shed,
-        access,
-        near_limit,
-        // Both have no cost.
-        on_cost_error: _,
-        on_store_error,
-        durable,
-        share,
-        deadline,
-        over,
-    } = a;
-    (cost.is_none() && b.cost.is_none() && settle.is_none() && b.settle.is_none())
-        && (matching, direction, when, by, absent) == (&b.matching, &b.direction, &b.when, &b.by, &b.absent)
-        && (limits, shadow_limit, charge, mode) == (&b.limits, &b.shadow_limit, &b.charge, &b.mode)
-        && (deny, shed, access, deadline, over) == (&b.deny, &b.shed, &b.access, &b.deadline, &b.over)
-        && (near_limit, on_store_error) == (&b.near_limit, &b.on_store_error)
-        && (durable, share) == (&b.durable, &b.share)
 }
 
 /// The policies with a law that refuses.

@@ -9,13 +9,9 @@ use tidegate_core::spelling::{is_slip, nearest};
 
 use crate::diagnostic::Findings;
 use crate::names::HEADER;
-use crate::node::Node;
-use crate::node::Spot;
-use crate::node::Value;
+use crate::node::{Node, Spot, Value};
 use crate::shape::subject;
-use tidegate_gate::policy::AccessEntry;
-use tidegate_gate::policy::LLM_USAGE;
-use tidegate_gate::policy::name_meant;
+use tidegate_gate::policy::{AccessEntry, LLM_USAGE, name_meant};
 use tidegate_limits::visible::excerpt;
 
 /// Names that the manual uses, and so most files.

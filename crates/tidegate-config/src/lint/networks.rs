@@ -10,10 +10,8 @@ use super::is_of_envoy;
 use crate::address::Address;
 use crate::diagnostic::Findings;
 use crate::node::Node;
-use crate::shape::network;
-use crate::shape::subject;
-use tidegate_gate::policy::AccessEntry;
-use tidegate_gate::policy::ClientIp;
+use crate::shape::{network, subject};
+use tidegate_gate::policy::{AccessEntry, ClientIp};
 
 /// Checks the trusted proxies, the doors, and the allow-lists and overrides of all policies.
 pub(super) fn check(file: &Node, findings: &mut Findings) {

@@ -5,13 +5,9 @@ use tidegate_core::spelling::nearest;
 
 use crate::diagnostic::Findings;
 use crate::names;
-use crate::node::Name;
-use crate::node::Node;
-use crate::node::Spot;
-use crate::node::Value;
+use crate::node::{Name, Node, Spot, Value};
 use crate::shape::subject;
-use tidegate_gate::policy::AccessEntry;
-use tidegate_gate::policy::PathGlob;
+use tidegate_gate::policy::{AccessEntry, PathGlob};
 use tidegate_limits::visible::excerpt;
 
 /// Checks the lists of the file, and the matches, limits, costs and lists of all policies.

@@ -4,21 +4,14 @@ use ipnet::IpNet;
 use tidegate_core::Rate;
 use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_meant};
 
-use super::super::budget;
-use super::super::conditions;
 use super::super::diagnostic::Findings;
-use super::super::foreign_words;
 use super::super::kind::Kind;
 use super::super::names::{self, instead, is_control};
 use super::super::node::Node;
 use super::super::removed_keys;
 use super::super::shares::{kept, percent};
-use tidegate_gate::policy::AccessEntry;
-use tidegate_gate::policy::Glob;
-use tidegate_gate::policy::PathGlob;
-use tidegate_gate::policy::WrittenRate;
-use tidegate_gate::policy::span;
-use tidegate_gate::policy::whole_number;
+use super::super::{budget, conditions, foreign_words};
+use tidegate_gate::policy::{AccessEntry, Glob, PathGlob, WrittenRate, span, whole_number};
 use tidegate_limits::priority::Kept;
 use tidegate_limits::visible::excerpt;
 

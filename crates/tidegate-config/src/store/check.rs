@@ -7,8 +7,7 @@ use tidegate_core::spelling::nearest;
 use super::{addresses, region};
 use crate::diagnostic::Findings;
 use crate::foreign_words::same_word;
-use crate::keys::KINDS;
-use crate::keys::OWN;
+use crate::keys::{KINDS, OWN};
 use crate::node::Node;
 use tidegate_gate::policy::span;
 

@@ -1,15 +1,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::policy::Block;
-use crate::policy::Match;
+use crate::policy::{Block, Match};
 use tidegate_core::breaker::CircuitBreaker;
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Criticality, Outcome, Quota, Rate};
-use tidegate_limits::ManualClock;
-use tidegate_limits::Tick;
-use tidegate_limits::priority::KeepFor;
-use tidegate_limits::priority::Kept;
+use tidegate_limits::priority::{KeepFor, Kept};
+use tidegate_limits::{ManualClock, Tick};
 
 #[test]
 fn each_policy_says_what_it_saw() {

@@ -14,8 +14,7 @@ use super::charged::{Charged, ChargedLine, Part};
 use super::endings::Finished;
 use super::load::CountedAdmission;
 use super::{Check, Gate, GateDecision};
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{DecidedBy, StoreError};
 
 /// The answer to [`Gate::admit`]: an admission, or the decision that refused it.
 #[derive(Debug)]

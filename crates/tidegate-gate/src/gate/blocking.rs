@@ -339,8 +339,7 @@ mod tests {
     use crate::Policy;
     use crate::policy::Limit;
     use tidegate_core::Tick;
-    use tidegate_limits::ManualClock;
-    use tidegate_limits::Quota;
+    use tidegate_limits::{ManualClock, Quota};
 
     const NOON: Tick = Tick::from_secs(1_800_014_400);
 

@@ -11,12 +11,7 @@ use super::decide::binding;
 use super::waits::{Waits, run_without_waiting};
 use super::{ChargedAnyway, Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Line, Plan};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
     /// Books what a check of this cost would charge in each limit that it meets, even beyond what the limit has left;
@@ -247,9 +242,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Descriptor;
-    use crate::Policy;
     use crate::policy::{ChargeOn, Limit, Mode, PolicySet, Share};
+    use crate::{Descriptor, Policy};
     use tidegate_limits::ManualClock;
     use tidegate_limits::store::PlainStore;
 

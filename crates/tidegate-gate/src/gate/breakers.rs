@@ -6,12 +6,7 @@ use super::Gate;
 use super::charged::Charged;
 use super::waits::{Waits, run_without_waiting};
 use crate::policy::Share;
-use tidegate_limits::store::BreakerView;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Handling;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{BreakerView, Charge, Handling, Op, Step, StoreError};
 
 /// The state of the breaker of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,14 +2,8 @@
 
 use super::Gate;
 use super::in_flight::InFlight;
-use tidegate_limits::precision::Precision;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::Precision;
+use tidegate_limits::store::{Charge, Op, Settled, Settling, Step, StepClock, StoreError};
 
 impl Gate {
     /// Settles a charge of a key that belongs to no policy, in the store that the gate was created with: a limit that a

@@ -13,10 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{Plan, Share, policy_of_key};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Durable;
-use tidegate_limits::store::Settled;
+use tidegate_limits::store::{Charge, DecidedBy, Durable, Settled};
 
 /// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
 ///

@@ -13,9 +13,7 @@ use super::several_stores::{Run, Settlements, furthest};
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{Line, Plan, policy_of_key};
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{DecidedBy, Op, StoreError};
 
 /// The answer to several checks of one call.
 #[derive(Clone, Debug)]

@@ -15,19 +15,11 @@ use super::inline_quota::replaces;
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
-use tidegate_limits::precision::Precision;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
-use tidegate_limits::store::kept_back;
-use tidegate_limits::thread_buffers::Borrowed;
-use tidegate_limits::thread_buffers::Buffers;
+use tidegate_limits::Precision;
+use tidegate_limits::store::{
+    Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError, kept_back,
+};
+use tidegate_limits::thread_buffers::{Borrowed, Buffers};
 
 impl Gate {
     /// Decides a request and spends its cost, on all matching limits or on none.

@@ -9,10 +9,7 @@ use tidegate_core::{Algorithm, Cost, Finish, Outcome, Quota, Receipt, Standing, 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge};
 use crate::policy::{ChargeOn, policy_of_key};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Charge, Ending, Settlement, StoreError};
 
 /// What happened to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,7 @@ use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Quota, Receipt, Tick, Tra
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate};
 use crate::policy::{Line, Plan};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
     /// Gives back what a check of this cost would charge now, to each limit that it meets; refuses nothing.
@@ -142,11 +137,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Descriptor;
-    use crate::Policy;
     use crate::policy::{Block, CostRule, Limit, OnCostError, PolicySet};
-    use tidegate_limits::Clock as _;
-    use tidegate_limits::ManualClock;
+    use crate::{Descriptor, Policy};
+    use tidegate_limits::{Clock as _, ManualClock};
 
     fn gate(quota: Quota) -> (Gate, ManualClock) {
         let clock = ManualClock::at(Tick::from_secs(1_800_014_400));

@@ -7,15 +7,9 @@ use std::task::{Context, Poll};
 use super::Gate;
 use super::waits::Waits;
 use tidegate_limits::background::Background;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Later;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{
+    Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError,
+};
 
 /// An answer that is awaited. If dropped after the first poll but before completion, it continues in the background,
 /// since the engine may be at work by then. If dropped before the first poll, the engine was not asked.

@@ -14,8 +14,7 @@ use tidegate_core::time::nanos;
 #[cfg(feature = "ticket")]
 use super::open_tickets::OpenTickets;
 use crate::switches::Switches;
-use tidegate_limits::signals::Reading;
-use tidegate_limits::signals::Watch;
+use tidegate_limits::signals::{Reading, Watch};
 
 /// The period over which rates and latencies are measured.
 const WINDOW: Duration = Duration::from_secs(1);

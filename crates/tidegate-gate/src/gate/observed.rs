@@ -6,21 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Cost, Decision, Tick};
+use tidegate_core::{Decision, Tick};
 
 use super::Gate;
 use super::endings::{Fate, Finished, PartEndings};
 use crate::policy::{Plan, head_of_key};
-use tidegate_limits::observer::AnyEvent;
-use tidegate_limits::observer::Event;
-use tidegate_limits::observer::KeyDigest;
-use tidegate_limits::observer::LimitMoved;
-use tidegate_limits::observer::Observer;
-use tidegate_limits::store::GuardChange;
-use tidegate_limits::store::Moved;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
+use tidegate_limits::observer::{AnyEvent, Event, KeyDigest, LimitMoved, Observer};
+use tidegate_limits::store::{GuardChange, Moved, Op, Settled, Settlement};
 
 /// The observer of a gate, if it has one.
 #[derive(Default)]
@@ -72,7 +64,7 @@ impl Observing {
                 None => AnyEvent::Change(change),
             },
             GuardChange::Limit { at, from, to } => {
-                let moved = LimitMoved { at: *at, from: *from, to: *to };
+                let moved = LimitMoved::new(*at, *from, *to);
                 return self.observer.on_named(head.policy, AnyEvent::Limit(&moved));
             }
         };
@@ -83,15 +75,7 @@ impl Observing {
     /// bytes are no key of a policy.
     fn event<'k>(&self, key: &'k [u8], at: Tick, decision: Decision) -> Option<(&'k str, Event)> {
         let head = head_of_key(key)?;
-        let event = Event {
-            at,
-            cost: Cost::ONE,
-            max_wait: Duration::ZERO,
-            decision,
-            binding: head.limit,
-            key: self.digest(key, head.has_values),
-            shadow: false,
-        };
+        let event = Event::at_once(at, decision, head.limit, self.digest(key, head.has_values));
         Some((head.policy, event))
     }
 

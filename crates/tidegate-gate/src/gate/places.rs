@@ -4,11 +4,7 @@ use tidegate_core::{Quota, Standing, Tick};
 
 use super::Gate;
 use crate::policy::PolicySet;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
+use tidegate_limits::store::{Op, Settled, Settling, Step, StepClock};
 
 /// The standing of one limit on requests in flight: how many may be in flight, and how many are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

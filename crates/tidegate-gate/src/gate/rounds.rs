@@ -9,12 +9,7 @@ use super::in_flight::{InFlight, undo_later};
 use super::several_stores::Run;
 use super::waits::Waits;
 use tidegate_limits::clock;
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Answer, Settled, Settling, Step, Store, StoreError};
 
 impl Gate {
     /// Settles requests, each all or nothing. Each round settles the next parts of all requests that wait for the same

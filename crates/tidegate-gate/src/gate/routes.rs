@@ -7,9 +7,7 @@ use smallvec::SmallVec;
 #[cfg(feature = "ticket")]
 use super::charged::MadeCharge;
 use crate::policy::{Share, Shares, tag_of_key};
-use tidegate_limits::store::Home;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Home, Store, StoreError};
 
 /// The stores of a gate, in the order in which a request asks them: those that answer without waiting come first.
 #[derive(Debug)]

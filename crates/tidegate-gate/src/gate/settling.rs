@@ -15,13 +15,7 @@ use super::charged::{Charged, ChargedLine, MadeCharge, Part};
 use super::endings::{ChangedLimit, Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
 use super::waits::{Waits, run_without_waiting};
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 /// The marks that a settlement takes in the stores, each a key of one unit.
 pub(super) struct Marks<'m> {

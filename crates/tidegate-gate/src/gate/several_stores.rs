@@ -16,16 +16,9 @@ use super::charged::Keep;
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
-use tidegate_limits::store::Answer;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::OwnedStep;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settlement;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{
+    Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
+};
 
 /// The settlement of each line of a plan; `None` for lines that were not asked.
 pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;

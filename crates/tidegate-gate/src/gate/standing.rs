@@ -5,11 +5,7 @@ use tidegate_core::Standing;
 use super::Gate;
 use super::waits::Waits;
 use crate::policy::Share;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Charge, Op, Step, StepClock, StoreError};
 
 impl Gate {
     /// Reads the standing of a charge's key in the store that decides policies with this `share`; charges nothing.

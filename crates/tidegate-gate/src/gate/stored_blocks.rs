@@ -16,14 +16,7 @@ use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::explain::key_text;
 use crate::policy::{Block, Descriptor, Mode, Over, PolicySet, Share};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::DecidedBy;
-use tidegate_limits::store::Home;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Charge, DecidedBy, Home, Op, Settled, Step, StepClock, StoreError};
 
 /// How long a gate goes by a block in a store that other nodes use too: one that was ended there holds here for this long.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
@@ -248,11 +241,7 @@ mod tests {
     use crate::policy::Limit;
     use tidegate_limits::ManualClock;
     use tidegate_limits::block_on::block_on;
-    use tidegate_limits::store::Caps;
-    use tidegate_limits::store::Occupancy;
-    use tidegate_limits::store::PlainStore;
-    use tidegate_limits::store::Settling;
-    use tidegate_limits::store::Store;
+    use tidegate_limits::store::{Caps, Occupancy, PlainStore, Settling, Store};
 
     const NOON: Tick = Tick::from_secs(1_800_014_400);
 
@@ -277,7 +266,9 @@ mod tests {
         }
 
         fn caps(&self) -> Caps {
-            Caps { always_decides: false, ..self.cells.caps() }
+            let mut caps = self.cells.caps();
+            caps.always_decides = false;
+            caps
         }
 
         fn home(&self) -> Home {

@@ -39,8 +39,7 @@ use tidegate_core::Tick;
 
 use super::charged::{Charged, ChargedLine, Part};
 use tidegate_limits::duration_text::in_words;
-use tidegate_limits::store::Home;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Home, StoreError};
 
 /// A sealed admission; its text is base64url without padding.
 #[derive(Clone, PartialEq, Eq, Hash)]

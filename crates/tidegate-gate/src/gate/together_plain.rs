@@ -11,11 +11,9 @@ use super::check_together::Together;
 use super::several_stores::all_answered;
 use super::{Check, Gate};
 use crate::policy::{Line, Plan, PolicySet};
-use tidegate_limits::precision::Precision;
-use tidegate_limits::store::StepClock;
-use tidegate_limits::store::StoreError;
-use tidegate_limits::thread_buffers::Borrowed;
-use tidegate_limits::thread_buffers::Buffers;
+use tidegate_limits::Precision;
+use tidegate_limits::store::{StepClock, StoreError};
+use tidegate_limits::thread_buffers::{Borrowed, Buffers};
 
 impl Gate {
     /// Decides the checks if they qualify for the fast path, and reports whether they did; if not, nothing was charged.

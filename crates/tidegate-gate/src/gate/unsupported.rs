@@ -2,8 +2,7 @@
 
 use super::Gate;
 use crate::policy::{Limit, PolicySet};
-use tidegate_limits::store::Cell;
-use tidegate_limits::store::Durable;
+use tidegate_limits::store::{Cell, Durable};
 
 /// A requirement of a policy that its store cannot meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use tidegate_core::Tick;
 
 use super::heat::Heat;
-use tidegate_limits::observer::HotKeyFound;
-use tidegate_limits::observer::KeyDigest;
-use tidegate_limits::observer::Observer;
+use tidegate_limits::observer::{HotKeyFound, KeyDigest, Observer};
 
 /// Whom to tell, and from which share on.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ impl Telling {
     }
 
     pub(super) fn tell(&self, key: KeyDigest, heat: Heat, at: Tick) {
-        self.observer.on_hot_key(&HotKeyFound { at, key, least: heat.least, total: heat.total });
+        self.observer.on_hot_key(&HotKeyFound::new(at, key, heat.least, heat.total));
     }
 }
 

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use tidegate_limits::observer::AnyEvent;
-use tidegate_limits::observer::HotKeyFound;
+use tidegate_limits::observer::{AnyEvent, HotKeyFound};
 
 #[test]
 fn a_heavy_key_is_found_among_many_that_come_once() {
@@ -104,8 +103,7 @@ fn a_key_is_told_once_when_it_crosses_the_share() {
     assert_eq!(heard.take(), [], "too few to judge by");
     let heat = sketch.add("hot", 1, Tick::from_secs(1));
     let found = heard.0.lock().unwrap().clone();
-    let expected =
-        HotKeyFound { at: Tick::from_secs(1), key: sketch.digest("hot"), least: heat.least, total: 100 };
+    let expected = HotKeyFound::new(Tick::from_secs(1), sketch.digest("hot"), heat.least, 100);
     assert_eq!(found, [expected]);
     heard.take();
     // Now around a half of the total, above and below by turns.

@@ -47,8 +47,7 @@ mod tests {
     use crate::Gate;
     use crate::http_answer::HttpAnswer;
     use crate::policy::{Limit, Policy, PolicySet};
-    use tidegate_limits::ManualClock;
-    use tidegate_limits::Quota;
+    use tidegate_limits::{ManualClock, Quota};
 
     #[test]
     fn a_caller_whose_own_time_is_too_short_is_told_so() {

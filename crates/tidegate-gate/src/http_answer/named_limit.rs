@@ -7,9 +7,7 @@ use super::refusal::Refusal;
 use super::shown_limits::{ShownLimit, ShownLimits};
 use super::window::Window;
 use crate::policy::Deny;
-use tidegate_limits::answer::Answer;
-use tidegate_limits::answer::Denied;
-use tidegate_limits::no_place::NoPlace;
+use tidegate_limits::{Answer, Denied, NoPlace};
 
 /// The facts about a limiter or a bulkhead that callers are told: its name, its window, and the form of a refusal.
 /// Create it once, beside the limiter.

@@ -19,13 +19,9 @@ use tidegate_core::{Criticality, Priority, Retry};
 use super::caller_time::CallerTime;
 use crate::gate::GateDecision;
 use crate::policy;
-use crate::policy::AccessEntry;
-use crate::policy::Block;
-use crate::policy::Deny;
-use crate::policy::Descriptor;
-use tidegate_limits::duration_text::in_words;
-use tidegate_limits::duration_text::millis_up;
-use tidegate_limits::no_place::NoPlace;
+use crate::policy::{AccessEntry, Block, Deny, Descriptor};
+use tidegate_limits::NoPlace;
+use tidegate_limits::duration_text::{in_words, millis_up};
 use tidegate_limits::store::BreakerView;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).

@@ -42,7 +42,7 @@ pub struct AccessEntryError {
 }
 
 /// Says of a network with host bits which network or address to write: `10.0.0.5/8` may mean either.
-pub(crate) fn host_bits(network: IpNet) -> Option<String> {
+pub fn host_bits(network: IpNet) -> Option<String> {
     let (address, whole) = (network.addr(), network.trunc());
     (whole != network).then(|| {
         format!(

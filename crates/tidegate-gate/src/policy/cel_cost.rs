@@ -132,7 +132,7 @@ impl Expression {
     /// Reports whether the expression looks up attributes, or entries of a map of its own, by computed values, as
     /// `{"large": 5}[llm.model]` does.
     #[must_use]
-    pub(crate) fn looks_up(&self) -> bool {
+    pub fn looks_up(&self) -> bool {
         self.looks_up
     }
 

@@ -25,12 +25,8 @@ use super::over_limit::Over;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use super::signal_rate::Levels;
-use tidegate_limits::priority::keep_for::KeepFor;
-use tidegate_limits::priority::keep_for::graded;
-use tidegate_limits::priority::keep_for::most_at_once;
-use tidegate_limits::store::Durable;
-use tidegate_limits::store::OnStoreError;
-use tidegate_limits::store::kept_back;
+use tidegate_limits::priority::keep_for::{KeepFor, graded, most_at_once};
+use tidegate_limits::store::{Durable, OnStoreError, kept_back};
 
 /// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;

@@ -57,7 +57,7 @@ pub enum OnCostError {
 
 impl OnCostError {
     /// The words for it in the file, the default first.
-    pub(crate) const WORDS: [&'static str; 2] = ["deny", "whole-limit"];
+    pub const WORDS: [&'static str; 2] = ["deny", "whole-limit"];
 
     /// Returns the word for it in the file.
     #[must_use]
@@ -111,7 +111,7 @@ impl CostRule {
 
     /// Reports whether there may be requests whose cost the rule does not determine.
     #[must_use]
-    pub(crate) fn may_be_unknown(&self) -> bool {
+    pub fn may_be_unknown(&self) -> bool {
         match self {
             Self::Attribute(_) => true,
             #[cfg(feature = "cel")]
@@ -136,7 +136,7 @@ impl CostRule {
 /// Names contain a dot: a single word as a cost is more likely a mistake.
 #[cfg(any(test, feature = "config"))]
 #[must_use]
-pub(crate) fn is_attribute_name(text: &str) -> bool {
+pub fn is_attribute_name(text: &str) -> bool {
     let word = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphabetic())
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))

@@ -2,7 +2,7 @@
 
 /// The longest expression, in bytes: it describes a cost and is not a program.
 #[cfg(any(feature = "cel", feature = "config"))]
-pub(crate) const MAX_EXPRESSION: usize = 2000;
+pub const MAX_EXPRESSION: usize = 2000;
 
 /// Why the cost of a request could not be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

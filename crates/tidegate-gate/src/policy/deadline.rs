@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::access::AccessEntry;
 use super::descriptor::Descriptor;
-use tidegate_limits::deadline::header::read_grpc_timeout;
-use tidegate_limits::deadline::header::read_millis;
-use tidegate_limits::deadline::header::write_grpc_timeout;
+use tidegate_limits::deadline::header::{read_grpc_timeout, read_millis, write_grpc_timeout};
 
 /// The attributes that state how long the caller waits.
 pub(crate) const TIME_LEFT: [&str; 2] =

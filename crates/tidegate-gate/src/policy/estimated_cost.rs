@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Tick, Transition};
+use tidegate_core::{Cost, Rate};
 
 /// The number of costs at which a histogram is emptied; the other one then holds half as many.
 const TURN: u64 = 1024;
@@ -146,6 +146,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use tidegate_core::{Algorithm as _, Ask, Quota, Tick, Transition};
     use tidegate_limits::priority::keep_for::most_at_once;
 
     use super::*;

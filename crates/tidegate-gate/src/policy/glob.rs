@@ -111,20 +111,20 @@ impl Glob {
     }
 
     /// Returns the texts that the glob matches, if it has no wildcards.
-    pub(crate) fn literals(&self) -> Option<impl Iterator<Item = &str>> {
+    pub fn literals(&self) -> Option<impl Iterator<Item = &str>> {
         let literal = self.alternatives.iter().all(|pattern| pattern.shape == Shape::Literal);
         literal.then(|| self.alternatives.iter().map(|pattern| &*pattern.text))
     }
 
     /// Returns the patterns that the braces multiply out to.
     #[cfg(feature = "config")]
-    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &str> {
+    pub fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().map(|pattern| &*pattern.text)
     }
 
     /// Returns the most steps that a match may take per byte of the text.
     #[cfg(feature = "config")]
-    pub(crate) fn walked(&self) -> usize {
+    pub fn walked(&self) -> usize {
         walked(&self.alternatives)
     }
 
@@ -200,7 +200,7 @@ impl PathGlob {
 
     /// Returns the paths that the glob matches, if it has no wildcards.
     #[cfg(feature = "config")]
-    pub(crate) fn literals(&self) -> Option<impl Iterator<Item = &str>> {
+    pub fn literals(&self) -> Option<impl Iterator<Item = &str>> {
         let literal = self.alternatives.iter().all(|pattern| pattern.shape == Shape::Literal);
         literal.then(|| self.alternatives().map(|pattern| if pattern.is_empty() { "/" } else { pattern }))
     }
@@ -216,13 +216,13 @@ impl PathGlob {
 
     /// Returns the patterns that the braces multiply out to, each as segments with a leading slash; the root is empty.
     #[cfg(feature = "config")]
-    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &str> {
+    pub fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().map(|pattern| &*pattern.text)
     }
 
     /// Returns the most steps that a match may take per byte of the text.
     #[cfg(feature = "config")]
-    pub(crate) fn walked(&self) -> usize {
+    pub fn walked(&self) -> usize {
         walked(&self.alternatives)
     }
 

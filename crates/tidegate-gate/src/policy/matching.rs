@@ -91,13 +91,13 @@ impl Match {
 
     /// Adds alternatives for the path.
     #[cfg(feature = "config")]
-    pub(crate) fn add_paths(&mut self, paths: impl Iterator<Item = PathGlob>) {
+    pub fn add_paths(&mut self, paths: impl Iterator<Item = PathGlob>) {
         self.paths.extend(paths);
     }
 
     /// Adds alternatives for the host, in lower case.
     #[cfg(feature = "config")]
-    pub(crate) fn add_hosts(&mut self, hosts: impl Iterator<Item = Glob>) {
+    pub fn add_hosts(&mut self, hosts: impl Iterator<Item = Glob>) {
         self.hosts.extend(hosts);
     }
 
@@ -335,7 +335,7 @@ pub(crate) fn compared<'v>(name: &str, raw: &'v str) -> Cow<'v, str> {
 }
 
 /// Lower-cases a host and cuts off its port and a final dot; borrows if nothing changes.
-pub(crate) fn host_name(raw: &str) -> Cow<'_, str> {
+pub fn host_name(raw: &str) -> Cow<'_, str> {
     // A single pass for the usual host, which needs no change: no byte lies between `:` and `[`, a range that holds the
     // colon, the capital letters and the bracket (and characters that no host contains).
     if !raw.bytes().any(|byte| (b':'..=b'[').contains(&byte)) {

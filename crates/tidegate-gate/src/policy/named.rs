@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 
 /// The attributes that Tidegate itself defines, without the headers.
-pub(crate) const BUILT_IN: [&str; 5] =
+pub const BUILT_IN: [&str; 5] =
     ["client.ip", "request.direction", "request.host", "request.method", "request.path"];
 
 /// The attributes that the policies of a set name, in matches, keys, tiers, overrides, costs and lists.
@@ -70,11 +70,10 @@ impl Named {
 #[cfg(test)]
 #[cfg(feature = "cel")]
 mod tests {
-    use super::*;
-    use tidegate_config::Config;
-    use tidegate_config::Format;
+    use tidegate::config::Config;
+    use tidegate::config::Format;
 
-    fn named(policy: &str) -> Named {
+    fn named(policy: &str) -> tidegate::policy::Named {
         let file = format!("version: 1\naccess: {{ allow: [\"user.role=root\"] }}\npolicies: [{policy}]\n");
         Config::parse(&file, "f", Format::Yaml).unwrap().0.policies.named()
     }

@@ -62,7 +62,7 @@ const SHORT: [(&str, &str); 29] = [
 ];
 
 /// Returns the attribute that is probably meant by a name; `None` for a name that is right or a program's own.
-pub(crate) fn meant(name: &str) -> Option<&'static str> {
+pub fn meant(name: &str) -> Option<&'static str> {
     let plain = name.to_ascii_lowercase().replace('-', "_");
     let found = SHORT.iter().find(|(short, _)| *short == plain);
     found.map(|(_, long)| *long).filter(|long| *long != name)

@@ -18,7 +18,7 @@ use super::matching::{Match, Want};
 
 /// Whether some request fits all of several matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Overlap {
+pub enum Overlap {
     /// No request fits all of them.
     Empty,
     /// A request with these attributes fits all of them: the attributes that the matches ask for, by name. The path is
@@ -31,7 +31,7 @@ pub(crate) enum Overlap {
 impl Match {
     /// Looks for a request that fits all of `matches`. Takes at most `steps` steps, each some nanoseconds, and
     /// subtracts those that it took. Memory is in proportion to the steps.
-    pub(crate) fn overlap(matches: &[&Self], steps: &mut usize) -> Overlap {
+    pub fn overlap(matches: &[&Self], steps: &mut usize) -> Overlap {
         let (mut demands, mut nots) = (Demands::default(), Vec::new());
         matches.iter().for_each(|matching| demands.include(matching, &mut nots));
         let mut search = Search { steps, host: Domain::Host };

@@ -130,14 +130,14 @@ pub(crate) fn is_ambiguous(raw: &str) -> bool {
 ///
 /// It is the lenient reading if there is one; otherwise a caller would get a key of its own for each `;parameter` it
 /// makes up.
-pub(crate) fn for_values(raw: &str) -> Cow<'_, str> {
+pub fn for_values(raw: &str) -> Cow<'_, str> {
     let readings = Readings::of(raw);
     readings.lenient.map_or(readings.strict.text, |lenient| lenient.text)
 }
 
 /// Returns the strict reading of a text without a query: escapes decoded once, dot segments resolved.
 #[cfg(feature = "config")]
-pub(crate) fn strictly(text: &str) -> String {
+pub fn strictly(text: &str) -> String {
     resolve(&decode(text, false), Leniency::default())
 }
 

@@ -8,9 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Replace};
 
 use super::share::Share;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Durable;
-use tidegate_limits::store::OnStoreError;
+use tidegate_limits::store::{Charge, Durable, OnStoreError};
 
 /// One charge of a plan, with the policy it comes from.
 #[derive(Clone, Debug)]

@@ -17,8 +17,7 @@ use super::share::Share;
 use super::signal_rate::Follows;
 use super::when::Condition;
 use tidegate_limits::priority::keep_for::KeepFor;
-use tidegate_limits::store::Durable;
-use tidegate_limits::store::OnStoreError;
+use tidegate_limits::store::{Durable, OnStoreError};
 
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -381,6 +380,47 @@ impl Policy {
     #[must_use]
     pub fn charges_always(&self) -> bool {
         self.charge == ChargeOn::Always && self.mode != Mode::Off
+    }
+
+    /// Returns whether this policy and `b`, both without costs, differ in nothing but their names.
+    #[cfg(feature = "config")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_twin_of(&self, b: &Self) -> bool {
+        // All fields are named, so that a new one cannot be forgotten here.
+        let Self {
+            name: _,
+            matching,
+            direction,
+            when,
+            by,
+            absent,
+            limits,
+            shadow_limit,
+            cost,
+            caller_cost: _,
+            settle,
+            charge,
+            mode,
+            deny,
+            shed,
+            access,
+            near_limit,
+            // Both have no cost.
+            on_cost_error: _,
+            on_store_error,
+            durable,
+            share,
+            deadline,
+            over,
+        } = self;
+        (cost.is_none() && b.cost.is_none() && settle.is_none() && b.settle.is_none())
+            && (matching, direction, when, by, absent)
+                == (&b.matching, &b.direction, &b.when, &b.by, &b.absent)
+            && (limits, shadow_limit, charge, mode) == (&b.limits, &b.shadow_limit, &b.charge, &b.mode)
+            && (deny, shed, access, deadline, over) == (&b.deny, &b.shed, &b.access, &b.deadline, &b.over)
+            && (near_limit, on_store_error) == (&b.near_limit, &b.on_store_error)
+            && (durable, share) == (&b.durable, &b.share)
     }
 }
 

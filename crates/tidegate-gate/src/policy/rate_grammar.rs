@@ -17,7 +17,7 @@ pub use self::duration::span;
 pub use self::error::GrammarError;
 use self::number::plain_number;
 #[cfg(feature = "config")]
-pub(crate) use self::number::whole_number;
+pub use self::number::whole_number;
 pub use self::unit::{Unit, UnitError};
 pub use self::written_rate::WrittenRate;
 

@@ -36,7 +36,7 @@ pub enum SettleBy {
 #[cfg(feature = "config")]
 impl SettleBy {
     /// Returns the names that the rule uses.
-    pub(crate) fn names(&self) -> Vec<&str> {
+    pub fn names(&self) -> Vec<&str> {
         match self {
             Self::Cost => Vec::new(),
             Self::Value(name) => vec![name],
@@ -47,7 +47,7 @@ impl SettleBy {
 
     /// Reports whether a value reported under a name can make a difference: an expression may use any member of a
     /// group.
-    pub(crate) fn uses(&self, name: &str) -> bool {
+    pub fn uses(&self, name: &str) -> bool {
         let in_group = |group: &str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
         self.names().iter().any(|one| *one == name || in_group(one))
     }

@@ -148,7 +148,7 @@ impl Condition {
     /// Reports whether this condition and another one can never hold at once: both are on one number, whose ranges, to
     /// their ends, have nothing in common.
     #[cfg(feature = "config")]
-    pub(crate) fn excludes(&self, other: &Self) -> bool {
+    pub fn excludes(&self, other: &Self) -> bool {
         let (above, below) = match (self.side, other.side) {
             (Side::Above, Side::Below) => (self, other),
             (Side::Below, Side::Above) => (other, self),

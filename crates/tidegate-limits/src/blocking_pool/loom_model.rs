@@ -13,7 +13,9 @@ use tidegate_core::Tick;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::sync::{Ordering, explore, short_or_long};
+use tidegate_testkit::short_or_long;
+
+use crate::sync::{Ordering, explore};
 
 /// A pool with one thread.
 fn pool(places: usize, clock: &ManualClock) -> BlockingPool {

@@ -16,8 +16,7 @@ use super::tenants::Tenants;
 use super::throttling::Throttling;
 use crate::clock::{Clock, SystemClock};
 use crate::observer::Observer;
-use crate::priority::KeepFor;
-use crate::priority::KeepForError;
+use crate::priority::{KeepFor, KeepForError};
 use crate::signals::Watch;
 
 /// The default bound on waiting callers, equal to the largest number of places.

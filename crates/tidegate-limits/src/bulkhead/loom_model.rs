@@ -19,7 +19,9 @@ use super::shared::Parts;
 use super::throttling::Throttling;
 use super::*;
 use crate::clock::ManualClock;
-use crate::sync::{explore, short_or_long};
+use tidegate_testkit::short_or_long;
+
+use crate::sync::explore;
 
 /// Wakes a thread of the model.
 struct Unpark(thread::Thread);

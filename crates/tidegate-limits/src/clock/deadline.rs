@@ -14,7 +14,7 @@ use super::{Clock, Sleep};
 ///
 /// # Cancel safety
 /// Dropping this future drops the inner future.
-pub(crate) async fn before<T>(clock: &dyn Clock, until: Tick, future: impl Future<Output = T>) -> Option<T> {
+pub async fn before<T>(clock: &dyn Clock, until: Tick, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut sleep: Option<Sleep> = None;
     poll_fn(|cx| {

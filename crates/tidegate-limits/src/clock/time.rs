@@ -13,25 +13,34 @@ use super::{Clock, HeldTime, SystemClock};
 /// Limits in words do not remember when they were last changed, so ticks must not step back. Those of the system
 /// clock do not; those of any other clock are held ([`HeldTime`]).
 #[derive(Debug)]
-pub(crate) enum Time {
+pub enum Time {
+    /// The system clock.
     System(SystemClock),
-    Other { clock: Arc<dyn Clock>, held: HeldTime },
+    /// Any other clock.
+    Other {
+        /// The clock.
+        clock: Arc<dyn Clock>,
+        /// What holds its steps back.
+        held: HeldTime,
+    },
 }
 
 impl Time {
-    pub(crate) fn new(clock: impl Clock + 'static) -> Self {
+    /// Takes the system clock for itself, and holds the steps back of any other.
+    pub fn new(clock: impl Clock + 'static) -> Self {
         match (&clock as &dyn Any).downcast_ref::<SystemClock>() {
             Some(system) => Self::System(*system),
             None => Self::of(Arc::new(clock)),
         }
     }
 
-    pub(crate) fn of(clock: Arc<dyn Clock>) -> Self {
+    /// Holds the steps back of a clock.
+    pub fn of(clock: Arc<dyn Clock>) -> Self {
         Self::Other { clock, held: HeldTime::default() }
     }
 
     /// Returns the same clock for another limiter, which holds its time separately.
-    pub(crate) fn new_like(&self) -> Self {
+    pub fn new_like(&self) -> Self {
         match self {
             Self::System(system) => Self::System(*system),
             Self::Other { clock, .. } => Self::of(Arc::clone(clock)),
@@ -39,7 +48,8 @@ impl Time {
     }
 
     #[inline]
-    pub(crate) fn now(&self) -> Tick {
+    /// Returns the current tick.
+    pub fn now(&self) -> Tick {
         match self {
             Self::System(system) => system.now(),
             Self::Other { .. } => self.other(false),
@@ -48,7 +58,7 @@ impl Time {
 
     /// Returns the current tick if the processor's counter has it.
     #[inline]
-    pub(crate) fn fast_tick(&self) -> Option<Tick> {
+    pub fn fast_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::fast_tick(),
             Self::Other { .. } => None,
@@ -56,7 +66,8 @@ impl Time {
     }
 
     #[inline]
-    pub(crate) fn recent(&self) -> Tick {
+    /// Returns a tick that may be a little older, and costs less.
+    pub fn recent(&self) -> Tick {
         match self {
             Self::System(system) => system.recent(),
             Self::Other { .. } => self.other(true),
@@ -64,7 +75,7 @@ impl Time {
     }
 
     /// Returns a tick that all threads see for a while, if there is one.
-    pub(crate) fn shared(&self) -> Option<Tick> {
+    pub fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => Some(self.recent()),
@@ -73,7 +84,7 @@ impl Time {
 
     /// Returns the tick that the system clock shares while it is kept. Costs one load.
     #[inline(always)]
-    pub(crate) fn shared_tick(&self) -> Option<Tick> {
+    pub fn shared_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => None,
@@ -92,7 +103,7 @@ impl Time {
 
     /// Returns a quota for limiters on this clock: a calendar window or an aligned bucket of its own, which follows the wall
     /// clock.
-    pub(crate) fn followed(&self, quota: &Arc<Quota>) -> Arc<Quota> {
+    pub fn followed(&self, quota: &Arc<Quota>) -> Arc<Quota> {
         let aligned = |bandwidth: &Bandwidth| bandwidth.refill(Refill::Aligned) == *bandwidth;
         let follows = match &**quota {
             Quota::FixedWindow(_) => true,
@@ -112,14 +123,15 @@ impl Time {
     /// Returns the clock whose present tick a store reads before it refuses. The steps back of its ticks are held here,
     /// because a store that saw both these ticks and those behind them would take the difference for progress.
     #[inline]
-    pub(crate) fn fresh(&self) -> &dyn Clock {
+    pub fn fresh(&self) -> &dyn Clock {
         match self {
             Self::System(system) => system,
             Self::Other { .. } => self,
         }
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
+    /// Returns the clock itself, whose ticks are not held.
+    pub fn clock(&self) -> &dyn Clock {
         match self {
             Self::System(system) => system,
             Self::Other { clock, .. } => &**clock,

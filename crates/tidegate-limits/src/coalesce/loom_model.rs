@@ -16,7 +16,9 @@ use loom::sync::atomic::AtomicU32 as Visible;
 use super::*;
 use crate::block_on::block_on;
 use crate::clock::ManualClock;
-use crate::sync::{explore, short_or_long, thread};
+use tidegate_testkit::short_or_long;
+
+use crate::sync::{explore, thread};
 
 type Callers = Coalesce<&'static str, u32>;
 

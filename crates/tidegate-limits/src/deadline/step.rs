@@ -10,8 +10,7 @@ use tidegate_core::{Outcome, Tick};
 
 use super::{Deadline, carried, carry_through};
 use crate::clock;
-use crate::clock::Clock;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::observer::{Observer, StepDid};
 
 /// One kind of work within requests, such as a query: how long it may take, how long it takes at least, and how often

@@ -20,6 +20,15 @@ pub struct LimitMoved {
     pub to: u64,
 }
 
+impl LimitMoved {
+    /// Creates the event.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(at: Tick, from: u64, to: u64) -> Self {
+        Self { at, from, to }
+    }
+}
+
 /// An action of a layer around a service on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -148,9 +157,18 @@ pub struct Event {
     pub shadow: bool,
 }
 
+impl Event {
+    /// Creates the event of an enforced decision at a cost of 1, for a caller who does not wait.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn at_once(at: Tick, decision: Decision, binding: usize, key: Option<KeyDigest>) -> Self {
+        Self { at, cost: Cost::ONE, max_wait: Duration::ZERO, decision, binding, key, shadow: false }
+    }
+}
+
 /// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyDigest(pub(crate) u64);
+pub struct KeyDigest(#[doc(hidden)] pub u64);
 
 impl fmt::Display for KeyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

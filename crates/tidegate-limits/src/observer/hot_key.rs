@@ -17,3 +17,12 @@ pub struct HotKeyFound {
     /// The counted total of all keys.
     pub total: u64,
 }
+
+impl HotKeyFound {
+    /// Creates the event.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(at: Tick, key: KeyDigest, least: u64, total: u64) -> Self {
+        Self { at, key, least, total }
+    }
+}

@@ -19,6 +19,15 @@ pub struct SwitchTurned<'a> {
     pub off: Option<TurnedOff<'a>>,
 }
 
+impl<'a> SwitchTurned<'a> {
+    /// Creates the event.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(at: Tick, name: &'a str, by: TurnedBy, off: Option<TurnedOff<'a>>) -> Self {
+        Self { at, name, by, off }
+    }
+}
+
 /// Who turned a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TurnedBy {
@@ -38,6 +47,15 @@ pub struct TurnedOff<'a> {
     pub until: Option<Tick>,
     /// Why.
     pub reason: &'a str,
+}
+
+impl<'a> TurnedOff<'a> {
+    /// Creates the description.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(on_from: Option<Criticality>, until: Option<Tick>, reason: &'a str) -> Self {
+        Self { on_from, until, reason }
+    }
 }
 
 /// An event of work that was given to a pool for blocking work.

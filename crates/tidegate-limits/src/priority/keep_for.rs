@@ -102,26 +102,26 @@ impl KeepFor {
     }
 
     /// Returns how much a request of a level must leave, in cohort 0.
-    pub(super) fn kept_from(&self, level: Criticality, capacity: u64) -> u64 {
+    pub fn kept_from(&self, level: Criticality, capacity: u64) -> u64 {
         let above = self.parts().filter(|(other, _)| *other > level);
         above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
     }
 
     /// Returns how much a cohort beyond the last of a level would leave: what the next lower level must leave, unless all
     /// of its requests are refused.
-    pub(super) fn kept_below(&self, level: Criticality, capacity: u64) -> u64 {
+    pub fn kept_below(&self, level: Criticality, capacity: u64) -> u64 {
         let own = self.parts().filter(|(other, kept)| *other == level && *kept != Kept::Percent(100));
         own.map(|(_, kept)| kept.units(capacity)).fold(self.kept_from(level, capacity), u64::max)
     }
 
     /// Returns how much a request of a priority and a cost must leave of a limit that currently allows `limit` places.
-    pub(crate) fn kept_in_places(&self, priority: Priority, quota: &Quota, limit: u64, cost: Cost) -> u64 {
+    pub fn kept_in_places(&self, priority: Priority, quota: &Quota, limit: u64, cost: Cost) -> u64 {
         kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
     }
 
     /// Returns how many of the 128 cohorts of a level pass a limit that currently allows `limit` places or units, of which
     /// `remaining` are left: the earlier cohorts, from 0 on.
-    pub(crate) fn cohorts_admitted(
+    pub fn cohorts_admitted(
         &self,
         level: Criticality,
         quota: &Quota,
@@ -227,7 +227,7 @@ impl KeepFor {
 
 /// Returns how much a request of a cohort must leave, between what its level and what the next lower level must leave.
 /// Rounded down, so that it is always less than the latter if the two differ.
-pub(super) fn graded(kept: u64, below: u64, priority: Priority) -> u64 {
+pub fn graded(kept: u64, below: u64, priority: Priority) -> u64 {
     let more = u128::from(below.saturating_sub(kept)) * u128::from(priority.cohort());
     // Exact: at most `below`.
     kept + (more / u128::from(Priority::COHORTS)) as u64

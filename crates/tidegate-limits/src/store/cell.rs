@@ -33,7 +33,8 @@ pub struct Cell {
     pub state: State,
     /// A note that the key was reset, or came under a limit of another kind; kept for as long as charges from before
     /// might still be ended.
-    pub(super) forgotten: Option<Box<Forgotten>>,
+    #[doc(hidden)]
+    pub forgotten: Option<Box<Forgotten>>,
 }
 
 /// How full a limit is assumed to be after an engine has lost its cell. Guards (places in flight, breakers) always
@@ -53,10 +54,11 @@ pub enum AfterLoss {
 /// When a key was reset, or its limit changed to another kind. Charges made at or before that tick are void: they give
 /// nothing back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct Forgotten {
-    pub(in crate::store) at: Tick,
+pub struct Forgotten {
+    /// When it was.
+    pub at: Tick,
     /// From this tick on, the refill has returned everything that was charged before.
-    pub(in crate::store) until: Tick,
+    pub until: Tick,
 }
 
 impl Cell {
@@ -84,7 +86,7 @@ impl Cell {
 impl Cell {
     /// Returns whether the cell is under the limit of a charge.
     #[inline]
-    pub(super) fn is_under(&self, charge: &Charge<'_>) -> bool {
+    pub fn is_under(&self, charge: &Charge<'_>) -> bool {
         // Pointers are compared first: all keys of a policy share one quota, and comparing quotas field by field costs
         // more.
         Arc::ptr_eq(&self.quota, charge.quota) || self.quota == *charge.quota

@@ -14,7 +14,6 @@ pub struct Moved {
 
 /// A change of a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum GuardChange {
     /// A breaker has changed its state.
     Breaker(Change),

@@ -11,13 +11,13 @@ const PARTS: u64 = Concurrency::MAX_PLACES;
 
 /// Returns the whole of which shares are taken: the capacity of a limit, or [`PARTS`] for an adaptive one.
 #[inline]
-pub(crate) fn whole(quota: &Quota) -> u64 {
+pub fn whole(quota: &Quota) -> u64 {
     if moves(quota) { PARTS } else { quota.capacity() }
 }
 
 /// Returns whether the limit is adaptive: an adaptive law moves it.
 #[inline]
-pub(crate) const fn moves(quota: &Quota) -> bool {
+pub const fn moves(quota: &Quota) -> bool {
     matches!(quota, Quota::Adaptive(_))
 }
 
@@ -27,7 +27,7 @@ pub(crate) const fn moves(quota: &Quota) -> bool {
 /// For an adaptive limit, the result is a share, rounded up, that still leaves room for the cost when the limit is at
 /// its largest: so a share below 100 % never refuses a request for ever.
 #[inline]
-pub(crate) fn in_places(quota: &Quota, kept_back: u64, limit: u64, cost: Cost) -> u64 {
+pub fn in_places(quota: &Quota, kept_back: u64, limit: u64, cost: Cost) -> u64 {
     if kept_back == 0 || !moves(quota) { kept_back } else { share(quota, kept_back, limit, cost) }
 }
 

@@ -85,7 +85,7 @@ impl OwnedStep {
     ///
     /// It uses the engine's clock where there is one, as the step itself does, because receipts are dated by the clock
     /// that decided.
-    pub(crate) fn undoing(step: &Step<'_>, settled: &Settled) -> Option<Self> {
+    pub fn undoing(step: &Step<'_>, settled: &Settled) -> Option<Self> {
         let by_fallback = settled.by == DecidedBy::Fallback;
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
         let mut endings: SmallVec<[Ending; 4]> = SmallVec::new();
@@ -109,7 +109,7 @@ impl OwnedStep {
     }
 
     /// Lends many steps to a function.
-    pub(crate) fn with_each<R>(steps: &[&Self], then: impl FnOnce(&[Step<'_>]) -> R) -> R {
+    pub fn with_each<R>(steps: &[&Self], then: impl FnOnce(&[Step<'_>]) -> R) -> R {
         let charges: Vec<_> = steps.iter().map(|step| step.lend_charges()).collect();
         let steps: Vec<_> = steps.iter().zip(&charges).map(|(step, charges)| step.lend(charges)).collect();
         then(&steps)
@@ -142,7 +142,7 @@ impl OwnedStep {
     }
 
     /// Returns the step's tick.
-    pub(crate) const fn now(&self) -> Tick {
+    pub const fn now(&self) -> Tick {
         self.now
     }
 

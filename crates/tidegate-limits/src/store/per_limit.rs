@@ -18,7 +18,7 @@ const MOST_IN_A_PART: usize = 64;
 /// Values by limit.
 ///
 /// Reading takes no lock: limits are few and rarely change, and a new one is added to a copy.
-pub(super) struct PerLimit<T> {
+pub struct PerLimit<T> {
     parts: Box<[ArcSwap<MapPart<T>>]>,
     writes: Mutex<()>,
 }
@@ -27,17 +27,13 @@ pub(super) struct PerLimit<T> {
 type MapPart<T> = HashMap<usize, (Arc<Quota>, T)>;
 
 impl<T: Clone> PerLimit<T> {
-    pub(super) fn new() -> Self {
+    /// Creates an empty cache.
+    pub fn new() -> Self {
         Self { parts: (0..PARTS).map(|_| ArcSwap::default()).collect(), writes: Mutex::default() }
     }
 
     /// Passes the value of a limit to `then`, after making it if there is none.
-    pub(super) fn with<R>(
-        &self,
-        quota: &Arc<Quota>,
-        make: impl FnOnce() -> T,
-        then: impl FnOnce(&T) -> R,
-    ) -> R {
+    pub fn with<R>(&self, quota: &Arc<Quota>, make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
         let address = Arc::as_ptr(quota).addr();
         // The low bits of addresses are alike, because allocations are aligned.
         let part = &self.parts[(address >> 6) % PARTS];

@@ -61,7 +61,7 @@ impl Store for PlainStore {
 }
 
 /// Refuses a step that names a key twice: its second charge would not see the first.
-pub(super) fn refuse_repeated(step: &Step<'_>) -> Result<(), StoreError> {
+pub fn refuse_repeated(step: &Step<'_>) -> Result<(), StoreError> {
     // Steps hold a handful of charges, for which comparing all pairs beats hashing them.
     let repeated = |(at, charge): (usize, &super::Charge<'_>)| {
         step.charges[..at].iter().any(|earlier| earlier.key == charge.key)

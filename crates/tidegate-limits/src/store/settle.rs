@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::breaker;
 use super::cell::Cell;
 use super::draw::draw;
-use super::ending;
 use super::step::{Charge, Op, Settled, Step};
 use super::take::take;
+use super::{breaker, ending};
 
 /// Settles a step over its cells, one per charge in the same order; `None` is a key never seen.
 ///

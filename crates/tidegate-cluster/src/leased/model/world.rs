@@ -14,13 +14,7 @@ use super::super::draw_request::{Draw, Drawn, Refused, Times};
 use super::super::leasable::Terms;
 use super::super::lease::{GivenBack, Lease, Lookup};
 use crate::Part;
-use tidegate_limits::store::Cell;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::cell::Forgotten;
-use tidegate_limits::store::settle;
+use tidegate_limits::store::{Cell, Charge, Ending, Forgotten, Op, Step, settle};
 
 const START: Tick = Tick::from_secs(1_200_000_000);
 

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use super::*;
-use crate::Document;
-use crate::LocalCluster;
+use crate::{Document, LocalCluster};
 use tidegate_limits::clock::ManualClock;
 
 const KEEPS: Duration = Duration::from_secs(8);

@@ -29,20 +29,11 @@ use tidegate_core::{Cost, Quota, Receipt, Tick};
 use super::*;
 use crate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet, policy_of_key};
 use tidegate_limits::clock::ManualClock;
-use tidegate_limits::store::Cell;
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::MemoryStore;
-use tidegate_limits::store::Occupancy;
-use tidegate_limits::store::Op;
-use tidegate_limits::store::Settled;
-use tidegate_limits::store::Settling;
-use tidegate_limits::store::Step;
-use tidegate_limits::store::Store;
-use tidegate_limits::store::settle;
-use tidegate_limits::sync::Mutex;
-use tidegate_limits::sync::explore;
-use tidegate_limits::sync::short_or_long;
+use tidegate_limits::store::{
+    Cell, Charge, Ending, MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, settle,
+};
+use tidegate_limits::sync::{Mutex, explore};
+use tidegate_testkit::short_or_long;
 
 /// The stack of a thread, in words: loom's default is 4,096, and a check with its decision may take more, unoptimised
 /// or inlined.

@@ -18,9 +18,7 @@ use crate::gate::Gate;
 use crate::gate::charged::{MadeCharge, Part};
 use crate::gate::endings::PartEndings;
 use crate::gate::waits::{Waits, run_without_waiting};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Ending;
-use tidegate_limits::store::Settled;
+use tidegate_limits::store::{Charge, Ending, Settled};
 
 /// A ticket whose places are held longer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,7 @@ use tidegate_core::{Quota, Receipt};
 use super::OpenTicket;
 use crate::gate::charged::{Charged, MadeCharge, SettledOnce};
 use crate::policy::Share;
-use tidegate_limits::store::Durable;
-use tidegate_limits::store::Home;
+use tidegate_limits::store::{Durable, Home};
 
 /// The first byte of the content, which distinguishes it from the formats of cells.
 const TICKET: u8 = 2;

@@ -13,9 +13,7 @@ use crate::gate::settling::Marks;
 use crate::gate::waits::{Waits, run_without_waiting};
 use crate::gate::{Finished, Gate};
 use crate::policy::{Source, key_space};
-use tidegate_limits::store::Charge;
-use tidegate_limits::store::Home;
-use tidegate_limits::store::StoreError;
+use tidegate_limits::store::{Charge, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
 /// number with probability 2⁻³².

@@ -99,10 +99,9 @@ pub(super) fn time_to_live(limit: &Limit) -> Option<Duration> {
 mod tests {
     use tidegate_core::Tick;
 
-    use crate::Descriptor;
-    use crate::Gate;
     use crate::http_answer::server_parts::Refusal;
     use crate::policy::PolicySet;
+    use crate::{Descriptor, Gate};
     use tidegate_limits::ManualClock;
 
     use super::*;

@@ -12,7 +12,7 @@ const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 /// [`GrammarError::Number`] if the text is not such a number, or the number is above
 /// [`Rate::MAX_COUNT`](tidegate_core::Rate::MAX_COUNT).
 #[cfg(feature = "config")]
-pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
+pub fn whole_number(text: &str) -> Result<u64, GrammarError> {
     match text.split_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => {
             plain_number(whole)

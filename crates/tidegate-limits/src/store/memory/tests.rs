@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::Ending;
-use crate::store::conformance;
+use crate::store::{Ending, conformance};
 use tidegate_core::{Cost, Finish, Receipt};
 
 fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {

@@ -10,7 +10,9 @@ use crate::store::memory::cache_line::{CacheLine, Slot, WAYS};
 use crate::store::memory::limit::StoredLimit;
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, WordOutcome};
-use crate::sync::{explore, short_or_long};
+use tidegate_testkit::short_or_long;
+
+use crate::sync::explore;
 
 fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
     let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
