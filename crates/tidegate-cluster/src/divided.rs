@@ -48,7 +48,7 @@ pub(super) struct DividedStep {
 
 impl Divider {
     pub(super) fn new(part: Part) -> Self {
-        Self { part, guards: false, divided: PerLimit::new(), asked: Arc::default() }
+        Self { part, guards: false, divided: PerLimit::default(), asked: Arc::default() }
     }
 
     /// Leaves breakers and adaptive limits whole: they depend on how calls end.

@@ -125,7 +125,7 @@ pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
         return None;
     }
     let lower = text.to_ascii_lowercase();
-    if nearest(&lower, ["learned"].into_iter()).is_some() {
+    if nearest(&lower, ["learned"]).is_some() {
         return Some("belongs to an estimate; write cost: { estimate: learned, start: 300 }".to_owned());
     }
     let same = |name: &&str| name.replace('.', "") == lower.replace(['_', '-'], "");

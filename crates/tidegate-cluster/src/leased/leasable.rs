@@ -95,7 +95,7 @@ pub(super) struct AllTerms {
 
 impl AllTerms {
     pub(super) fn new(options: LeaseOptions) -> Self {
-        Self { options, met: PerLimit::new() }
+        Self { options, met: PerLimit::default() }
     }
 
     /// Returns the terms of a limit. From the second call on, costs a lookup in a map.

@@ -159,7 +159,7 @@ fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings
         // An expression may have the map of all entries.
         if !OF_ENVOY.contains(&own) && own != "entry" && !own.starts_with("entry.") {
             let shown = excerpt(name);
-            let meant = nearest(own, OF_ENVOY.into_iter()).map_or_else(
+            let meant = nearest(own, OF_ENVOY).map_or_else(
                 || "there are rls.domain, rls.keys, rls.index, rls.call and rls.entry.KEY".to_owned(),
                 |word| format!("did you mean {ENVOY}{word}?"),
             );

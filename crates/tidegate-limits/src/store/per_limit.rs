@@ -26,12 +26,13 @@ pub struct PerLimit<T> {
 /// Keyed by the address of a limit, which does not change while its `Arc` is kept here.
 type MapPart<T> = HashMap<usize, (Arc<Quota>, T)>;
 
-impl<T: Clone> PerLimit<T> {
-    /// Creates an empty cache.
-    pub fn new() -> Self {
+impl<T> Default for PerLimit<T> {
+    fn default() -> Self {
         Self { parts: (0..PARTS).map(|_| ArcSwap::default()).collect(), writes: Mutex::default() }
     }
+}
 
+impl<T: Clone> PerLimit<T> {
     /// Passes the value of a limit to `then`, after making it if there is none.
     pub fn with<R>(&self, quota: &Arc<Quota>, make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
         let address = Arc::as_ptr(quota).addr();
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn limits_are_remembered_and_never_too_many() {
-        let values = PerLimit::new();
+        let values = PerLimit::default();
         let quota = || Arc::new(Quota::per_second(1000).burst(200).gcra().unwrap());
         let first = quota();
         assert_eq!(values.with(&first, || 1, |value| *value), 1);

@@ -262,7 +262,7 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
         match descriptor.units {
             Units::Peek => {}
             Units::GiveBack(units) => {
-                engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await
+                engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
             }
             Units::Take(_) => engine.tickets.book(descriptor.check(), 1).await.map_err(|error| {
                 tracing::warn!(%error, "units that were spent elsewhere were not booked");
