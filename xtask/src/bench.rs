@@ -47,6 +47,9 @@ const REDIS: &str = "redis";
 /// request, and only printed, as with Redis.
 const DOORS: &str = "doors";
 
+/// Runs a bench of engines with the profile of the program that it measures; its manifest follows.
+const BESIDE: [&str; 5] = ["run", "--quiet", "--profile", "program", "--manifest-path"];
+
 /// The parts that run the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
 
@@ -65,22 +68,14 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     let (options, parts): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("--"));
     if parts == [REDIS] {
-        let manifest = "benches/redis/Cargo.toml";
         println!("{}", machine::describe()?);
-        return step::within(
-            WHOLE,
-            "cargo",
-            &["run", "--quiet", "--release", "--manifest-path", manifest],
-            &[],
-        );
+        return step::within(WHOLE, "cargo", &[&BESIDE[..], &["benches/redis/Cargo.toml"]].concat(), &[]);
     }
     if parts.first() == Some(&DOORS) {
         let program = program()?;
         let program = program.to_str().context("the path of the program is no text")?;
         println!("{}", machine::describe()?);
-        let mut command =
-            vec!["run", "--quiet", "--release", "--manifest-path", "benches/doors/Cargo.toml", "--"];
-        command.push(program);
+        let mut command = [&BESIDE[..], &["benches/doors/Cargo.toml", "--", program]].concat();
         command.extend(&parts[1..]);
         return step::within(WHOLE, "cargo", &command, &[]);
     }

@@ -5,17 +5,15 @@ use anyhow::Result;
 use crate::places::built;
 use crate::{counts, deny, packages, step, tidy};
 
-/// The benches with peers and with engines, which are workspaces of their own.
-const BENCHES: [&str; 3] = ["benches/Cargo.toml", "benches/redis/Cargo.toml", "benches/doors/Cargo.toml"];
+/// The workspace of the benches with peers and with engines.
+const BENCHES: &str = "benches/Cargo.toml";
 
 pub(crate) fn run() -> Result<()> {
     tidy::run(&[])?;
     let complete = packages::install()?;
     let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
-    for benches in BENCHES {
-        cargo(&["fmt", "--manifest-path", benches, "--check"], &[])?;
-    }
+    cargo(&["fmt", "--all", "--manifest-path", BENCHES, "--check"], &[])?;
     // With the profile of the tests, which follow, so that macros are built once.
     let arguments = [
         ["clippy", "--profile", "test", "--workspace", "--all-targets"].as_slice(),
@@ -34,15 +32,14 @@ pub(crate) fn run() -> Result<()> {
 /// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
 pub(crate) fn nightly() -> Result<()> {
     packages::install()?;
-    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library. They
-    // share a target folder, because most of their dependencies are the same.
+    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library.
     let benches_built = built("benches");
     let benches_built = [("CARGO_TARGET_DIR", &*benches_built.to_string_lossy())];
-    for benches in BENCHES {
-        let arguments =
-            ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
-        step::run("cargo", &arguments, &benches_built)?;
-    }
+    let arguments = [
+        ["clippy", "--manifest-path", BENCHES, "--locked", "--workspace"].as_slice(),
+        &["--all-targets", "--", "-D", "warnings"],
+    ];
+    step::run("cargo", &arguments.concat(), &benches_built)?;
     let arguments = ["doc", "--workspace", "--all-features", "--no-deps"];
     step::run("cargo", &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
     deny::run()?;
