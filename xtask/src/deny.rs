@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::places::built;
 use crate::step;
+use crate::step::built;
 
 /// The version of cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per
 /// target folder.

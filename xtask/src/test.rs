@@ -1,9 +1,11 @@
 //! Runs every check of CI, cheapest first; and those that need not run at every change.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use crate::places::built;
-use crate::{counts, deny, packages, step, tidy};
+use crate::step::{self, built};
+use crate::{counts, deny, packages, tidy};
 
 /// The workspace of the benches with peers and with engines.
 const BENCHES: &str = "benches/Cargo.toml";
@@ -59,4 +61,25 @@ fn loom(form: &[(&str, &str)]) -> Result<()> {
         ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     ];
     step::run("cargo", &["test", "-p", "tidegate", "--lib", "--release", "loom"], &[&loom[..], form].concat())
+}
+
+// The attack suite in its long form. `cargo xtask test` runs the same attacks in their short form.
+
+/// The time limit of all attacks together in their long form.
+const LONG: Duration = Duration::from_secs(2 * 3600);
+
+/// Runs all attacks, or those whose names contain one of `words`.
+pub(crate) fn attack(words: &[&str]) -> Result<()> {
+    let complete = packages::install()?;
+    let servers = if complete { "1" } else { "0" };
+    let form = [("TIDEGATE_ATTACK", "long"), ("TIDEGATE_REQUIRE_SERVERS", servers)];
+    let attack = ["test", "--package", "tidegate-cli", "--test", "all", "--", "--nocapture"];
+    let words = if words.is_empty() { &["attack::"] } else { words };
+    step::within(LONG, "cargo", &[&attack[..], words].concat(), &form)
+}
+
+// Generates the files that are made from the program, so that they cannot become outdated.
+
+pub(crate) fn docs() -> Result<()> {
+    crate::step::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])
 }
