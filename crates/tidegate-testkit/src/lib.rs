@@ -9,21 +9,15 @@
 //! * [`FaultRun`]: the record of a run of fault scenarios
 //! * [`within`], [`free_port`], [`free_address`], [`runtime`]: further helpers for tests with servers
 
-mod charges;
-mod etcd_server;
 mod fault_run;
 mod faulty_proxy;
 mod process;
-mod redis_server;
-mod tcp;
-mod waiting;
-mod zookeeper_server;
+mod servers;
 
-pub use charges::{Charges, charge_under_faults};
-pub use etcd_server::EtcdServer;
 pub use fault_run::FaultRun;
-pub use faulty_proxy::{Fault, FaultyProxy};
-pub use process::{Process, built, folder, missing, program, python_program};
-pub use redis_server::RedisServer;
-pub use waiting::{PATIENCE, free_address, free_port, runtime, within};
-pub use zookeeper_server::ZooKeeperServer;
+pub use faulty_proxy::{Charges, Fault, FaultyProxy, charge_under_faults};
+pub use process::{
+    PATIENCE, Process, built, folder, free_address, free_port, missing, program, python_program, runtime,
+    within,
+};
+pub use servers::{EtcdServer, RedisServer, ZooKeeperServer};
