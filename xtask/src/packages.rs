@@ -114,7 +114,7 @@ pub(crate) fn install_python() -> bool {
 }
 
 /// Returns whether the environment has the packages in these versions.
-fn installed(python: &std::path::Path) -> bool {
+fn installed(python: &Path) -> bool {
     let listed = Command::new(python).args(["-m", "pip", "list", "--format=freeze"]).output();
     listed.is_ok_and(|listed| {
         let text = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -81,5 +81,5 @@ pub(crate) fn attack(words: &[&str]) -> Result<()> {
 // Generates the files that are made from the program, so that they cannot become outdated.
 
 pub(crate) fn docs() -> Result<()> {
-    crate::step::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])
+    step::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])
 }

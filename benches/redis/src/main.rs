@@ -213,7 +213,7 @@ async fn steps(
                         };
                         store.settle_into(&step, &mut Settled::default())
                     };
-                    let Settling::Later(later) = later else { anyhow::bail!("an engine answers later") };
+                    let Settling::Later(later) = later else { bail!("an engine answers later") };
                     later.await?;
                     made += 1;
                 }
