@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan};
+use strsim::levenshtein;
 
 use super::CalendarUnit;
 use crate::time::Tick;
@@ -145,4 +146,60 @@ const IN_RANGE: &str = "ticks begin in 1970 and end in 2554, well inside the cal
 /// Returns the second in which an instant lies, rounded down also before 1970. Ticks have at most 2^64 ns, so it fits.
 fn whole_second(instant: Timestamp) -> i64 {
     instant.as_nanosecond().div_euclid(1_000_000_000) as i64
+}
+
+// Finds the time zone that a name with a mistake probably means.
+
+/// The longest text that is compared, in bytes: all names are shorter.
+const LONGEST: usize = 64;
+
+/// Returns the name that was probably meant: the one of that city, or else the most similar one.
+pub(super) fn meant(text: &str, names: &[String]) -> Option<String> {
+    if text.is_empty() || text.len() > LONGEST {
+        return None;
+    }
+    let text = plain(text);
+    let city = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let plains: Vec<String> = names.iter().map(|name| plain(name)).collect();
+    if let Some(at) = plains.iter().position(|name| city(name) == city(&text)) {
+        return Some(names[at].clone());
+    }
+    // A third of the letters may be wrong: `Asia/Shangai` is near, `Mars` is not.
+    let allowed = (text.chars().count() / 3).max(1);
+    let distance = |name: &str| {
+        let whole = levenshtein(&text, name);
+        if text.contains('/') { whole } else { whole.min(levenshtein(&text, &city(name))) }
+    };
+    let distances = plains.iter().map(|name| distance(name)).enumerate();
+    let nearest = distances.filter(|(_, edits)| *edits <= allowed).min_by_key(|(_, edits)| *edits);
+    nearest.map(|(at, _)| names[at].clone())
+}
+
+/// Returns a name in lower case, with underscores as names have them between words.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace([' ', '-'], "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_city_and_a_slip_have_a_name() {
+        let names = names();
+        for (text, name) in [
+            ("Shanghai", Some("Asia/Shanghai")),
+            ("Asia/Shangai", Some("Asia/Shanghai")),
+            ("Shangai", Some("Asia/Shanghai")),
+            ("new york", Some("America/New_York")),
+            ("Europe/New_York", Some("America/New_York")),
+            ("Europa/Berlin", Some("Europe/Berlin")),
+            ("Viena", Some("Europe/Vienna")),
+            ("Mars", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(text, &names).as_deref(), name, "{text}");
+        }
+        assert_eq!(meant(&"x".repeat(1000), &names), None);
+    }
 }
