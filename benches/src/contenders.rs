@@ -1,17 +1,9 @@
 //! The contenders and their roles. A contender is one line here and one function in the file of its family.
 
 mod floor;
-mod floor_table;
-mod gcra;
-mod governor;
 mod layers;
-mod leaky_bucket;
-mod pingora;
-mod rate_net;
-mod ratelimit;
-mod throttlecrab;
+mod peers;
 pub(crate) mod tidegate;
-mod tokio;
 mod tower;
 
 use anyhow::{Context, Result};
@@ -19,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::workloads::permits::Permits;
 use crate::workloads::{Keyed, One};
+use peers::{gcra, governor, leaky_bucket, pingora, rate_net, ratelimit, throttlecrab, tokio};
 
 /// The role of a contender in comparisons.
 #[derive(Clone, Copy, Debug)]
@@ -108,15 +101,10 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("gcra", Peer, "gcra", gcra::keyed),
     contender("throttlecrab", Less, "throttlecrab (not shared by threads)", throttlecrab::keyed),
     contender("pingora-limits", Less, "pingora-limits (sketch of 4 × 1,024)", pingora::keyed),
-    contender(
-        "floor-table-clock",
-        Floor,
-        "table of 16-byte slots, clock read on each check",
-        floor_table::clock,
-    ),
-    contender("floor-table", Floor, "table of 16-byte slots, no clock", floor_table::no_clock),
-    contender("floor-hash", Floor, "hashbrown of fingerprints, lookups only", floor_table::hash),
-    contender("floor-requests", Floor, "iterating over the requests", floor_table::requests),
+    contender("floor-table-clock", Floor, "table of 16-byte slots, clock read on each check", floor::clock),
+    contender("floor-table", Floor, "table of 16-byte slots, no clock", floor::no_clock),
+    contender("floor-hash", Floor, "hashbrown of fingerprints, lookups only", floor::hash),
+    contender("floor-requests", Floor, "iterating over the requests", floor::requests),
 ];
 
 /// Places taken and returned.

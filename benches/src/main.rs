@@ -5,9 +5,7 @@
 //! which ones to start.
 
 mod contenders;
-mod figures;
 mod measure;
-mod memory;
 mod pair;
 mod stalls;
 mod traffic;
@@ -18,8 +16,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use contenders::{KEYED, ONE, PERMITS, READS};
-use figures::Figures;
 use measure::Want;
+use pair::Figures;
 use workloads::permits::Permits;
 use workloads::{Keyed, One, Question, disk, gate, growth};
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Checks between two readings of the clock: a reading costs about 300 ns, a chunk of the fastest checks 40 µs.
@@ -63,4 +63,15 @@ pub(crate) fn alone(want: Want, mut check: impl FnMut() -> bool) -> Result<f64> 
     }
     chunks.sort_by(f64::total_cmp);
     Ok(chunks[chunks.len() / 2])
+}
+
+// Reads the memory of the process from the kernel.
+
+/// Returns the resident bytes of the process, without pages of program files, which are loaded when code first runs.
+pub(crate) fn resident() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);
+    let mut field = || fields.next().context("statm has fewer fields than three")?.context("statm has words");
+    let (resident, of_files) = (field()?, field()?);
+    Ok((resident - of_files) * rustix::param::page_size() as u64)
 }

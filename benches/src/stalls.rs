@@ -10,7 +10,7 @@
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use crate::figures::Figures;
+use crate::pair::Figures;
 use crate::traffic::Key;
 
 /// Checks between two rounds of idle turns: enough that the checks find the caches as the previous chunk left them.

@@ -2,28 +2,23 @@
 //! `docs/figures.md` and the README.
 
 mod bars;
-mod contender;
-mod disk;
 mod found;
-mod machine;
-mod measured;
 mod publish;
 pub(crate) mod replay;
-mod ring;
 mod start;
 mod tables;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::built;
 use crate::step;
-use found::Found;
-use measured::Measured;
-use ring::Ring;
+use crate::step::{built, root};
+use found::{Contender, Found};
+use publish::Measured;
 
 /// The workloads of the contenders, each with the largest useful number of rounds: a flood takes seconds, and its
 /// figures differ little between rounds.
@@ -47,6 +42,9 @@ const REDIS: &str = "redis";
 /// request, and only printed, as with Redis.
 const DOORS: &str = "doors";
 
+/// Runs a bench of engines with the profile of the program that it measures; its manifest follows.
+const BESIDE: [&str; 5] = ["run", "--quiet", "--profile", "program", "--manifest-path"];
+
 /// The parts that run the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
 
@@ -65,22 +63,14 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     let (options, parts): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("--"));
     if parts == [REDIS] {
-        let manifest = "benches/redis/Cargo.toml";
-        println!("{}", machine::describe()?);
-        return step::within(
-            WHOLE,
-            "cargo",
-            &["run", "--quiet", "--release", "--manifest-path", manifest],
-            &[],
-        );
+        println!("{}", publish::describe_machine()?);
+        return step::within(WHOLE, "cargo", &[&BESIDE[..], &["benches/redis/Cargo.toml"]].concat(), &[]);
     }
     if parts.first() == Some(&DOORS) {
         let program = program()?;
         let program = program.to_str().context("the path of the program is no text")?;
-        println!("{}", machine::describe()?);
-        let mut command =
-            vec!["run", "--quiet", "--release", "--manifest-path", "benches/doors/Cargo.toml", "--"];
-        command.push(program);
+        println!("{}", publish::describe_machine()?);
+        let mut command = [&BESIDE[..], &["benches/doors/Cargo.toml", "--", program]].concat();
         command.extend(&parts[1..]);
         return step::within(WHOLE, "cargo", &command, &[]);
     }
@@ -104,7 +94,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     if WORKLOADS.iter().any(|(workload, _)| asked(workload)) {
         take(contenders(asked, options.contains(&"--huge"))?);
     }
-    let machine = machine::name();
+    let machine = publish::machine_name();
     if PROGRAM.into_iter().any(asked) {
         let binary = program()?;
         if asked("replay") {
@@ -114,7 +104,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             take(start::measure(&binary, &machine)?);
         }
     }
-    let (table, machine) = (bars::table(&bars)?, machine::describe()?);
+    let (table, machine) = (bars::table(&bars)?, publish::describe_machine()?);
     let page = format!("{METHOD}{machine}\n{table}\n{}", page.trim_end());
     println!("{page}");
     if parts.is_empty() {
@@ -161,7 +151,7 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
     }
     let mut bars = bars::all(&found, &asked);
     if asked("disk") {
-        bars.extend(disk::bars(&found));
+        bars.extend(bars::disk_bars(&found));
     }
     Ok(Measured { page, short: tables::short(&found)?, row: row(&found), bars })
 }
@@ -175,7 +165,7 @@ fn row(found: &Found) -> Option<String> {
         ours("keyed", "zipf")?,
         ours("keyed", "uniform")?,
         ours("gate", "policies 1000")?,
-        machine::name(),
+        publish::machine_name(),
     ))
 }
 
@@ -183,4 +173,57 @@ fn row(found: &Found) -> Option<String> {
 fn program() -> Result<PathBuf> {
     step::run("cargo", &["build", "--release"], &[])?;
     Ok(built("release/tidegate"))
+}
+
+// Runs the contenders of `benches/`, each run in a process of its own, one after the other and round after round.
+//
+// They take turns, so that a machine that is slower for a minute slows every contender.
+
+/// The program that runs the contenders, and the contenders that it has.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    program: PathBuf,
+    pub(crate) contenders: Vec<Contender>,
+}
+
+impl Ring {
+    /// Builds the contenders with the profile that users use.
+    pub(crate) fn build() -> Result<Self> {
+        let manifest = root().join("benches/Cargo.toml");
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| root().join("benches/target"), |target| PathBuf::from(target).join("benches"));
+        let (manifest, folder) = (manifest.to_string_lossy(), target.to_string_lossy());
+        step::run(
+            "cargo",
+            &["build", "--release", "--manifest-path", &manifest, "--target-dir", &folder],
+            &[],
+        )?;
+        let program = target.join("release/contender");
+        let list = Command::new(&program).arg("list").output()?;
+        let list = String::from_utf8(list.stdout)?;
+        let contenders = list.lines().map(Contender::read).collect::<Result<_>>()?;
+        Ok(Self { program, contenders })
+    }
+
+    /// Runs every contender of a workload, `rounds` times in turn.
+    ///
+    /// A contender that fails is left out of that round and named in the results; the others stay comparable.
+    pub(crate) fn run(&self, workload: &str, rounds: usize, huge: bool, found: &mut Found) -> Result<()> {
+        for round in 1..=rounds {
+            for contender in self.contenders.iter().filter(|contender| contender.workload == workload) {
+                eprintln!("{workload} {round}/{rounds}: {}", contender.title);
+                let mut command = Command::new(&self.program);
+                command.args([workload, &contender.name]).args(huge.then_some("--huge"));
+                let output = command.output()?;
+                if output.status.success() {
+                    found.add(&serde_json::from_slice(&output.stdout)?)?;
+                } else {
+                    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                    eprintln!("{reason}");
+                    found.failed(reason);
+                }
+            }
+        }
+        Ok(())
+    }
 }

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::places::{built, root};
 use crate::step;
+use crate::step::{built, root};
 
 /// The tolerance between a count and the recorded one, up or down: a share, plus some instructions for the shortest
 /// paths. Keys are hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond the

@@ -6,20 +6,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::places::built;
 use crate::step;
+use crate::step::built;
 
 /// The version of cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per
 /// target folder.
 const VERSION: &str = "0.20.2";
 /// Every workspace of the repository.
-const WORKSPACES: [&str; 5] = [
-    "Cargo.toml",
-    "benches/Cargo.toml",
-    "benches/redis/Cargo.toml",
-    "benches/doors/Cargo.toml",
-    "fuzz/Cargo.toml",
-];
+const WORKSPACES: [&str; 3] = ["Cargo.toml", "benches/Cargo.toml", "fuzz/Cargo.toml"];
 /// The time limit for fetching the database of vulnerabilities, a clone of a few megabytes.
 const FETCH: Duration = Duration::from_secs(120);
 

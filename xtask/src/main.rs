@@ -1,13 +1,9 @@
 //! Runs the checks of CI on any machine: `cargo xtask test | nightly | tidy | attack | counts | deny | bench | docs`.
 
-mod attack;
 mod bench;
 mod counts;
 mod deny;
-mod docs;
 mod packages;
-mod places;
-mod python;
 mod step;
 mod test;
 mod tidy;
@@ -38,12 +34,12 @@ fn main() -> ExitCode {
     let outcome = match words[..] {
         ["test"] => test::run(),
         ["nightly"] => test::nightly(),
-        ["attack", ref words @ ..] => attack::run(words),
+        ["attack", ref words @ ..] => test::attack(words),
         ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),
         ["tidy", ref names @ ..] => tidy::run(names),
         ["deny"] => deny::run(),
-        ["docs"] => docs::run(),
+        ["docs"] => test::docs(),
         ["replay-once", binary, log, window] => bench::replay::once(binary, log, window),
         _ => {
             eprintln!("{USAGE}");

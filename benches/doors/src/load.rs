@@ -1,5 +1,6 @@
 //! The callers: connections that send the next request as soon as one is answered.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -7,7 +8,6 @@ use hdrhistogram::Histogram;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::cpu;
 use crate::wire::Wire;
 
 /// The number of keys, used evenly.
@@ -50,9 +50,9 @@ pub(crate) async fn run(
         .collect();
     let spent = local.spawn_local(async move {
         tokio::time::sleep_until(from.into()).await;
-        let before = (Instant::now(), cpu::of(server)?);
+        let before = (Instant::now(), cpu_of(server)?);
         tokio::time::sleep_until((until - Duration::from_millis(5)).into()).await;
-        anyhow::Ok((before.0.elapsed(), cpu::of(server)? - before.1))
+        anyhow::Ok((before.0.elapsed(), cpu_of(server)? - before.1))
     });
     let (latencies, elapsed, cpu) = local
         .run_until(async move {
@@ -126,4 +126,18 @@ async fn call(
             read.drain(..whole);
         }
     }
+}
+
+// Reads the processor time of a process from the scheduler.
+
+/// Returns the processor time of all threads of a process so far.
+pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
+    let mut nanoseconds = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task")).context("the server has ended")? {
+        // A thread may end in the meantime.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let ran = text.split(' ').next().context("schedstat is empty")?;
+        nanoseconds += ran.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanoseconds))
 }

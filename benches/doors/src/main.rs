@@ -6,7 +6,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "real servers take real time, and are waited for")]
 
-mod cpu;
 mod floors;
 mod load;
 mod rows;

@@ -2,10 +2,7 @@
 
 use crate::load::{Found, Shape};
 use crate::servers::{Kind, Policies, Server, redis_cell};
-use crate::wire::Wire;
-use crate::wire::grpc::Grpc;
-use crate::wire::http::{Http, What};
-use crate::wire::resp::{Answers, Resp};
+use crate::wire::{Answers, Grpc, Http, Resp, What, Wire};
 
 /// A row of the table: the same load for each contender, Tidegate first.
 pub(crate) struct Row {

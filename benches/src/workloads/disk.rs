@@ -15,9 +15,8 @@ use tidegate::store::{Charge, Durable, MemoryStore, Op, Settled, Settling, Step,
 use tidegate::{Clock, Cost, Quota, SystemClock};
 use tidegate_disk::{DiskOptions, DiskStore};
 
-use crate::figures::Figures;
 use crate::measure::{cpu_ns, wall};
-use crate::pair::pause;
+use crate::pair::{Figures, pause};
 
 /// Keys in use, in a table for as many.
 const KEYS: u64 = 1_000_000;

@@ -4,8 +4,8 @@ use anyhow::{Result, anyhow};
 use tidegate::policy::{Limit, Match, Want as Wanted};
 use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
 
-use crate::figures::Figures;
 use crate::measure::{Want, alone};
+use crate::pair::Figures;
 use crate::traffic::{Key, Stream};
 
 /// Clients, each with a limit of its own under each policy that matches.

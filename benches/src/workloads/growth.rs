@@ -7,8 +7,8 @@ use tidegate::{Clock, Quota, Tick};
 
 use super::{Keyed, Question};
 use crate::contenders::tidegate as contender;
-use crate::figures::Figures;
 use crate::measure::{Want, alone};
+use crate::pair::Figures;
 
 const SECOND: u64 = 1_000_000_000;
 

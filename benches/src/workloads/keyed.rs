@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::figures::Figures;
-use crate::measure::{Want, alone, cpu_ns};
-use crate::memory::resident;
-use crate::pair::{pair, pause};
+use crate::measure::{Want, alone, cpu_ns, resident};
+use crate::pair::{Figures, pair, pause};
 use crate::stalls::Stalls;
 use crate::traffic::{Key, Stream, keys, write_key};
 

@@ -9,9 +9,8 @@ use anyhow::Result;
 use http::{Request, Response};
 use tower::Service;
 
-use crate::figures::Figures;
 use crate::measure::{Want, alone};
-use crate::pair::pair;
+use crate::pair::{Figures, pair};
 
 /// More places than threads, so that no entry is refused.
 pub(crate) const PLACES: u64 = 1000;

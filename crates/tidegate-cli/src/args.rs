@@ -1,20 +1,12 @@
 //! The definition of the command line, from which help, man pages and completions are generated.
 
 mod bench;
-mod breaker;
-mod key;
-mod limit;
 mod logs;
 mod lookup;
 #[cfg(test)]
 mod manual;
-mod policies;
-mod policy_key;
-mod reading;
 mod server;
 mod serving;
-mod switch;
-mod top;
 mod values;
 
 use std::path::PathBuf;
@@ -25,21 +17,19 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::Priority;
 
-pub(crate) use self::bench::{Asks, Bench};
-pub(crate) use self::breaker::{Breaker, Breakers, Forcing};
-pub(crate) use self::key::{Blocking, Key, Keys};
-pub(crate) use self::limit::{LimitArgs, PolicyFile};
-pub(crate) use self::logs::{Replay, Suggest};
-pub(crate) use self::policies::Policies;
-pub(crate) use self::policy_key::{KeyOrCaller, PolicyKey};
-pub(crate) use self::reading::{LineFormat, Order, Reading};
-pub(crate) use self::server::{Trust, WhichServer};
-pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
-pub(crate) use self::switch::{Switch, Switches, TurnedOff};
-pub(crate) use self::top::{Top, TopBy};
-pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;
+
+pub(crate) use self::bench::{Asks, Bench};
+pub(crate) use self::logs::{Replay, Suggest};
+pub(crate) use self::server::{Trust, WhichServer};
+pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
+pub(crate) use self::values::{Most, PerSecond, Speed};
+pub(crate) use logs::{LineFormat, Order, Reading};
+pub(crate) use server::{
+    Blocking, Breaker, Breakers, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey, Switch, Switches, Top,
+    TopBy, TurnedOff,
+};
 
 /// Decides which requests may pass, which must wait and which are refused.
 ///
@@ -277,6 +267,40 @@ pub(crate) struct Explain {
     pub(crate) policies: PolicyFile,
     #[command(flatten)]
     pub(crate) server: WhichServer,
+}
+
+// The flags for the source of limits: a file, or the command line.
+
+/// Where policies come from.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyFile {
+    /// Policy file, YAML or TOML
+    #[arg(short = 'c', long = "config", env = "TIDEGATE_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// The help heading of the flags that define a limit.
+const LIMIT: &str = "Limit";
+
+/// One limit given on the command line, in the words of the policy file.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = LIMIT)]
+pub(crate) struct LimitArgs {
+    /// A limit in the form of the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) limit: Option<String>,
+    /// Algorithm or profile, such as gcra, token-bucket, sliding-log, x-time
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+    /// Rate, such as 100/s, 60/min, 5/day
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    pub(crate) rate: Option<String>,
+    /// The most units granted at once [default: the count of the rate]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) burst: Option<u64>,
+    /// Any other key of a limit, such as buckets=10 or calendar=Europe/Paris; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) set: Vec<(String, String)>,
 }
 
 #[cfg(test)]

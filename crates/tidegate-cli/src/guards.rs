@@ -5,8 +5,7 @@ use tidegate_sim::json_units::millis;
 use tidegate_sim::replay::{BreakerChange, GuardOutcome, Outcome, ServiceOutcome};
 use tidegate_sim::thousands::grouped;
 
-use crate::styled::Styled;
-use crate::table::table;
+use crate::styled::{Styled, table};
 
 /// The most changes of one breaker's state in a table; the JSON has more.
 const CHANGES: usize = 20;

@@ -10,8 +10,7 @@ use tidegate_sim::replay::{Outcome, PeakRate, Replay};
 use tidegate_sim::thousands::grouped;
 
 use crate::outcome::when;
-use crate::styled::{Look, Styled};
-use crate::table::{Cell, table};
+use crate::styled::{Cell, Look, Styled, table};
 
 /// The keys that one policy of one run hit, most denied first.
 #[derive(Debug)]

@@ -7,7 +7,6 @@
 
 mod format;
 mod queue;
-mod rate_limited_writer;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -24,11 +23,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::format::Bounded;
 use self::queue::Queue;
-use self::rate_limited_writer::RateLimitedWriter;
 use crate::args::Global;
 use crate::exit::Mistake;
 use crate::output::{self, Printer};
 use crate::styled::Styled;
+use queue::RateLimitedWriter;
 
 /// How long the process waits at its end until the log is written. A reader that needs longer was already too slow
 /// before.

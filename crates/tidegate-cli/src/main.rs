@@ -17,7 +17,6 @@ mod reading;
 mod schemas;
 mod styled;
 mod synthetic;
-mod table;
 mod verbs;
 mod writing;
 
@@ -77,12 +76,12 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Bench(bench) => verbs::bench::run(bench, printer),
         Verb::Top(top) => verbs::top::run(top, printer),
         Verb::Key(key) => verbs::key::run(key, printer),
-        Verb::Switch(switch) => verbs::switch::run(switch, printer),
-        Verb::Breaker(breaker) => verbs::breaker::run(breaker, printer),
-        Verb::Ready(server) => verbs::ready::run(server, printer),
+        Verb::Switch(switch) => verbs::operate::switch(switch, printer),
+        Verb::Breaker(breaker) => verbs::operate::breaker(breaker, printer),
+        Verb::Ready(server) => verbs::operate::ready(server, printer),
         Verb::Policies(policies) => verbs::policies::run(policies, printer),
-        Verb::Completions { shell } => verbs::shell::completions(*shell, printer),
-        Verb::Man { dir } => verbs::shell::man(dir, printer),
+        Verb::Completions { shell } => verbs::init::completions(*shell, printer),
+        Verb::Man { dir } => verbs::init::man(dir, printer),
         Verb::Simulate(simulate) => verbs::simulate::run(simulate, printer),
         Verb::Replay(replay) => verbs::replay::run(replay, printer),
         Verb::Suggest(suggest) => verbs::suggest::run(suggest, printer),

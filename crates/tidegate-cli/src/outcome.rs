@@ -15,8 +15,7 @@ use tidegate_sim::unknown::{AssumedOn, UnknownNumber};
 use crate::exit::Mistake;
 use crate::guards;
 use crate::output::Printer;
-use crate::styled::{Look, Styled};
-use crate::table::{Cell, table};
+use crate::styled::{Cell, Look, Styled, table};
 
 /// The lane of a run's curves with all requests.
 const OFFERED: usize = 0;

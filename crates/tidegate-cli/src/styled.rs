@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::ops::{Add, Deref, Range};
 
 use anstyle::{AnsiColor, Effects, Style};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::Value;
 use tidegate::visible;
 
 /// The style of a highlighted part.
@@ -103,6 +105,88 @@ impl Add<&str> for Styled {
     }
 }
 
+// Tables for people.
+
+/// One cell of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    look: Option<Look>,
+}
+
+impl Cell {
+    /// Makes a cell, highlighted if it has a look.
+    pub(crate) fn looking(text: String, look: Option<Look>) -> Self {
+        Self { text, look }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, look: None }
+    }
+}
+
+/// Returns a text of a server's answer for a cell: `-` if it is absent or empty.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+}
+
+/// Lays out a table. The columns in `right` are numbers and right-aligned. The header is styled as a heading.
+pub(crate) fn table<C: Into<Cell>>(
+    header: &[&str],
+    right: &[usize],
+    rows: impl IntoIterator<Item = Vec<C>>,
+) -> Styled {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    let mut cells: Vec<Vec<Cell>> = Vec::new();
+    for row in rows {
+        let mut row: Vec<Cell> = row.into_iter().map(Into::into).collect();
+        for cell in &mut row {
+            // A line end within a cell would start another row.
+            cell.text = visible::line(&cell.text).into_owned();
+        }
+        table.add_row(row.iter().map(|cell| &cell.text));
+        cells.push(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 3));
+        if right.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let drawn = table.trim_fmt();
+    let mut out = Styled::default();
+    for (at, line) in drawn.lines().enumerate() {
+        if at > 0 {
+            out.push("\n");
+        }
+        match at.checked_sub(1).and_then(|row| cells.get(row)) {
+            None => out.push_as(Look::Heading, line),
+            Some(row) => out.push(styled(line, row)),
+        }
+    }
+    out
+}
+
+/// Finds the cells in their line, in order and separated by blanks, and styles the highlighted ones.
+fn styled(line: &str, row: &[Cell]) -> Styled {
+    let (mut out, mut rest) = (Styled::default(), line);
+    for cell in row {
+        let Some((before, after)) = rest.split_once(&cell.text) else { break };
+        out.push(before);
+        match cell.look {
+            Some(look) => out.push_as(look, &cell.text),
+            None => out.push(&*cell.text),
+        }
+        rest = after;
+    }
+    out.push(rest);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +200,21 @@ mod tests {
         whole.push(" end\n");
         assert_eq!(&*whole, "é a \u{1b}[1mDENIED\u{1b}[0m end\n");
         assert_eq!(whole.render(), "é a \\u{1b}[1m\u{1b}[1m\u{1b}[31mDENIED\\u{1b}[0m\u{1b}[0m end\n");
+    }
+
+    #[test]
+    fn a_cell_is_one_line_and_moves_no_cursor() {
+        let drawn = table(&["KEY"], &[], [vec!["a\nFORGED\u{1b}[2J".to_owned()]]);
+        assert_eq!(drawn.lines().count(), 2, "{:?}", &*drawn);
+        assert!(drawn.contains(r"a\nFORGED\u{1b}[2J"), "{:?}", &*drawn);
+    }
+
+    #[test]
+    fn the_cell_that_stands_out_is_styled_and_not_one_of_the_same_text() {
+        let cell = |text: &str| Cell::from(text.to_owned());
+        let bad = Cell::looking("7".to_owned(), Some(Look::Bad));
+        let drawn = table(&["A", "B", "C"], &[1], [vec![cell("7"), bad, cell("7")]]);
+        assert_eq!(&*drawn, "A   B   C\n7   7   7");
+        assert_eq!(drawn.render(), "\u{1b}[1mA   B   C\u{1b}[0m\n7   \u{1b}[1m\u{1b}[31m7\u{1b}[0m   7");
     }
 }

@@ -23,9 +23,7 @@
 //! Profiles named after other libraries compare in the same way as those libraries; see the methods of
 //! [`BreakerBuilder`].
 
-mod admitted;
 mod builder;
-mod by_time;
 mod forced;
 mod guard;
 mod judgement;
@@ -37,15 +35,14 @@ mod rules;
 mod shed;
 mod shown;
 mod state;
-mod window;
 
-pub use admitted::Admitted;
 pub use builder::BreakerBuilder;
 pub use forced::{Force, Forced, WouldTrip};
 pub use judgement::Judgement;
 pub use machine::{Cause, Change};
+pub use outcomes::{Totals, Window};
 pub use parameters::{CircuitBreaker, Evaluate};
 pub use profiles::SentinelRule;
 pub use rules::Figure;
+pub use shown::Admitted;
 pub use state::{CircuitBreakerState, Condition};
-pub use window::{Totals, Window};

@@ -22,15 +22,8 @@
 //! Nothing here reads a clock. A report costs a few dozen nanoseconds. Finding expired buckets scans all holders,
 //! once in the lifetime of a bucket.
 
-mod bucket;
-mod holder;
-#[cfg(test)]
-mod tests;
-
 use core::time::Duration;
 
-pub use self::bucket::Bucket;
-use self::holder::Holder;
 use crate::time::{Tick, nanos};
 
 /// The bucket that a holder may be given now.
@@ -81,7 +74,7 @@ impl Division {
     const FIRST: u64 = 8;
     /// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket
     /// was handed out was written by a holder that has that bucket.
-    pub const ROUND_TRIP: Duration = holder::ROUND_TRIP;
+    pub const ROUND_TRIP: Duration = ROUND_TRIP;
 
     /// Makes the division of a limit of `rate` units in each `period` and at most `burst` at once, `left` of them
     /// unspent. A rate, burst or period (in nanoseconds) of zero counts as one.
@@ -320,3 +313,144 @@ impl Division {
         (alike / present + by_demand as u64).max(1)
     }
 }
+
+// The bucket of one holder.
+
+/// A token bucket that one holder is given. It starts full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bucket {
+    /// Units that return in each period of the division; 0: there is no bucket.
+    pub rate: u64,
+    /// Units that it holds at most, and at the start.
+    pub burst: u64,
+}
+
+impl Bucket {
+    /// Says whether the bucket `by` differs enough to be handed out in place of this one: its rate differs by more
+    /// than an eighth, or its burst is at least twice as large. Any bucket is worth more than none.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::division::Bucket;
+    /// let has = Bucket { rate: 800, burst: 80 };
+    /// assert!(!has.is_worth_replacing(Bucket { rate: 900, burst: 100 }));
+    /// assert!(has.is_worth_replacing(Bucket { rate: 699, burst: 80 }));
+    /// assert!(has.is_worth_replacing(Bucket { rate: 800, burst: 160 }));
+    /// ```
+    #[must_use]
+    pub const fn is_worth_replacing(self, by: Self) -> bool {
+        by.rate.abs_diff(self.rate) > self.rate / 8 || by.burst / 2 >= self.burst
+    }
+}
+
+// One holder: its bucket, the replaced bucket while that may still be in use, and the units that it was asked for.
+
+/// The longest time for a message to a holder and its answer.
+const ROUND_TRIP: Duration = Duration::from_secs(2);
+
+/// The buckets and the demand of a holder.
+#[derive(Clone, Debug)]
+struct Holder {
+    /// The units that it was asked for lately, per period.
+    demand: u64,
+    /// Whether `demand` comes from a report. If not, it is the average of the other holders.
+    known: bool,
+    /// The units that it was asked for since `since`.
+    counting: u64,
+    since: Tick,
+    bucket: Bucket,
+    until: Tick,
+    /// The replaced bucket, while it may still be in use.
+    old: Option<Old>,
+    has_left: bool,
+    /// The units that one of its requests takes.
+    least: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Old {
+    bucket: Bucket,
+    until: Tick,
+    replaced: Tick,
+}
+
+impl Holder {
+    /// Reports that follow each other more closely than this, in nanoseconds, are counted together.
+    const CLOSE: u64 = 500_000_000;
+
+    fn new(demand: u64, least: u64, now: Tick) -> Self {
+        Self {
+            demand,
+            known: false,
+            counting: 0,
+            since: now,
+            bucket: Bucket::default(),
+            until: now,
+            old: None,
+            has_left: false,
+            least,
+        }
+    }
+
+    /// Notes the units that it was asked for. A rise counts at once, a fall by half, so that a pause does not cost
+    /// the holder its part.
+    fn note(&mut self, asked: u64, rate: u64, period: u64, now: Tick) {
+        self.counting = self.counting.saturating_add(asked);
+        let passed = now.as_nanos().saturating_sub(self.since.as_nanos());
+        if passed < Self::CLOSE {
+            return;
+        }
+        let seen = u128::from(self.counting) * u128::from(period) / u128::from(passed);
+        // At most the rate, which fits 64 bits.
+        let seen = seen.min(u128::from(rate)) as u64;
+        self.demand = if self.known && seen < self.demand { u64::midpoint(seen, self.demand) } else { seen };
+        (self.known, self.counting, self.since) = (true, 0, now);
+    }
+
+    /// Says whether the replaced bucket may still be in use.
+    const fn is_replacing(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// Returns the rate that counts as handed out: the largest that may be in use.
+    fn counted(&self) -> u64 {
+        self.old.map_or(0, |old| old.bucket.rate).max(self.bucket.rate)
+    }
+
+    fn replace(&mut self, bucket: Bucket, until: Tick, now: Tick) {
+        if self.bucket.rate > 0 {
+            self.old = Some(Old { bucket: self.bucket, until: self.until, replaced: now });
+        }
+        (self.bucket, self.until) = (bucket, until);
+    }
+
+    /// Frees the replaced bucket if a report at `now` proves that it is not in use; returns the rate and burst that this frees.
+    fn free_old(&mut self, now: Tick) -> Bucket {
+        match self.old {
+            Some(old) if now >= old.replaced.after(ROUND_TRIP) => self.drop_old(),
+            _ => Bucket::default(),
+        }
+    }
+
+    /// Returns when the replaced bucket expires; [`Tick::MAX`] if there is none.
+    fn old_until(&self) -> Tick {
+        self.old.map_or(Tick::MAX, |old| old.until)
+    }
+
+    /// Forgets the replaced bucket; returns the rate and burst that this frees.
+    fn drop_old(&mut self) -> Bucket {
+        let before = self.counted();
+        let burst = self.old.take().map_or(0, |old| old.bucket.burst);
+        Bucket { rate: before - self.counted(), burst }
+    }
+
+    /// Forgets the current bucket; returns the rate and burst that this frees.
+    fn drop_current(&mut self) -> Bucket {
+        let before = self.counted();
+        let burst = core::mem::take(&mut self.bucket).burst;
+        Bucket { rate: before - self.counted(), burst }
+    }
+}
+
+#[cfg(test)]
+mod tests;

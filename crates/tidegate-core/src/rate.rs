@@ -14,7 +14,6 @@ mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
 mod ledger_algorithm;
-mod parameter_change;
 mod profile;
 mod schedule;
 mod sliding_counter;
@@ -24,7 +23,6 @@ mod sliding_window;
 mod timeline;
 mod token_bucket;
 mod warm_up;
-mod windows;
 
 pub use crate::algorithm::Algorithm;
 pub use calendar::{CalendarUnit, zone_meant, zone_names};

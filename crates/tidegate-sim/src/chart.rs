@@ -8,12 +8,10 @@
 
 mod axis;
 mod canvas;
-mod glyphs;
 mod movable;
 mod outline;
 mod over_time;
 mod paint;
-mod palette;
 mod panels;
 mod peaks_by_rank;
 mod pixels;

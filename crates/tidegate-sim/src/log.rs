@@ -13,21 +13,15 @@ mod client;
 mod columns;
 mod csv;
 mod detect;
-mod duration_fields;
 mod envelope;
 mod fields;
-mod hand_out;
 mod json;
 mod log_format;
 mod malformed;
-mod quoting;
 mod reader;
 mod record;
 mod roles;
-mod shapes;
-mod tally;
 mod time;
-mod wanted_attributes;
 
 use std::ops::ControlFlow;
 use std::slice;
@@ -43,14 +37,12 @@ use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 use detect::Detected;
 pub use detect::{Format, FormatError};
 use envelope::Envelope;
-use hand_out::{TOGETHER, hand_out};
+pub(crate) use fields::Wanted;
 pub use log_format::{LogFormat, LogFormatError};
 pub use malformed::{Malformed, MalformedLine};
-use reader::{Reader, is_blank};
+use reader::{LINE_BITS, Reader, TOGETHER, hand_out, is_blank};
+pub use reader::{MAX_DURATION, Tally};
 pub use record::{Record, text};
-use tally::LINE_BITS;
-pub use tally::{MAX_DURATION, Tally};
-pub(crate) use wanted_attributes::Wanted;
 
 /// Options for reading a log.
 #[derive(Clone, Debug, Default)]

@@ -7,15 +7,11 @@
 //! bounded in advance.
 
 mod account;
-mod granted;
 mod guards;
 mod in_flight;
-mod log_clock;
 mod options;
 mod outcome;
 mod run;
-mod series_names;
-mod switches;
 mod threshold;
 mod trust;
 
@@ -31,19 +27,16 @@ use crate::peaks::Peaks;
 use crate::series::Series;
 use crate::traffic::Arrival;
 use crate::unknown::UnknownNumber;
+use in_flight::{Inside, Leaving};
+use run::{LogClock, RequestEnding, Run};
 
-pub use options::ReplayOptions;
-pub(crate) use series_names::{ADMITTED, DENIED, OFFERED, WOULD_DENY};
-
+pub use account::Granted;
 pub(crate) use account::{key_name, written_rate};
-pub use granted::Granted;
 pub use guards::{BreakerBand, BreakerChange, BreakerState, GuardOutcome, ServiceOutcome};
 pub(crate) use guards::{GuardLimit, Guards};
-use in_flight::{Inside, Leaving};
-use log_clock::LogClock;
-pub(crate) use outcome::share;
+pub use options::ReplayOptions;
+pub(crate) use outcome::{ADMITTED, DENIED, OFFERED, WOULD_DENY, share};
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
-use run::{RequestEnding, Run};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
 

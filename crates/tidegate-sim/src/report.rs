@@ -5,23 +5,19 @@
 //! log lines are untrusted text: they are escaped as HTML, as JSON within the data of the script, and the script
 //! inserts them as text. Under the page's content policy a browser would not run code from them anyway.
 
-mod content_policy;
 mod guards;
-mod hit_keys;
 mod pictures;
-mod times;
 mod trial;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate::visible;
 
-use self::content_policy::content_policy;
 use crate::chart::{self, Chart as _, ChartError, TimeAxis};
 use crate::ladder::Ladders;
 use crate::log::Tally;
-use crate::percent::percent;
 use crate::replay::{Doubt, Outcome, Replay};
-use crate::thousands::grouped;
+use crate::thousands::{grouped, percent};
+use trial::content_policy;
 
 pub use self::pictures::{Form, Picture, first_picture, pictures};
 
@@ -51,7 +47,7 @@ pub struct Report<'a> {
 pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
-    let axis = times::axis(replay);
+    let axis = pictures::axis(replay);
     let over_time = pictures::over_time(replay, &outcomes, |_, chart| chart.svg())?;
     let guards = guards::tracks(replay, &outcomes).map(|tracks| tracks.svg()).transpose()?;
     let sections = match outcomes.first() {
@@ -85,7 +81,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
                     @for section in &sections { (section) }
                 }
                 @if let Some(first) = outcomes.first() {
-                    (hit_keys::tables(replay, &first.policies, axis, first.first.unwrap_or_default(), report.keys))
+                    (guards::tables(replay, &first.policies, axis, first.first.unwrap_or_default(), report.keys))
                 }
                 script { (PreEscaped(trial::SCRIPT)) }
             }

@@ -16,15 +16,11 @@ mod bursts;
 mod candidates;
 mod caution;
 mod choose;
-mod curve;
-mod cut_instead;
-mod gap;
 mod group_policies;
 mod margins;
 mod measure;
 mod options;
 mod outliers;
-mod readings;
 mod signs;
 mod suggestion;
 mod watch;
@@ -38,8 +34,6 @@ pub use self::group_policies::Narrower;
 use self::measure::Measured;
 pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
 pub use self::outliers::{Fate, StandsOut};
-use self::readings::Readings;
-pub use self::readings::Step;
 pub use self::signs::{ClientKind, Signs};
 pub use self::suggestion::{
     Finding, Instead, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion,
@@ -47,6 +41,8 @@ pub use self::suggestion::{
 use crate::log::LogOptions;
 use crate::policy_yaml::both;
 use crate::source::Input;
+use options::Readings;
+pub use options::Step;
 
 /// Proposes limits for a log, reading it four to fifteen times, and as often again for each of at most two narrower
 /// questions ([`Instead`]) if it does not cut all keys that stand out; `watch` is told about each reading and each request.
@@ -101,7 +97,7 @@ pub fn suggest(
     };
     let mut found = ask(log, options)?;
     let of_all = SuggestOptions { keep: None, ..options.clone() };
-    for question in cut_instead::questions(&found) {
+    for question in choose::questions(&found) {
         let matching = question.matching().ok().and_then(|narrower| both(&log.matching, &narrower));
         let Some(matching) = matching else { continue };
         // A log without such requests has no answer.

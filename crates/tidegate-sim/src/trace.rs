@@ -5,15 +5,8 @@
 //! `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line ends the run: a
 //! trace with a gap proves nothing.
 
-mod algorithm;
-mod answer;
 mod operation_line;
-#[cfg(test)]
-mod policies_tests;
 mod subject;
-#[cfg(test)]
-mod tests;
-mod unknown;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,17 +16,19 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::PolicySet;
+use tidegate::policy::{PolicySet, Source};
 use tidegate::store::{self, Cell, Charge, Settled, Step};
 use tidegate::{Quota, Receipt, Replace, Tick};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 
-pub use self::algorithm::algorithm;
 use self::operation_line::{LineIn, Op, ReplaceWord};
 use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
 use crate::thousands::grouped;
+use crate::unknown::{AssumedOn, UnknownNumber};
+
+pub use subject::algorithm;
 
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]
@@ -196,12 +191,12 @@ impl<'m> Trace<'m> {
             self.check_id(id)?;
         }
         let found = self.subject.find(line)?;
-        answer::head(out, line.t, &line.key, line.op);
+        operation_line::head(out, line.t, &line.key, line.op);
         let mut charged = match found {
             Ok(charged) => charged,
             Err(entry) => {
                 tally.denied += 1;
-                answer::listed(out, &entry);
+                operation_line::listed(out, &entry);
                 return Ok(());
             }
         };
@@ -292,7 +287,7 @@ impl<'m> Trace<'m> {
             let finish = Finish { used, outcome: Outcome::Ignored };
             cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
-        answer::head(out, line.t, &held.key, line.op);
+        operation_line::head(out, line.t, &held.key, line.op);
         self.write(out, now, None, held.lines.iter().map(|(charged, _)| (charged, None)));
         Ok(())
     }
@@ -324,7 +319,7 @@ impl<'m> Trace<'m> {
         lines: impl Iterator<Item = (&'a ChargedLimit, Option<Ruling>)>,
     ) {
         if let Some(ruling) = ruling {
-            answer::ruling(out, ruling);
+            operation_line::ruling(out, ruling);
         }
         let listed = matches!(self.subject, Subject::Policies(_));
         if listed {
@@ -333,9 +328,9 @@ impl<'m> Trace<'m> {
         for (at, (charged, ruling)) in lines.enumerate() {
             if listed {
                 out.push_str(if at == 0 { "{" } else { ",{" });
-                answer::name(out, charged);
+                operation_line::name(out, charged);
                 if let Some(ruling) = ruling {
-                    answer::ruling(out, ruling);
+                    operation_line::ruling(out, ruling);
                 }
             }
             if let Some(cell) = self.cells.get(&charged.key) {
@@ -346,9 +341,9 @@ impl<'m> Trace<'m> {
                 } else {
                     Cow::Owned(charged.quota.carry(&cell.quota, &cell.state, now, charged.replace))
                 };
-                answer::standing(out, &charged.quota.standing(&state, now));
+                operation_line::standing(out, &charged.quota.standing(&state, now));
                 if self.shows_states {
-                    answer::state(out, &charged.quota, &state);
+                    operation_line::state(out, &charged.quota, &state);
                 }
             }
             if listed {
@@ -379,3 +374,36 @@ fn ruling(settled: &Settled, charged: &[ChargedLimit]) -> Ruling {
 fn short(message: &str) -> String {
     message.replace(" at line 1 column ", " at column ")
 }
+
+// The numbers and switches that the policies of a trace use: a trace tells none of them.
+
+impl Trace<'_> {
+    /// Returns the numbers that policies use, with the effect on each policy: a trace contains none of these numbers. For
+    /// switches see [`Trace::assumed_on`].
+    #[must_use]
+    pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
+        self.set().map_or_else(Vec::new, |set| UnknownNumber::of(set, why_unknown))
+    }
+
+    /// Returns the switches of the policies: nothing in a trace turns one.
+    #[must_use]
+    pub fn assumed_on(&self) -> Vec<AssumedOn> {
+        self.set().map_or_else(Vec::new, |set| AssumedOn::of(set, why_unknown))
+    }
+
+    fn set(&self) -> Option<&PolicySet> {
+        match &self.subject {
+            Subject::Limit(_) => None,
+            Subject::Policies(policies) => Some(&policies.set),
+        }
+    }
+}
+
+fn why_unknown(source: &Source) -> Option<String> {
+    // What turns a switch is reported of the switch.
+    let is_switch = matches!(source, Source::Switch(_));
+    (!is_switch).then(|| format!("a trace does not say what `{source}` is"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,11 +10,9 @@
 //! the priority by `priority sheddable`. Ticks are whole nanoseconds. Randomness comes from the seed alone, and the
 //! times of requests do not depend on their durations and failures.
 
-mod chance;
 mod grammar;
 mod key_choice;
 mod segment;
-mod service;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,12 +20,11 @@ use std::time::Duration;
 
 use tidegate::{Cost, Outcome, Priority, Tick};
 
-pub use self::chance::Chance;
 pub use self::grammar::TrafficError;
 use self::grammar::{Words, segment};
-pub use self::key_choice::{KeyChoice, KeyDraws};
+pub use self::key_choice::{Chance, KeyChoice, KeyDraws};
 use self::segment::{Keys, Segment};
-use self::service::Fate;
+use segment::Fate;
 
 /// Traffic, as a list of segments. Cheap to clone.
 #[derive(Clone, Debug)]

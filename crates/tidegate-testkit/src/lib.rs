@@ -9,24 +9,18 @@
 //! * [`keep_tables`], [`table`], [`cell`], [`name`]: the tables of the manual that are made from the program
 //! * [`within`], [`free_port`], [`free_address`], [`runtime`]: further helpers for tests with servers
 
-mod charges;
-mod etcd_server;
 mod faulty_proxy;
 mod manual;
 mod process;
-mod redis_server;
-mod tcp;
-mod waiting;
-mod zookeeper_server;
+mod servers;
 
-pub use charges::{Charges, charge_under_faults};
-pub use etcd_server::EtcdServer;
-pub use faulty_proxy::{Fault, FaultyProxy};
+pub use faulty_proxy::{Charges, Fault, FaultyProxy, charge_under_faults};
 pub use manual::{cell, keep_tables, name, table};
-pub use process::{Process, built, folder, missing, program, python_program};
-pub use redis_server::RedisServer;
-pub use waiting::{PATIENCE, free_address, free_port, runtime, within};
-pub use zookeeper_server::ZooKeeperServer;
+pub use process::{
+    PATIENCE, Process, built, folder, free_address, free_port, missing, program, python_program, runtime,
+    within,
+};
+pub use servers::{EtcdServer, RedisServer, ZooKeeperServer};
 
 /// Returns the size of a model: `short` in the tests, `long` in a manual run, which takes minutes: with
 /// `TIDEGATE_LOOM=long` for the models of loom, with any `TIDEGATE_MODEL_STEPS` for the others.

@@ -1,10 +1,12 @@
 //! Writes what was measured into the repository.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::places::root;
+use super::bars::Bar;
+use crate::step::root;
 
 /// The marks of a page between which the measured figures are.
 const START: &str = "<!-- bench -->";
@@ -68,6 +70,36 @@ fn tsv(page: &str) -> String {
 /// Returns a cell without its emphasis.
 fn cell(cell: &str) -> String {
     cell.trim().replace("\\*", "(disturbed)").trim_matches('*').to_owned()
+}
+
+// The machine on which the figures were measured.
+
+/// Returns the name of the processor and the number of its cores.
+pub(crate) fn machine_name() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{}, {cores} cores", model.trim_start_matches([' ', '\t', ':']))
+}
+
+pub(crate) fn describe_machine() -> Result<String> {
+    let rust = Command::new("rustc").arg("--version").output()?;
+    let rust = String::from_utf8_lossy(&rust.stdout);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let clock = clock.unwrap_or_else(|_| "unknown".to_owned());
+    let (name, kernel, rust, clock) = (machine_name(), kernel.trim(), rust.trim(), clock.trim());
+    Ok(format!("Machine: {name}, Linux {kernel}, {rust}, clock source {clock}.\n"))
+}
+
+// The result of one part of the bench.
+
+/// One part of the page, what the manual shows of it, its row for the README, and its bars.
+pub(crate) struct Measured {
+    pub(crate) page: String,
+    pub(crate) short: String,
+    pub(crate) row: Option<String>,
+    pub(crate) bars: Vec<Bar>,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::measured::Measured;
+use super::publish::Measured;
 use anyhow::{Result, bail, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use super::bars::Bar;
-use super::measured::Measured;
+use super::publish::Measured;
 
 /// The number of starts; the page shows the median and the slowest.
 const STARTS: usize = 21;
@@ -24,7 +24,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
     let size = std::fs::metadata(binary)?.len();
     let tree = Command::new("cargo")
         .args(["tree", "-p", "tidegate-cli", "-e", "normal,build", "--prefix", "none", "--no-dedupe"])
-        .current_dir(crate::places::root())
+        .current_dir(crate::step::root())
         .output()?;
     let tree = String::from_utf8_lossy(&tree.stdout);
     let crates: std::collections::BTreeSet<&str> =

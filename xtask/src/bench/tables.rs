@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::contender::Role;
-use super::disk;
-use super::found::{Figure, Found, is_rate};
+use super::bars;
+use super::found::{Figure, Found, Role, is_rate};
 
 /// A question, and the figures that answer it.
 struct Question {
@@ -58,7 +57,7 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
         "keyed" => page += &memory(found)?,
         "flood" => page += &stalls(found, workload, FLOOD, &["quarter MiB", "peak MiB", "after MiB"])?,
         "expire" => page += &stalls(found, workload, EXPIRY, &["first MiB", "second MiB"])?,
-        "disk" => page += &disk::table(found)?,
+        "disk" => page += &bars::disk_table(found)?,
         "gate" => page += &gate(found)?,
         "growth" => page += &growth(found)?,
         _ => {}

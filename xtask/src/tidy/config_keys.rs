@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprCall, ExprLit, Lit, LitStr};
 
-use super::allowed::Allowed;
-use super::fault::Fault;
+use super::fault::{Allowed, Fault};
 use super::markdown::{code, is_page, words};
 use super::tree::Tree;
 

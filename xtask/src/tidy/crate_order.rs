@@ -5,8 +5,7 @@
 
 use toml::{Table, Value};
 
-use super::allowed::Allowed;
-use super::fault::Fault;
+use super::fault::{Allowed, Fault};
 use super::packages::{Package, packages};
 use super::tree::Tree;
 

@@ -7,8 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::allowed::Allowed;
-use super::fault::Fault;
+use super::fault::{Allowed, Fault};
 use super::markdown::links;
 use super::modules::{Modules, plain};
 use super::packages::packages;

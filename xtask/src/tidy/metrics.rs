@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, Lit, Local, Pat};
 
-use super::allowed::Allowed;
-use super::fault::Fault;
+use super::fault::{Allowed, Fault};
 use super::markdown::{is_page, words};
 use super::tree::Tree;
 

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use syn::{Attribute, Expr, Item, Lit, Meta};
 
-use super::test_only::test_only;
+use super::code::test_only;
 use super::tree::Tree;
 
 /// A module: a file, or an inline `mod x { .. }`.

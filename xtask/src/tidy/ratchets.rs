@@ -18,17 +18,14 @@
 
 mod declared;
 mod public;
-mod record;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
 
-use super::allowed::Allowed;
-use super::fault::Fault;
+use super::fault::{Allowed, Fault};
 use super::packages::{Package, packages};
 use super::tree::Tree;
-use record::Record;
 
 /// The path of the file with the recorded numbers.
 const FILE: &str = "xtask/ratchets.toml";
@@ -120,6 +117,74 @@ fn library<'t>(package: &Package<'t>) -> Option<&'t str> {
     let publish = package.manifest.get("package")?.get("publish").and_then(toml::Value::as_bool);
     let published = package.dir.starts_with("crates/") && publish != Some(false);
     package.sources().find(|root| published && root.ends_with("src/lib.rs"))
+}
+
+// The recorded numbers: a line `name = number` for each, and a comment where one was raised.
+
+/// The text of the record, and its numbers with their lines, which count from 1.
+#[derive(Debug)]
+struct Record<'t> {
+    text: &'t str,
+    numbers: BTreeMap<&'t str, (usize, usize)>,
+}
+
+impl<'t> Record<'t> {
+    /// Reads a record; the error is a line and what is wrong with it.
+    fn read(text: &'t str) -> Result<Self, (usize, String)> {
+        let mut numbers = BTreeMap::new();
+        for (line, content) in (1..).zip(text.lines()) {
+            let Some((name, number)) = split(content) else {
+                if content.trim().is_empty() || content.starts_with('#') {
+                    continue;
+                }
+                return Err((line, format!("`{content}` is no number; write `name = 12  # reason`")));
+            };
+            let Ok(number) = number.parse() else {
+                return Err((line, format!("`{number}` is no number; write digits only")));
+            };
+            if numbers.insert(name, (line, number)).is_some() {
+                return Err((line, format!("`{name}` is recorded twice; remove one of its lines")));
+            }
+        }
+        Ok(Self { text, numbers })
+    }
+
+    /// Returns the line and the number of a name.
+    fn of(&self, name: &str) -> Option<(usize, usize)> {
+        self.numbers.get(name).copied()
+    }
+
+    /// Lists all names with their lines.
+    fn names(&self) -> impl Iterator<Item = (usize, &'t str)> {
+        self.numbers.iter().map(|(name, (line, _))| (*line, *name))
+    }
+
+    /// Returns the text with the numbers that fell, and these: name, before and now.
+    fn lowered(&self, counted: &BTreeMap<String, usize>) -> (String, Vec<(&'t str, usize, usize)>) {
+        let (mut text, mut fell) = (String::new(), Vec::new());
+        for content in self.text.lines() {
+            let before = split(content).and_then(|(name, number)| Some((name, number, self.of(name)?.1)));
+            match before {
+                Some((name, number, most)) if counted.get(name).is_some_and(|now| *now < most) => {
+                    let now = counted[name];
+                    // The first such number is the recorded one, unless the name has it too.
+                    let (head, tail) = content.split_at(content.find('=').unwrap_or_default());
+                    text.push_str(head);
+                    text.push_str(&tail.replacen(number, &now.to_string(), 1));
+                    fell.push((name, most, now));
+                }
+                _ => text.push_str(content),
+            }
+            text.push('\n');
+        }
+        (text, fell)
+    }
+}
+
+/// Splits a line into a name and a number, without its comment.
+fn split(line: &str) -> Option<(&str, &str)> {
+    let (name, number) = line.split('#').next()?.split_once('=')?;
+    Some((name.trim(), number.trim()))
 }
 
 #[cfg(test)]

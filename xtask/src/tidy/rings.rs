@@ -18,18 +18,16 @@
 
 mod cut;
 mod names;
-mod uses;
 
 use std::collections::BTreeSet;
 
-use super::allowed::Allowed;
-use super::fault::Fault;
+use super::fault::{Allowed, Fault};
 use super::modules::Modules;
 use super::packages::{Package, packages};
 use super::tree::Tree;
-use uses::{Edge, uses};
+use names::{Edge, uses};
 
-pub(crate) use uses::Uses;
+pub(crate) use names::Uses;
 
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let (graph, folders) = graph(tree);

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn this_file_is_tracked_and_parses() {
-        let tree = Tree::tracked(crate::places::root()).unwrap();
+        let tree = Tree::tracked(crate::step::root()).unwrap();
         assert!(tree.path("xtask/src/main.rs").is_some());
         assert!(!tree.items("xtask/src/main.rs").is_empty());
     }

@@ -1,8 +1,13 @@
-//! The flags of the verbs that use a running server: which server, and the certificates of both sides.
+//! The flags of the verbs that use a running server: which server, and the certificates of both sides; and those verbs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use tidegate::Criticality;
+
+use super::PolicyFile;
+use super::values::{keys_up_to, level, pair, refresh, refreshes, whole, written_duration};
 
 /// Which running server a verb asks.
 #[derive(Args, Clone, Debug, Default)]
@@ -29,4 +34,277 @@ pub(crate) struct Trust {
     /// File of the private key of --client-cert, in PEM
     #[arg(long, global = true, env = "TIDEGATE_CLIENT_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) client_key: Option<PathBuf>,
+}
+
+// The arguments that select one key of a policy, or a caller for all policies.
+
+/// A policy and one of its keys; a policy without `by` has one key, which has no attributes.
+#[derive(Args, Debug)]
+pub(crate) struct PolicyKey {
+    /// The policy
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: String,
+    /// The key, such as client.ip=203.0.113.9, for each attribute of the policy's `by`; may be repeated
+    #[arg(long = "key", value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) key: Vec<(String, String)>,
+}
+
+/// A key of one policy, or a caller for all policies.
+#[derive(Args, Debug)]
+pub(crate) struct KeyOrCaller {
+    /// The policy; or for all policies at once the caller, such as client.ip=203.0.113.9, without --key
+    #[arg(value_name = "POLICY|CALLER")]
+    pub(crate) policy: String,
+    /// The key of that policy, such as client.ip=203.0.113.9, for each attribute of the policy's `by`; may be repeated
+    #[arg(long = "key", value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) key: Vec<(String, String)>,
+}
+
+impl KeyOrCaller {
+    /// Returns the attribute of a caller for all policies; `None` if a policy is named.
+    pub(crate) fn caller(&self) -> Option<(&str, &str)> {
+        self.policy.split_once('=').filter(|(name, _)| self.key.is_empty() && !name.is_empty())
+    }
+
+    /// Returns the values of the key or the caller.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        let caller = self.caller().map(|(_, value)| value);
+        self.key.iter().map(|(_, value)| &**value).chain(caller)
+    }
+
+    /// Returns the key of the named policy.
+    pub(crate) fn of_policy(&self) -> PolicyKey {
+        PolicyKey { policy: self.policy.clone(), key: self.key.clone() }
+    }
+}
+
+// The subcommands of `breaker`.
+
+#[derive(Args, Debug)]
+pub(crate) struct Breakers {
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+    #[command(subcommand)]
+    pub(crate) does: Breaker,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Breaker {
+    /// List the breakers of a running server: for policies without `by` all, for others those that have opened
+    List {
+        /// List only breakers of this policy
+        policy: Option<String>,
+        /// Show keys instead of their digests
+        #[arg(long)]
+        reveal: bool,
+    },
+    /// Refuse every call; when this ends, probes try the service
+    ForceOpen(Forcing),
+    /// Let every call through; outcomes are counted
+    ForceClosed(Forcing),
+    /// Let every call through, and count how often the breaker would have opened
+    MetricsOnly(Forcing),
+    /// Let every call through, and count nothing
+    Disable(Forcing),
+    /// End a forced state
+    Auto(PolicyKey),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forcing {
+    #[command(flatten)]
+    pub(crate) which: PolicyKey,
+    /// For how long, up to 30d [default: until `tidegate breaker auto`]
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<String>,
+    /// Reason, shown in the list of breakers
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+// The subcommands of `key`.
+
+/// The most keys that the server lists in one answer.
+const MOST: usize = 100;
+
+#[derive(Args, Debug)]
+pub(crate) struct Keys {
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+    #[command(subcommand)]
+    pub(crate) does: Key,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Key {
+    /// List the keys of a policy that are blocked, were refused or came near their limit; without a policy, the callers
+    /// that are blocked for all policies
+    List {
+        /// The policy
+        policy: Option<String>,
+        /// How many keys to list, up to 100
+        #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = keys_up_to::<MOST>, allow_negative_numbers = true)]
+        count: usize,
+        /// How many keys to skip
+        #[arg(long, value_name = "N", default_value = "0", value_parser = whole, allow_negative_numbers = true)]
+        from: u64,
+        /// Show keys instead of their digests
+        #[arg(long)]
+        reveal: bool,
+    },
+    /// Show the units that a key has left, how often it was refused, and its block
+    Get(KeyOrCaller),
+    /// Forget the units that a key has spent and its places in use, close its breakers except forced ones, and end its block
+    Reset(PolicyKey),
+    /// Refuse every request of a key for a while, under one policy or under all
+    Block(Blocking),
+    /// End the block of a key; the units that it has spent stay spent; exit 1 if there was none
+    Unblock(KeyOrCaller),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Blocking {
+    #[command(flatten)]
+    pub(crate) which: KeyOrCaller,
+    /// For how long, up to 30d
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: String,
+    /// Reason, shown by `tidegate key list` and `tidegate explain`
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+// The subcommands of `policies`.
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policies {
+    /// Check policies, and put them in force on every node; -c names the node's own file
+    Put {
+        /// Policies, YAML or TOML, without `server`, `store` and `tickets`, which each node has in its own file
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Put them only if this version is in force; 0: only if none is [default: replace any version]
+        #[arg(long, value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
+        replacing: Option<u64>,
+        #[command(flatten)]
+        own: PolicyFile,
+    },
+    /// Print the text of the policies, as it was put; exit 1 if it is not kept
+    Show {
+        /// A version listed by `history` [default: the one in force]
+        #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
+        which: Option<u64>,
+        #[command(flatten)]
+        own: PolicyFile,
+    },
+    /// List the version in force and the last sixteen before it
+    History {
+        #[command(flatten)]
+        own: PolicyFile,
+    },
+    /// Put the text of an earlier version in force again, as a new version; exit 1 if it is not kept
+    Rollback {
+        /// A version listed by `history`
+        #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
+        which: u64,
+        #[command(flatten)]
+        own: PolicyFile,
+    },
+    /// List the nodes, with the version that each uses or refuses, and why; exit 1 if any node refuses one
+    Nodes {
+        #[command(flatten)]
+        own: PolicyFile,
+    },
+}
+
+// The subcommands of `switch`.
+
+#[derive(Args, Debug)]
+pub(crate) struct Switches {
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+    #[command(subcommand)]
+    pub(crate) does: Switch,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Switch {
+    /// List the degrade switches of a running server
+    List,
+    /// Turn a switch off
+    Off(TurnedOff),
+    /// End what was set by hand, or keep the switch on; exit 1 if a signal keeps it off
+    On(TurnedOn),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TurnedOff {
+    /// The switch
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Leave the switch on for requests of this priority and above: critical-plus, critical or sheddable-plus [default: off for all]
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub(crate) below: Option<Criticality>,
+    /// For how long, up to 30d [default: until `tidegate switch on`]
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<String>,
+    /// Reason, shown in the list of switches
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TurnedOn {
+    /// The switch
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Keep the switch on for this long, up to 30d, whatever signals say [default: as signals say]
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<String>,
+    /// Reason, shown in the list of switches
+    #[arg(long, value_name = "TEXT", requires = "lasts")]
+    pub(crate) reason: Option<String>,
+}
+
+// The flags of `top`.
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// List only keys of this policy
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<String>,
+    /// What is counted
+    #[arg(long, value_enum, default_value_t = TopBy::Denied, value_name = "COUNT")]
+    pub(crate) by: TopBy,
+    /// How many keys to list, up to 512
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = keys_up_to::<{ Top::MOST }>, allow_negative_numbers = true)]
+    pub(crate) count: usize,
+    /// Show keys instead of their digests
+    #[arg(long)]
+    pub(crate) reveal: bool,
+    /// List again and again until Ctrl-C, first those keys that were counted most since the list before
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// The time between two lists, from 1s to 1h
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = refresh, allow_hyphen_values = true, requires = "watch")]
+    pub(crate) every: Duration,
+    /// End after this many lists [default: at Ctrl-C]
+    #[arg(long, value_name = "N", value_parser = refreshes, allow_negative_numbers = true, requires = "watch")]
+    pub(crate) times: Option<u64>,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+}
+
+impl Top {
+    /// The most keys that the server lists in one answer.
+    pub(crate) const MOST: usize = 512;
+}
+
+/// What the keys are listed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopBy {
+    /// Requests refused
+    Denied,
+    /// Requests that passed near the limit
+    Near,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum, ValueHint};
 use tidegate::config::{Address, DoorName, Peer};
 
-use super::limit::PolicyFile;
+use super::PolicyFile;
 use super::values::{connections, door, duration, keys, listened};
 
 /// Files of other rate limiters that are read as policies.

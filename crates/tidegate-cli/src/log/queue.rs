@@ -8,14 +8,17 @@
 //! `tracing-appender` has such a queue, but it does not count lines that cannot be written and bounds lines instead
 //! of bytes. If it cannot be flushed at the end, it prints to standard output, which panics if that is closed.
 
-use std::collections::VecDeque;
-use std::io::Write;
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tidegate::{Limiter, Quota};
+use tracing::callsite::Identifier;
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
 
 /// The most bytes that wait to be written: a few thousand lines, a fraction of a second of a slow reader.
 const MOST_BYTES: usize = 1 << 20;
@@ -145,11 +148,80 @@ pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     #[cfg(unix)]
     {
         use std::os::fd::AsFd as _;
-        if let Ok(own) = std::io::stderr().as_fd().try_clone_to_owned() {
+        if let Ok(own) = io::stderr().as_fd().try_clone_to_owned() {
             return Box::new(std::fs::File::from(own));
         }
     }
-    Box::new(std::io::stderr())
+    Box::new(io::stderr())
+}
+
+// Bounds the rate of log lines from each place in the program.
+//
+// Hostile requests may cause a log line each, and disks are finite. Each place in the program that logs has its own
+// limit, enforced by Tidegate's own limiter. Lines beyond it are dropped and counted with the other missing lines.
+// Lines below the level `info` are not limited: they are written only when the user asks for them.
+
+/// The lines per second that one place may write continuously: 86,400 a day.
+const RATE: u64 = 1;
+/// The lines it may write at once: each mistake in a file takes a line.
+const BURST: u64 = 100;
+
+/// Makes a writer for each line that may be written.
+#[derive(Debug)]
+pub(crate) struct RateLimitedWriter {
+    queue: Arc<Queue>,
+    /// One limiter for each place that has logged; bounded by the number of places in the program.
+    places: Mutex<HashMap<Identifier, Limiter>>,
+}
+
+impl RateLimitedWriter {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self { queue, places: Mutex::default() }
+    }
+
+    fn may_speak(&self, about: &Metadata<'_>) -> bool {
+        if *about.level() > Level::INFO {
+            return true;
+        }
+        let limiter = || {
+            let quota = Quota::per_second(RATE).burst(BURST).gcra();
+            Limiter::new(quota.expect("a rate in range")).expect("a quota in range")
+        };
+        self.places.lock().entry(about.callsite()).or_insert_with(limiter).admit()
+    }
+}
+
+impl<'a> MakeWriter<'a> for RateLimitedWriter {
+    type Writer = LineWriter<'a>;
+
+    fn make_writer(&'a self) -> LineWriter<'a> {
+        LineWriter(Some(&self.queue))
+    }
+
+    fn make_writer_for(&'a self, about: &Metadata<'_>) -> LineWriter<'a> {
+        if self.may_speak(about) {
+            return LineWriter(Some(&self.queue));
+        }
+        self.queue.drop_one();
+        LineWriter(None)
+    }
+}
+
+/// A writer for one line, or for none.
+#[derive(Debug)]
+pub(crate) struct LineWriter<'a>(Option<&'a Queue>);
+
+impl Write for LineWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(queue) = self.0 {
+            queue.push(bytes.to_vec());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -165,17 +237,17 @@ mod tests {
     }
 
     impl Write for Reader {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             match self.may.recv() {
                 Ok(true) => {
                     let _ = self.got.send(String::from_utf8_lossy(bytes).into_owned());
                     Ok(bytes.len())
                 }
-                _ => Err(std::io::ErrorKind::StorageFull.into()),
+                _ => Err(io::ErrorKind::StorageFull.into()),
             }
         }
 
-        fn flush(&mut self) -> std::io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }

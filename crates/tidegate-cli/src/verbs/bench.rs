@@ -2,7 +2,6 @@
 //!
 //! An *ask* is one request to the server: whether a key may pass.
 
-mod answer;
 mod client;
 #[cfg(feature = "grpc")]
 mod grpc;
@@ -12,8 +11,6 @@ mod load;
 mod question;
 mod report;
 mod resp;
-mod result;
-mod stream;
 mod tally;
 mod target;
 
@@ -33,13 +30,13 @@ use self::judge::{Judge, Judged, MAX_WAITING};
 use self::load::{Load, Running};
 use self::question::Question;
 use self::report::Rows;
-use self::result::{Done, Report};
 use self::tally::Tally;
 use self::target::{Protocol, Target};
 use crate::args::Bench;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::policies;
+use report::{Done, Report};
 
 /// How long to wait for answers after Ctrl-C.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);

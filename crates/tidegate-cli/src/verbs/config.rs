@@ -8,12 +8,10 @@ use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, 
 use tidegate_server::{DecidedIn, PolicyCost, check_store, round_trips, unknown_numbers};
 
 use crate::args::{Config, PolicyFile};
-use crate::diagnostics;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
-use crate::styled::Styled;
-use crate::table::table;
-use crate::{policies, writing};
+use crate::styled::{Styled, table};
+use crate::{diagnostics, policies, writing};
 
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     match verb {

@@ -1,12 +1,14 @@
 //! Writes a commented policy file to start from, or one converted from the files of another rate limiter.
 
 use std::io::ErrorKind;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use clap::CommandFactory as _;
 use serde_json::json;
 use tidegate::config;
 
-use crate::args::{Init, Preset};
+use crate::args::{Cli, Init, Preset};
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::{policies, writing};
@@ -43,5 +45,24 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     }
     printer.programs(&json!({ "file": init.file }))?;
     printer.remark(&format!("wrote {path}\n  tidegate config check {path}\n  tidegate serve -c {path}"));
+    Ok(Exit::Done)
+}
+
+// Generates completion scripts and man pages from the definition of the command line.
+
+pub(crate) fn completions(shell: clap_complete::Shell, printer: &Printer) -> Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    printer.value(&json!({ "shell": shell.to_string(), "script": script }), |_| Ok(script.clone()))?;
+    Ok(Exit::Done)
+}
+
+pub(crate) fn man(dir: &Path, printer: &Printer) -> Result<Exit> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    clap_mangen::generate_to(Cli::command(), dir)
+        .with_context(|| format!("cannot write to {}", dir.display()))?;
+    printer.programs(&json!({ "folder": dir }))?;
+    printer.remark(&format!("wrote man pages to {}", dir.display()));
     Ok(Exit::Done)
 }

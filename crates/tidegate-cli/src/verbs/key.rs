@@ -9,12 +9,11 @@ use tidegate_sim::thousands::grouped;
 
 use crate::args::{Blocking, Key, KeyOrCaller, Keys, PolicyKey};
 use crate::exit::{Exit, Mistake};
-use crate::online::policy_key::{encoded, options, query, with_end, with_options};
 use crate::online::{self, ServerUrl};
+use crate::online::{encoded, options, query, with_end, with_options};
 use crate::outcome::span;
 use crate::output::Printer;
-use crate::styled::{Look, Styled};
-use crate::table::{Cell, table, text};
+use crate::styled::{Cell, Look, Styled, table, text};
 
 pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::of(&keys.server)?;

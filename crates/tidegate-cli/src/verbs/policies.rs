@@ -16,8 +16,7 @@ use crate::args::{Policies, PolicyFile};
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::policies::{self, Loaded};
-use crate::styled::Look;
-use crate::table::{Cell, table};
+use crate::styled::{Cell, Look, table};
 
 /// The access to the cluster.
 type Cluster = Arc<dyn Coordinator>;

@@ -1,7 +1,5 @@
 //! Shows what policies would have done to recorded traffic.
 
-pub(crate) mod judgement;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use tidegate::policy::{Mode, OnCostError, PolicySet};
+use tidegate::policy::{Descriptor, Match, Mode, OnCostError, PolicySet, Relevance};
 use tidegate::store::CapacityError;
+use tidegate::visible;
 use tidegate_sim::ladder::Ladders;
-use tidegate_sim::log::{Log, Record, Tally};
-use tidegate_sim::replay::{Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
+use tidegate_sim::log::{Format, Log, Record, Tally};
+use tidegate_sim::replay::{Doubt, Outcome, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
 use tidegate_sim::report::{self, Report};
 use tidegate_sim::thousands::grouped;
 
-use crate::args::{self, Speed};
+use crate::args::{self, Order, Reading, Speed};
 use crate::exit::{Exit, Mistake, no_room};
 use crate::keys_hit::{self, HitList};
 use crate::limit_spec::LimitSpec;
@@ -67,27 +66,27 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let took = feed(&mut log, replay.speed, printer, |records| {
         if is_first && let Some(first) = records.first() {
             is_first = false;
-            misfit = judgement::misfit(&policies, &first.describe());
+            misfit = first_misfit(&policies, &first.describe());
         }
         runs.feed_all(records);
         records.iter().for_each(|record| ladders.feed(record));
     })?;
     let tally = log.tally();
-    judgement::parsed(tally, &replay.reading)?;
+    parsed(tally, &replay.reading)?;
     let is_untimed = runs.unheld() > 0 && runs.unheld() == tally.records;
     if is_untimed && runs.holds() {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
     runs.finish();
     let outcomes = runs.outcomes();
-    judgement::columns(&log, printer)?;
+    columns(&log, printer)?;
     let remarks = outcome::unknown_remarks(&runs.unknown_numbers(), &runs.assumed_on(), true);
     remarks.iter().for_each(|remark| printer.remark(remark));
-    judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]), misfit.as_deref())?;
+    matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]), misfit.as_deref())?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
-    let unknown = judgement::unknown_costs(&policies);
-    judgement::costs(&unknown, &outcomes[0], &runs)?;
+    let unknown = unknown_costs(&policies);
+    costs(&unknown, &outcomes[0], &runs)?;
 
     let hit = replay.hit.map(|most| keys_hit::lists(&runs, &outcomes, most));
     let mut value = json!({
@@ -129,7 +128,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             grouped(runs.without_status())
         ));
     }
-    for judgement::UnknownCosts { policy, requests, on_error, why } in &unknown {
+    for UnknownCosts { policy, requests, on_error, why } in &unknown {
         let did = match on_error {
             OnCostError::WholeLimit => "took its whole limit",
             _ => "were denied by it",
@@ -138,8 +137,8 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         printer
             .remark(&format!("{requests} requests have no cost that {policy} can compute and {did}: {why}"));
     }
-    judgement::remark_unseen(&runs, printer);
-    judgement::remark_unmet(&outcomes[0], &thresholds, printer);
+    remark_unseen(&runs, printer);
+    remark_unmet(&outcomes[0], &thresholds, printer);
     if let Some((path, plot)) = replay.plot.as_deref().zip(plot) {
         let report = Report {
             title: &reading::title(tally),
@@ -151,7 +150,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         };
         draw(&report, path, plot, printer)?;
     }
-    judgement::trusted(&doubts, tally, replay.reading.order)?;
+    trusted(&doubts, tally, replay.reading.order)?;
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
 }
 
@@ -282,6 +281,197 @@ fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Resu
         printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(())
+}
+
+// Refuses replays without meaning: a run that read or matched nothing would pass every threshold.
+
+/// Refuses a log without requests, or without any that match.
+fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
+    if tally.records > 0 {
+        return Ok(());
+    }
+    if tally.unmatched > 0 {
+        let asked: Vec<String> =
+            reading.matching.iter().map(|(name, value)| format!("--match {name}={value}")).collect();
+        let mut what = format!(
+            "nothing to replay: none of the {} requests matches {}",
+            grouped(tally.unmatched),
+            asked.join(" ")
+        );
+        if !tally.unmet.is_empty() {
+            what.push_str(&format!("; no request has {}", tally.unmet.join(", ")));
+        }
+        return Err(Mistake(what).into());
+    }
+    let files: Vec<&str> = tally.files.iter().map(|(name, _)| name.as_str()).collect();
+    let mut what = format!("nothing to replay: no request in {}", files.join(", "));
+    match (tally.malformed, tally.first_malformed.first()) {
+        (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
+        (_, None) => what.push_str(", which has only blank lines, comments or a header"),
+        (malformed, Some(first)) => what.push_str(&format!(
+            ": malformed lines {}, the first is {first}; name the format with --format or --log-format, and columns with --column",
+            grouped(malformed)
+        )),
+    }
+    Err(Mistake(what).into())
+}
+
+/// Refuses `--column` with a column that the log does not have. A JSON field may be missing for a whole day, so that
+/// is only a remark.
+fn columns(log: &Log, printer: &Printer) -> Result<()> {
+    let Some((attribute, column)) = log.unmet_columns().next() else { return Ok(()) };
+    let what = format!("--column {attribute}={column}: no line has a column {column}");
+    if log.tally().files.iter().any(|(_, format)| *format == Format::Json) {
+        printer.remark(&what);
+        return Ok(());
+    }
+    Err(Mistake(what).into())
+}
+
+/// Returns why the match of the first policy that has one does not fit the first request of a log.
+fn first_misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> {
+    policies.policies().iter().zip(policies.relevance(first)).find_map(|(policy, relevance)| {
+        let Relevance::NoMatch { part, .. } = relevance else { return None };
+        let name = match part {
+            "method" => "request.method",
+            "host" => "request.host",
+            "path" => "request.path",
+            "attributes" => {
+                let mut demands = policy.matching.attributes().iter();
+                let unmet =
+                    demands.find(|(name, want)| !Match::any().attribute(name, want.clone()).matches(first));
+                unmet.map(|(name, _)| &**name)?
+            }
+            _ => {
+                return Some(format!("match.not of policy \"{}\" leaves out the first request", policy.name));
+            }
+        };
+        let has = match first.value(name) {
+            Some(value) => format!("has {name} \"{}\"", visible::excerpt(value)),
+            None => format!("has no {name}"),
+        };
+        Some(format!("match of policy \"{}\" does not fit the first request, which {has}", policy.name))
+    })
+}
+
+/// Refuses policies that matched no request of the log; `misfit` says why the first request does not fit.
+fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>, misfit: Option<&str>) -> Result<()> {
+    let met =
+        |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
+    if outcomes.iter().any(met) {
+        return Ok(());
+    }
+    let requests = outcomes.first().map_or(0, |run| run.requests);
+    let mut what = format!("nothing matched: no policy matches any of the {} requests", grouped(requests));
+    if let (true, Some(misfit)) = (runs.unseen().is_empty(), misfit) {
+        what.push_str(&format!("; {misfit}"));
+    } else if runs.unseen().is_empty() {
+        what.push_str("; look at match, when, direction, mode and the allow-lists");
+    } else {
+        what.push_str(&format!("; {}", unseen(runs)));
+    }
+    if let Some(by) = by.filter(|by| runs.unseen().iter().any(|name| by.contains(name))) {
+        what.insert_str(0, &format!("--by {}: ", by.join(",")));
+        what.push_str("; write --by with one of these, or --by '' for one key of all requests");
+    }
+    Err(Mistake(what).into())
+}
+
+/// A policy that could not compute the cost of some requests.
+struct UnknownCosts<'p> {
+    policy: &'p str,
+    requests: u64,
+    on_error: OnCostError,
+    why: String,
+}
+
+/// Returns the policies that could not compute the cost of some requests. Without this, a misspelt column would show a
+/// limit that refuses everything.
+fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
+    let named = policies.policies().iter().enumerate();
+    let unknown = named.map(|(at, policy)| {
+        let errors = policies.cost_errors(at);
+        UnknownCosts {
+            policy: &policy.name,
+            requests: errors.at_check,
+            on_error: policy.on_cost_error,
+            why: errors.last.map(|why| why.to_string()).unwrap_or_default(),
+        }
+    });
+    unknown.filter(|one| one.requests > 0).collect()
+}
+
+/// Refuses a policy that could compute the cost of no request: whatever it did with them says nothing of its limit.
+fn costs(unknown: &[UnknownCosts<'_>], run: &Outcome, runs: &Replay) -> Result<()> {
+    let matched = |name: &str| run.policies.iter().find(|row| row.name == name).map_or(0, |row| row.matched);
+    let Some(one) = unknown.iter().find(|one| one.requests >= matched(one.policy)) else { return Ok(()) };
+    let requests = grouped(one.requests);
+    let has = visible::line(&runs.attributes().join(", ")).into_owned();
+    let what = format!(
+        "no verdict: {} has no cost for any of its {requests} requests: {}; the first request of the log has {has}",
+        one.policy, one.why
+    );
+    Err(Mistake(what).into())
+}
+
+/// Remarks on policies that matched nothing, if thresholds judge all policies together.
+fn remark_unmet(run: &Outcome, thresholds: &[Threshold], printer: &Printer) {
+    if thresholds.iter().all(|threshold| threshold.policy().is_some()) {
+        return;
+    }
+    let unmet = run.policies.iter().filter(|row| row.matched == 0 && row.denied == 0);
+    let names: Vec<&str> = unmet.map(|row| row.name.as_str()).collect();
+    if !names.is_empty() {
+        let what = format!(
+            "no request of the log matches {}: --fail-if without a policy says nothing of them",
+            names.join(", ")
+        );
+        printer.say(&format!("warning: {}", visible::line(&what)));
+    }
+}
+
+/// Remarks on attributes of keys that no request has.
+fn remark_unseen(runs: &Replay, printer: &Printer) {
+    if !runs.unseen().is_empty() {
+        printer.remark(&unseen(runs));
+    }
+}
+
+fn unseen(runs: &Replay) -> String {
+    // Escape the names of fields: they are untrusted text, and the message must be one line.
+    let has = runs.attributes().join(", ");
+    let has = if has.is_empty() { "nothing but its time" } else { &has };
+    let mut what =
+        format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has));
+    if runs.unseen().iter().any(|name| name == "client.ip") {
+        what.push_str("; name the field of the client with --column client.ip=NAME");
+    }
+    what
+}
+
+/// Refuses to judge by a log that was not read well enough; the message tells what would help.
+pub(crate) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<()> {
+    if doubts.is_empty() {
+        return Ok(());
+    }
+    let advice = |doubt: &Doubt| {
+        let most = (doubt.share() * 100.0).ceil().min(100.0);
+        match doubt {
+            Doubt::Late { .. } => {
+                let sort = if order == Order::Clamp { "--order sort " } else { "" };
+                let window = tally.order.window_advised().filter(|_| tally.order.early == 0);
+                let remedy = window.map_or_else(String::new, |window| {
+                    format!("; {sort}--reorder {window} puts them in order")
+                });
+                format!("{doubt}{remedy}; --max-late {most}% gives a verdict nevertheless")
+            }
+            _ => format!(
+                "{doubt}; --format and --column say how to read them, --max-malformed {most}% gives a verdict nevertheless"
+            ),
+        }
+    };
+    let why: Vec<String> = doubts.iter().map(advice).collect();
+    Err(Mistake(format!("no verdict: {}", why.join("; "))).into())
 }
 
 #[cfg(test)]

@@ -12,12 +12,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{Top, TopBy};
 use crate::exit::{Exit, Mistake};
-use crate::online::policy_key::encoded;
+use crate::online::encoded;
 use crate::online::{self, RefusedByServer, ServerUrl};
 use crate::outcome::time;
 use crate::output::Printer;
-use crate::styled::Styled;
-use crate::table::{table, text};
+use crate::styled::{Styled, table, text};
 
 /// After this many lists in a row without an answer, `--watch` ends: the server is gone, and not only restarted.
 const FAILURES: u32 = 5;

@@ -4,12 +4,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::judgement::Judgement;
+use super::outcomes::Window;
 use super::parameters::{CircuitBreaker, Evaluate, OpenTime, Parameters};
 use super::rules::{BreakerThresholds, WHOLE};
-use super::window::Window;
 use crate::concurrency::Concurrency;
-use crate::error::QuotaError;
-use crate::range::in_range;
+use crate::error::{QuotaError, in_range};
 use crate::time::nanos;
 
 /// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.

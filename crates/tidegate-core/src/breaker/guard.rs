@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use super::by_time::Due;
 use super::forced::{Force, Forced};
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
+use super::shown::Due;
 use super::state::{CircuitBreakerState, Phase, StateFields};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::guard::{Guard, Outcome};

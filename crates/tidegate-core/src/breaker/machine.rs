@@ -8,11 +8,10 @@ use core::time::Duration;
 
 use super::forced::{Force, Forced, WouldTrip};
 use super::judgement::StepEvidence;
-use super::outcomes::Outcomes;
+use super::outcomes::{Outcomes, Sample, Totals};
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
 use super::state::{CircuitBreakerState, Condition, Phase, StateFields};
-use super::window::{Sample, Totals};
 use crate::concurrency::ConcurrencyState;
 use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
 use crate::guard::{Guard, Outcome};

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::judgement::Judgement;
+use super::outcomes::{Sample, Window};
 use super::rules::{BreakerThresholds, WHOLE};
-use super::window::{Sample, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::Concurrency;
 use crate::error::QuotaError;

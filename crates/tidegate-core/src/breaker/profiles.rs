@@ -9,8 +9,8 @@ use core::time::Duration;
 
 use super::builder::BreakerBuilder;
 use super::judgement::Judgement;
+use super::outcomes::Window;
 use super::parameters::{CircuitBreaker, Evaluate};
-use super::window::Window;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::window::{Sample, Totals};
+use super::outcomes::{Sample, Totals};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// The share of all calls, in millionths, the unit of shares.

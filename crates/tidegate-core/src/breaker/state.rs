@@ -3,13 +3,12 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced, WouldTrip};
-use super::outcomes::Outcomes;
+use super::outcomes::{Outcomes, Totals};
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
-use super::window::Totals;
+use crate::algorithm::Storable;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::ConcurrencyState;
-use crate::storable::Storable;
 use crate::time::{Tick, nanos};
 
 /// What a [`CircuitBreaker`] remembers of a key: about 150 bytes, and the window: a quarter of a byte for each call

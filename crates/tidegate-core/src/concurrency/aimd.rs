@@ -22,11 +22,9 @@
 use core::time::Duration;
 
 use super::bounds::Bounds;
-use super::evidence::Evidence;
-use super::law::{Law, Sample};
+use super::law::{Evidence, Law, Sample};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::error::QuotaError;
-use crate::range::in_range;
+use crate::error::{QuotaError, in_range};
 use crate::time::Tick;
 
 /// Grows by one for each success, shrinks by a tenth for each overload.

@@ -39,21 +39,18 @@
 //! et al., "BBR: Congestion-Based Congestion Control", 2016, which estimates bandwidth and round trip in the same way.
 
 mod best_moments;
-mod byte_form;
-mod cpu;
 
 use core::time::Duration;
 
 use super::bounds::Bounds;
 use super::law::{Law, Sample, Signal};
 use crate::average::interpolate;
-use crate::error::QuotaError;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
-use crate::range::in_range;
 use crate::time::{Tick, onward};
 use crate::window::Buckets;
 use best_moments::{Counting, Served};
-use cpu::Cpu;
 
 /// A limit that holds while the processor is busy: the highest throughput multiplied by the least latency.
 ///
@@ -342,6 +339,117 @@ impl Law for Bbr {
             Arithmetic::Aegis | Arithmetic::GoZero => state.cpu.read_whole(reading, self.smoothing),
         }
         self.settle(state, at, false);
+    }
+}
+
+// How the law and its state are written and read.
+
+impl Bytes for Bbr {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+        self.window.write(out);
+        out.u32(u32::from(self.threshold));
+        out.f64(self.smoothing);
+        out.duration(self.cool_off);
+        out.u8(match (self.arithmetic, self.memory) {
+            (Arithmetic::Corrected, None) => 0,
+            (Arithmetic::Aegis, _) => 1,
+            (Arithmetic::GoZero, _) => 2,
+            (Arithmetic::Corrected, Some(_)) => 3,
+        });
+        if let (Arithmetic::Corrected, Some(memory)) = (self.arithmetic, self.memory) {
+            out.u32(u32::from(memory));
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (bounds, window) = (Bytes::read(from)?, Bytes::read(from)?);
+        let law = Self { bounds, window, ..Self::default() };
+        // A value that does not fit 16 bits is out of range, too.
+        let threshold = u16::try_from(from.u32()?).unwrap_or(u16::MAX);
+        let (smoothing, cool_off) = (from.f64()?, from.duration("cool-off")?);
+        let law = law.threshold(threshold).and_then(|law| law.smoothing(smoothing)?.cool_off(cool_off));
+        let law = law.map_err(|_| DecodeError::Value { field: "threshold" })?;
+        let arithmetic = match from.u8()? {
+            0 => Arithmetic::Corrected,
+            1 => Arithmetic::Aegis,
+            2 => Arithmetic::GoZero,
+            3 => {
+                let memory = u16::try_from(from.u32()?).unwrap_or(u16::MAX);
+                return law.memory(memory).map_err(|_| DecodeError::Value { field: "memory" });
+            }
+            _ => return Err(DecodeError::Value { field: "arithmetic" }),
+        };
+        Ok(Self { arithmetic, ..law })
+    }
+}
+
+impl Bytes for BbrState {
+    fn write(&self, out: &mut Writer) {
+        self.cpu.write(out);
+        self.served.write(out);
+        out.tick(self.last);
+        out.flag(self.mark.is_some());
+        out.tick(self.mark.unwrap_or(Tick::EPOCH));
+        out.flag(self.limited);
+        out.flag(self.dropped);
+        out.f64(self.flying);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (cpu, served, last) = (Bytes::read(from)?, Bytes::read(from)?, from.tick()?);
+        let (marked, mark) = (from.flag("mark")?, from.tick()?);
+        Ok(Self {
+            cpu,
+            served,
+            last,
+            mark: marked.then_some(mark),
+            limited: from.flag("limited")?,
+            dropped: from.flag("dropped")?,
+            flying: from.within("flying", 0.0..=f64::MAX)?,
+        })
+    }
+}
+
+// How busy the processor is, smoothed over readings.
+
+/// The smoothed use of the processor in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cpu {
+    used: f64,
+    heard: bool,
+}
+
+impl Cpu {
+    /// Averages in a reading with the weight `1 − kept`; the average so far keeps the weight `kept`. The first reading
+    /// becomes the average.
+    fn read(&mut self, thousandths: u16, kept: f64) {
+        let reading = f64::from(thousandths);
+        self.used = if self.heard { interpolate(self.used, reading, 1.0 - kept) } else { reading };
+        self.heard = true;
+    }
+
+    /// Averages in a reading as the other libraries do: starting from zero, and truncated to whole thousandths each
+    /// time.
+    fn read_whole(&mut self, thousandths: u16, kept: f64) {
+        self.used = (self.used * kept + f64::from(thousandths) * (1.0 - kept)).trunc();
+    }
+
+    /// Returns the use in whole thousandths, 0 to 1000.
+    fn thousandths(&self) -> u16 {
+        // Readings are at most 1000, so their average is too, apart from rounding.
+        self.used.round().min(1000.0) as u16
+    }
+}
+
+impl Bytes for Cpu {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.used);
+        out.flag(self.heard);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { used: from.within("cpu", 0.0..=1000.0)?, heard: from.flag("cpu heard")? })
     }
 }
 

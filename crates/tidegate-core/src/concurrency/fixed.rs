@@ -15,11 +15,11 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::Storable;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
-use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos};
 
 /// A bulkhead: at most `max` places in use at once.

@@ -42,10 +42,8 @@
 //! ThreadPool", 2008. Marginal gain as the sign of overload: I. Cho et al., "Protego: Overload Control for Applications with Unpredictable
 //! Lock Contention", NSDI 2023. Goodput times base latency: N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016.
 
-mod cliff;
 mod epoch;
 mod experiment;
-mod raise;
 mod reading;
 mod reserve;
 mod state;

@@ -46,13 +46,11 @@ mod probe;
 use core::time::Duration;
 
 use super::bounds::{Bounds, LIMITS, log10_step};
-use super::evidence::{Evidence, nanos};
-use super::law::{Law, Sample};
+use super::law::{Evidence, Law, Sample, nanos};
 use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::error::QuotaError;
+use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
-use crate::range::in_range;
 use crate::time::Tick;
 use probe::Probe;
 

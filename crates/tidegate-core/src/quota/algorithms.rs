@@ -5,22 +5,19 @@
 
 use core::time::Duration;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{self, Algorithm, Storable};
 use crate::breaker::{CircuitBreaker, CircuitBreakerState};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyState, Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Finish, Guard, Outcome};
-use crate::migrate_state;
-use crate::rate::{FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
-use crate::rate::{Gcra, GcraState};
-use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
-use crate::rate::{LeakyBucket, LeakyBucketState, LeakyQueue, LeakyQueueState};
-use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
-use crate::rate::{TokenBucket, TokenBucketState};
-use crate::rate::{WarmUp, WarmUpState};
-use crate::storable::{self, Storable};
+use crate::rate::{
+    FixedWindow, FixedWindowState, Gcra, GcraState, GuavaBursty, GuavaState, GuavaWarming, LeakyBucket,
+    LeakyBucketState, LeakyQueue, LeakyQueueState, SlidingCounter, SlidingCounterState, SlidingLog,
+    SlidingLogState, SlidingWindow, SlidingWindowState, TokenBucket, TokenBucketState, UberPacer,
+    UberPacerState, WarmUp, WarmUpState, XTime, XTimeState,
+};
 use crate::time::{Tick, WallAhead};
 
 /// The table of algorithms, first limits and then guards: byte, variant, parameters, state. A released byte is never reused.
@@ -98,7 +95,7 @@ macro_rules! algorithms {
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
                     // Units spent do not tell who is inside a guard, nor the reverse.
                     _ if self.is_guard() || old.is_guard() => self.fresh(now),
-                    _ => migrate_state::carry(self, old, state, now, how),
+                    _ => algorithm::carry(self, old, state, now, how),
                 }
             }
 
@@ -181,10 +178,10 @@ macro_rules! algorithms {
             pub fn set_back(&self, state: &State, now: Tick) -> Option<State> {
                 match (self, state) {
                     $((Self::$name(params), State::$name(state)) => {
-                        storable::after_step_back(params, state, now).map(State::$name)
+                        algorithm::after_step_back(params, state, now).map(State::$name)
                     })*
                     $((Self::$gname(params), State::$gname(state)) => {
-                        storable::after_step_back(params, state, now).map(State::$gname)
+                        algorithm::after_step_back(params, state, now).map(State::$gname)
                     })*
                     _ => None,
                 }
@@ -197,8 +194,8 @@ macro_rules! algorithms {
             #[inline]
             pub fn far_ahead(&self, state: &State, now: Tick) -> Option<Tick> {
                 match (self, state) {
-                    $((Self::$name(params), State::$name(state)) => storable::far_ahead(params, state, now),)*
-                    $((Self::$gname(params), State::$gname(state)) => storable::far_ahead(params, state, now),)*
+                    $((Self::$name(params), State::$name(state)) => algorithm::far_ahead(params, state, now),)*
+                    $((Self::$gname(params), State::$gname(state)) => algorithm::far_ahead(params, state, now),)*
                     _ => None,
                 }
             }

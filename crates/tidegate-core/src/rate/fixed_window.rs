@@ -16,19 +16,17 @@
 //! A reservation that does not fit the window opens the next one ahead of time. From then on nobody acts in the
 //! earlier window, because first come is first served; it is kept only for settling.
 
-mod settle;
 mod state;
 
 use core::time::Duration;
 
 use super::calendar::{Calendar, CalendarUnit};
-use super::parameter_change::Carried;
-use super::windows::{above, excess, grant, share, until, wide};
-use crate::algorithm::Algorithm;
+use super::exact::{above, excess, grant, share, until, wide};
+use super::ledger::Carried;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
-use crate::storable::Storable;
 use crate::time::{MAX_STEP_BACK, Rate, Tick, WallAhead};
 use state::{OPENER, Span};
 

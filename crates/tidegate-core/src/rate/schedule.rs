@@ -356,7 +356,7 @@ impl Bytes for Schedule {
 /// Implements the storing and the byte form of a limit whose state is one [`Schedule`].
 macro_rules! kept_as_schedule {
     ($limit:ty, $state:ident) => {
-        impl crate::storable::Storable for $limit {
+        impl crate::algorithm::Storable for $limit {
             type State = $state;
 
             fn last_change(&self, state: &$state) -> Option<Tick> {

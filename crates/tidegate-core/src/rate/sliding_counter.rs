@@ -15,18 +15,14 @@
 //! The estimate is never divided: both sides of a comparison are multiplied by the window, which fits 128 bits. So
 //! the comparison is exact, and so is the nanosecond from which a request is allowed.
 
-mod state;
+use core::time::Duration;
 
-use super::parameter_change::Carried;
-use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
-use crate::algorithm::Algorithm;
+use super::exact::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, above, excess, grant, share, until, wide};
+use super::ledger::Carried;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::storable::Storable;
 use crate::time::{Rate, Tick};
-use state::{More, Promise};
-
-pub use state::SlidingCounterState;
 
 /// A count in a sliding window, estimated from two fixed ones.
 ///
@@ -369,5 +365,197 @@ impl Bytes for SlidingCounter {
     }
 }
 
+// The state of a sliding counter.
+
+/// The state of [`SlidingCounter`] for one key, 32 bytes: two counts and a tick. On the heap,
+/// 16 bytes for each promise ahead, at most 4,096 of them, and 48 while there is one or a change of parameters matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingCounterState {
+    /// The tick of the last change. The window in which it lies is the current one.
+    last: Tick,
+    previous: u64,
+    current: u64,
+    more: Option<Box<More>>,
+}
+
+/// Rarely needed, so it lies on the heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct More {
+    /// Units that act after `last`, in order; no new charge acts before the latest of them.
+    promises: Vec<Promise>,
+    carried: Option<Carried>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Promise {
+    act: Tick,
+    units: u64,
+}
+
+impl SlidingCounterState {
+    /// The size of the largest state in byte form, with the promises that an engine has room for.
+    const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + AHEAD_IN_ENGINE * 16;
+
+    fn promises(&self) -> &[Promise] {
+        self.more.as_ref().map_or(&[], |more| &more.promises)
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        self.more.as_ref().and_then(|more| more.carried)
+    }
+
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
+    fn open_from(&self, at: Tick) -> Tick {
+        self.promises().last().map_or(at, |latest| latest.act.max(at))
+    }
+
+    /// Returns the wait until there is room for one more promise, to act at `place`; zero if there is.
+    fn room(&self, at: Tick, place: u128) -> Duration {
+        let promises = self.promises();
+        if promises.len() < AHEAD || promises.last().is_none_or(|latest| wide(latest.act) >= place) {
+            return Duration::ZERO;
+        }
+        let ahead = &promises[promises.partition_point(|promise| promise.act <= at)..];
+        ahead.len().checked_sub(AHEAD).map_or(Duration::ZERO, |many| ahead[many].act.since(at))
+    }
+}
+
+impl Bytes for SlidingCounterState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.u64(self.previous);
+        out.u64(self.current);
+        self.carried().write(out);
+        out.u64(self.promises().len() as u64);
+        for promise in self.promises() {
+            out.tick(promise.act);
+            out.u64(promise.units);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (last, previous, current) = (from.tick()?, from.u64()?, from.u64()?);
+        if previous.max(current) > MOST_UNITS {
+            return Err(DecodeError::Value { field: "count" });
+        }
+        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
+        if count > AHEAD as u64 {
+            return Err(DecodeError::Value { field: "promises" });
+        }
+        let (mut promises, mut latest): (Vec<Promise>, _) = (Vec::new(), last);
+        for _ in 0..count {
+            let promise = Promise { act: from.tick()?, units: from.u64()? };
+            if promise.act <= latest || promise.units == 0 || promise.units > MOST_UNITS {
+                return Err(DecodeError::Value { field: "promises" });
+            }
+            latest = promise.act;
+            promises.push(promise);
+        }
+        let more = count > 0 || carried.is_some();
+        Ok(Self { last, previous, current, more: more.then(|| Box::new(More { promises, carried })) })
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::decision::Cost;
+    use crate::rate::timeline;
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = SlidingCounter::new(Rate::new(10, Duration::from_secs(1)).unwrap());
+        let rows = [
+            (600, 8, 0, Ok(0), 2),
+            (600, 3, 0, Err(525), 2), // at 1125 the 8 have faded to 7
+            (1000, 2, 0, Ok(0), 0),
+            (1000, 1, 0, Err(125), 0),
+            (500, 1, 0, Err(125), 0), // a step back stands still at 1000
+            (1124, 1, 0, Err(1), 0),
+            (1125, 1, 0, Ok(0), 0),
+            (1125, 10, 1874, Err(1), 0), // not before the 3 of this window are gone, at 3000
+            (1125, 1, 125, Ok(125), 0),
+            (1300, 1, 0, Err(75), 0), // 4 and 8 · 0.7
+            (1500, 2, 0, Ok(0), 0),
+            (2000, 5, 0, Err(167), 4), // 6 fade to 5 in a sixth of a second
+        ];
+        timeline::holds(&limit, &rows);
+    }
+
+    #[test]
+    fn cancelling_the_opener_brings_the_window_before_back() {
+        let limit = SlidingCounter::new(Rate::new(5, Duration::from_secs(1)).unwrap());
+        let ask = |cost| Ask::within(ms(500), Cost::new(cost).unwrap(), Duration::from_secs(60));
+        let Transition::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(500)), ask(3)) else {
+            panic!()
+        };
+        let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
+        assert!(receipt.act > ms(1000));
+        assert_eq!(limit.standing(&ahead, ms(501)).remaining, 0);
+        assert_eq!(limit.settle(&ahead, ms(500), &receipt, 0), three);
+    }
+
+    #[test]
+    fn a_charge_of_the_window_before_gives_back_there() {
+        let limit = SlidingCounter::new(Rate::new(10, Duration::from_secs(1)).unwrap());
+        let charge = |state: &SlidingCounterState, at, units| {
+            let ask = Ask::within(ms(at), Cost::new(units).unwrap(), Duration::from_secs(60));
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("any wait")
+            };
+            (next, receipt)
+        };
+        let (one, first) = charge(&limit.fresh(ms(0)), 600, 8);
+        let (two, second) = charge(&one, 1500, 2);
+        let left = |state: &SlidingCounterState, at| limit.standing(state, ms(at)).remaining;
+        assert_eq!(left(&two, 1500), 4, "8 · 0.5 and 2");
+        assert_eq!(left(&limit.settle(&two, ms(1500), &first, 0), 1500), 8);
+        assert_eq!(left(&limit.settle(&two, ms(1500), &first, 4), 1500), 6);
+        assert_eq!(left(&limit.settle(&two, ms(2000), &first, 0), 2000), 8, "of two windows ago nothing");
+        // Seven more units than charged: above the limit in this window, and they fade through the next.
+        let debt = limit.settle(&two, ms(1500), &second, 9);
+        assert_eq!((left(&debt, 1500), limit.standing(&debt, ms(1500)).debt), (0, 3));
+        assert_eq!(left(&debt, 2500), 5);
+        assert_eq!(charge(&debt, 1500, 10).1.act, ms(3000));
+    }
+
+    #[test]
+    fn two_hundred_promises_are_undone_one_by_one() {
+        let limit = SlidingCounter::new(Rate::new(1000, Duration::from_secs(1)).unwrap());
+        let mut state = limit.fresh(ms(0));
+        let mut receipts = Vec::new();
+        for units in [1000; 2].into_iter().chain([1; 200]) {
+            let ask = Ask::within(ms(0), Cost::new(units).unwrap(), Duration::MAX);
+            let Transition::Allowed { next, receipt, .. } = limit.decide(&state, ask) else {
+                panic!("any wait")
+            };
+            (state, _) = (next, receipts.push(receipt));
+        }
+        for receipt in receipts.iter().rev() {
+            state = limit.settle(&state, ms(0), receipt, 0);
+        }
+        assert_eq!(limit.standing(&state, ms(0)).remaining, 1000);
+    }
+
+    #[test]
+    fn a_span_of_one_window_sees_nearly_twice_the_limit_and_never_more() {
+        let limit = SlidingCounter::new(Rate::new(100, Duration::from_secs(1)).unwrap());
+        let ask = Ask::allow(ms(999), Cost::new(100).unwrap());
+        let Transition::Allowed { next: mut state, .. } = limit.decide(&limit.fresh(ms(0)), ask) else {
+            panic!("it is empty")
+        };
+        let mut spent = 100;
+        for at in 1000..1999 {
+            if let Transition::Allowed { next, .. } = limit.decide(&state, Ask::allow(ms(at), Cost::ONE)) {
+                (state, spent) = (next, spent + 1);
+            }
+        }
+        assert_eq!(spent, 199);
+    }
+}

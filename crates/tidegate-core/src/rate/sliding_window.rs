@@ -14,11 +14,10 @@
 
 use super::ledger::{Ledger, Slots};
 use super::ledger_algorithm::ledger_algorithm;
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
-use crate::storable::Storable;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, kept in buckets.

@@ -33,18 +33,16 @@
 //!   than a period. This is the only case in which settling leaves a limit fuller.
 
 mod bandwidth;
-mod settle;
 mod state;
 
 use core::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::storable::Storable;
 use crate::time::{Tick, Wall, WallAhead, nanos, span};
 use state::{Level, Levels, MOST_BANDWIDTHS};
 

@@ -40,14 +40,12 @@ mod slope;
 
 use core::time::Duration;
 
-use super::exact::{mul_div_ceil, mul_div_floor};
-use super::parameter_change::Carried;
-use super::windows::excess;
-use crate::algorithm::Algorithm;
+use super::exact::{excess, mul_div_ceil, mul_div_floor};
+use super::ledger::Carried;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
-use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos, span};
 use settled_early::{Past, SettledCharge};
 use slope::{Moment, PART, Slope};

@@ -15,7 +15,7 @@ use core::time::Duration;
 use crate::priority::{Criticality, Priority};
 use crate::time::{Tick, onward};
 
-use super::law::Arrival;
+use super::Arrival;
 
 /// One cell for each priority.
 const CELLS: usize = Criticality::ALL.len() * Priority::COHORTS as usize;

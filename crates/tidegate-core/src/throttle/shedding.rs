@@ -31,11 +31,10 @@
 
 use core::time::Duration;
 
-use super::law::{Arrival, Room, Throttle};
 use super::ranking::{MOST_SHARE, Ranking};
-use crate::error::QuotaError;
+use super::{Arrival, Room, Throttle};
+use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
-use crate::range::in_range;
 use crate::time::{Tick, onward};
 
 /// The least number of admitted requests for a period to count.

@@ -33,11 +33,10 @@
 
 use core::time::Duration;
 
-use super::law::{Arrival, Throttle};
 use super::ranking::{MOST_SHARE, Ranking};
-use crate::error::QuotaError;
+use super::{Arrival, Throttle};
+use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
-use crate::range::in_range;
 use crate::time::Tick;
 use crate::window::{Buckets, Sums};
 
@@ -189,4 +188,174 @@ impl Throttle for Sre {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::priority::Priority;
+
+    const NO_TIME: Duration = Duration::ZERO;
+
+    fn arrival(millis: u64, draw: u32) -> Arrival {
+        Arrival { at: Tick::EPOCH.after(Duration::from_millis(millis)), priority: Priority::default(), draw }
+    }
+
+    /// A throttle with this many requests, and this many of them accepted; all were admitted, by the highest draw.
+    fn counted(throttle: Sre, requests: u64, accepts: u64) -> SreState {
+        let mut state = throttle.start(Tick::EPOCH);
+        for number in 0..requests {
+            assert!(throttle.admit(&mut state, &arrival(0, u32::MAX)));
+            let outcome = if number < accepts { Outcome::Success } else { Outcome::Overloaded };
+            throttle.learn(&mut state, Tick::EPOCH, NO_TIME, outcome);
+        }
+        state
+    }
+
+    #[test]
+    fn the_published_numbers() {
+        // The throttler of failsafe-go with its defaults: 90 % are enough over a minute, and never more than 90 % are refused.
+        let minute = Sre::default().window(Duration::from_secs(60), 60).unwrap();
+        let failsafe = minute.k(1.0 / 0.9).unwrap().most(0.9).unwrap();
+        // Finagle's nack admission: 1 − 2·(accepted share), at most 75 %, from 5 requests a second on; 600 in the two minutes.
+        let nack = Sre::default().most(0.75).unwrap().least_requests(600);
+        let table = [
+            (Sre::default(), 100, 50, 0.0),
+            (Sre::default(), 100, 49, 2.0 / 101.0),
+            (Sre::default(), 100, 0, 100.0 / 101.0),
+            (Sre::default(), 1, 0, 0.5),
+            // aegis: no refusals below a hundred requests, then K = 1/0.6.
+            (Sre::aegis(), 99, 0, 0.0),
+            (Sre::aegis(), 100, 0, 100.0 / 101.0),
+            (Sre::aegis(), 100, 60, 0.0),
+            (Sre::aegis(), 100, 30, 50.0 / 101.0),
+            // Envoy: 95 % are enough, and never more than 80 % are refused.
+            (Sre::envoy(), 100, 95, 0.0),
+            (Sre::envoy(), 99, 38, 0.59),
+            (Sre::envoy(), 100, 0, 0.8),
+            (nack, 599, 0, 0.0),
+            (nack, 600, 0, 0.75),
+            (nack, 600, 300, 0.0),
+            (nack, 600, 180, 240.0 / 601.0),
+            (failsafe, 100, 90, 0.0),
+            (failsafe, 100, 45, 50.0 / 101.0),
+            (failsafe, 100, 0, 0.9),
+        ];
+        for (throttle, requests, accepts, share) in table {
+            let state = counted(throttle, requests, accepts);
+            let expected = (share * 1e6_f64).round() as u32;
+            assert_eq!(
+                throttle.refused_share(&state, Tick::EPOCH),
+                expected,
+                "{accepts} of {requests}: {throttle:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_arrival_is_refused_where_its_draw_lies_below_the_share() {
+        let throttle = Sre::default();
+        let half = (u32::MAX / 2) + 1;
+        // 3 requests, none accepted: three quarters.
+        let state = counted(throttle, 3, 0);
+        for (draw, admitted) in
+            [(0, false), (half, false), (half + half / 2 - 1, false), (half + half / 2, true)]
+        {
+            assert_eq!(throttle.admit(&mut state.clone(), &arrival(0, draw)), admitted, "draw {draw}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_here_counts_as_a_request_except_for_envoy() {
+        for (throttle, share) in [(Sre::default(), 1000.0 / 1001.0), (Sre::envoy().most(0.999).unwrap(), 0.9)]
+        {
+            let mut state = counted(throttle, 9, 0);
+            for _ in 0..991 {
+                assert!(!throttle.admit(&mut state, &arrival(0, 0)));
+            }
+            let expected = (f64::min(share, MOST_SHARE) * 1e6).round() as u32;
+            assert_eq!(throttle.refused_share(&state, Tick::EPOCH), expected);
+        }
+    }
+
+    #[test]
+    fn an_outage_is_forgotten_with_its_window() {
+        let throttle = Sre::default();
+        let state = counted(throttle, 100, 0);
+        for (secs, share) in [(119, 990_099), (120, 0), (u64::MAX, 0)] {
+            assert_eq!(throttle.refused_share(&state, Tick::from_secs(secs)), share, "after {secs} s");
+        }
+    }
+
+    #[test]
+    fn callers_who_hang_up_or_ask_nonsense_speak_not_against_the_service() {
+        let throttle = Sre::default();
+        for (outcome, share) in [
+            (Outcome::Ignored, 0),
+            (Outcome::CallersFault, 0),
+            (Outcome::Success, 0),
+            (Outcome::Failure, 500_000),
+            (Outcome::Overloaded, 500_000),
+        ] {
+            let mut state = throttle.start(Tick::EPOCH);
+            assert!(throttle.admit(&mut state, &arrival(0, 0)));
+            throttle.learn(&mut state, Tick::EPOCH, NO_TIME, outcome);
+            assert_eq!(throttle.refused_share(&state, Tick::EPOCH), share, "{outcome:?}");
+        }
+    }
+
+    /// Regression: work in progress counted as refused by the service. Of a hundred that came at once, five were admitted.
+    #[test]
+    fn work_in_progress_is_no_evidence() {
+        for throttle in [Sre::default(), Sre::aegis(), Sre::envoy()] {
+            let mut state = throttle.start(Tick::EPOCH);
+            for number in 0..1000 {
+                assert!(throttle.admit(&mut state, &arrival(0, 0)), "{number} of {throttle:?}");
+            }
+            for _ in 0..1000 {
+                throttle.learn(&mut state, arrival(900, 0).at, NO_TIME, Outcome::Success);
+                assert_eq!(throttle.refused_share(&state, arrival(900, 0).at), 0, "{throttle:?}");
+            }
+        }
+    }
+
+    /// Regression: cancelled work counted as accepted, so half of it hid that all the rest was refused.
+    #[test]
+    fn cancelled_work_hides_no_refusals() {
+        let throttle = Sre::default();
+        let mut state = throttle.start(Tick::EPOCH);
+        for number in 0..100 {
+            assert!(throttle.admit(&mut state, &arrival(0, u32::MAX)));
+            let outcome = if number % 2 == 0 { Outcome::Ignored } else { Outcome::Overloaded };
+            throttle.learn(&mut state, Tick::EPOCH, NO_TIME, outcome);
+        }
+        assert_eq!(throttle.refused_share(&state, Tick::EPOCH), 980_392, "50 of 51");
+    }
+
+    /// A service that can do 100 in a second gets 300. Callers with K = 2 send it twice what it accepts, and refuse the
+    /// rest.
+    #[test]
+    fn the_service_is_asked_for_about_twice_what_it_accepts() {
+        let throttle = Sre::default().window(Duration::from_secs(10), 100).unwrap();
+        let mut state = throttle.start(Tick::EPOCH);
+        let (mut sent, mut draw) = (0u64, 0u32);
+        for second in 0..60 {
+            let mut accepted = 0;
+            for request in 0..300 {
+                draw = draw.wrapping_add(0x9E37_79B9);
+                let arrival = arrival(second * 1000 + request * 3, draw);
+                if throttle.admit(&mut state, &arrival) {
+                    accepted += 1;
+                    sent += u64::from(second >= 30);
+                    let outcome = if accepted <= 100 { Outcome::Success } else { Outcome::Overloaded };
+                    throttle.learn(&mut state, arrival.at, NO_TIME, outcome);
+                }
+            }
+        }
+        assert!((190..=215).contains(&(sent / 30)), "{} in a second", sent / 30);
+    }
+
+    #[test]
+    fn knobs_out_of_range_are_refused() {
+        let throttle = Sre::default();
+        assert!(throttle.k(0.9).is_err() && throttle.k(f64::NAN).is_err());
+        assert!(throttle.most(1.0).is_err() && throttle.window(NO_TIME, 10).is_err());
+    }
+}

@@ -3,10 +3,9 @@
 
 use maud::html;
 
-use super::paint;
-use super::palette::{HIT_OPACITY, INK, LIMIT, PAPER, hex};
+use super::canvas::{HIT_OPACITY, INK, LIMIT, PAPER, hex};
 use super::peaks_by_rank::{LEFT, PeaksByRank, RIGHT, Scale};
-use super::{ChartError, Level};
+use super::{ChartError, Level, paint};
 
 /// How far from the line, in units of the picture, a pointer can still grab it.
 const GRIP: f64 = 16.0;

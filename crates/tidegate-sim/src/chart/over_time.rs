@@ -5,8 +5,8 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
+use super::canvas::{CURVES, INK, LIMIT, QUIET, SHADE};
 use super::paint::{self, Axis, Marked, Page, Sample, Surroundings, failed};
-use super::palette::{CURVES, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, Level, TimeAxis};
 
 /// A limit up to this multiple of the highest load extends the vertical scale.

@@ -10,8 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use tidegate::visible;
 
 use super::ChartError;
-use super::canvas::Canvas;
-use super::palette::{CURVES, GRID, HIT, INK, LIMIT, PAPER, QUIET, SHADE, dashed, hex};
+use super::canvas::{CURVES, Canvas, GRID, HIT, INK, LIMIT, PAPER, QUIET, SHADE, dashed, hex};
 use super::pixels::Pixels;
 
 pub(super) const WIDTH: u32 = 900;

@@ -6,9 +6,9 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
+use super::canvas::{CURVES, INK, QUIET, SHADE};
 use super::over_time::{pieces, steps};
 use super::paint::{self, Axis, Marked, Page, Plot, Sample, Surroundings, failed};
-use super::palette::{CURVES, INK, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
 /// The most panels drawn on a page.

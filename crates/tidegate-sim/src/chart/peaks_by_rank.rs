@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{decades, number};
+use super::canvas::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, WOULD_HIT, hex};
 use super::paint::{self, Axis, Marked, Page, Sample, failed};
-use super::palette::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, WOULD_HIT, hex};
 use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
 use crate::thousands::grouped;

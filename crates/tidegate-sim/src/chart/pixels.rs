@@ -7,10 +7,8 @@ use plotters_backend::BackendColor;
 use png::{BitDepth, ColorType, Encoder, PixelDimensions, Unit};
 use tidegate::visible;
 
-use super::ChartError;
-use super::glyphs::Font;
-use super::outline::{Outline, at};
-use super::palette;
+use super::outline::{Font, Outline, at};
+use super::{ChartError, canvas};
 
 /// Pixels for each unit of the picture, for screens of twice the usual density.
 const SCALE: f32 = 2.0;
@@ -33,7 +31,7 @@ impl Pixels {
     pub(super) fn new((width, height): (u32, u32)) -> Result<Self, ChartError> {
         let pixels = |units: u32| (units as f32 * SCALE) as usize;
         let (width, height) = (pixels(width), pixels(height));
-        let RGBColor(r, g, b) = palette::PAPER;
+        let RGBColor(r, g, b) = canvas::PAPER;
         let rgb = [r, g, b].repeat(width * height);
         Ok(Self { width, height, rgb, font: Font::read()?, raster: Rasterizer::new(0, 0) })
     }
@@ -67,7 +65,7 @@ impl Pixels {
         colour: BackendColor,
     ) {
         let (r, g, b) = colour.rgb;
-        let dash = palette::dashed().find(|(dashed, _)| *dashed == RGBColor(r, g, b));
+        let dash = canvas::dashed().find(|(dashed, _)| *dashed == RGBColor(r, g, b));
         let lengths = dash.map_or("", |(_, lengths)| lengths).split(' ');
         let dashes: Vec<f32> =
             lengths.filter_map(|length| length.parse().ok()).map(|length: f32| length * SCALE).collect();

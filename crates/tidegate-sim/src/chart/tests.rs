@@ -128,7 +128,7 @@ fn peaks_falling() {
     let drawn = shadow.svg().unwrap();
     assert!(drawn.contains("would be hit (shadow)") && !drawn.contains("hit: denied"), "{drawn}");
     assert!(drawn.contains("287 of 2,000 would be hit"), "{drawn}");
-    assert!(!drawn.contains(&format!("{}\" fill-opacity", palette::hex(palette::HIT))), "{drawn}");
+    assert!(!drawn.contains(&format!("{}\" fill-opacity", canvas::hex(canvas::HIT))), "{drawn}");
     let forgotten = PeaksByRank { of: Distinct::About(9_000), level: None, ..chart };
     let drawn = forgotten.svg().unwrap();
     assert!(drawn.contains("287 of ~9,000 hit; drawn are the 2,000 that asked most"), "{drawn}");
@@ -195,7 +195,7 @@ impl Decoded {
 /// Returns the middles of those stretches of a solid curve in an SVG that are longer than the line is wide, so that
 /// they are not at corners.
 fn middles(svg: &str, colour: RGBColor) -> Vec<(f64, f64)> {
-    let stroke = format!("stroke=\"{}\"", palette::hex(colour));
+    let stroke = format!("stroke=\"{}\"", canvas::hex(colour));
     let lines = svg.split("<polyline").skip(1).filter(|line| line.contains(&stroke));
     let mut out = Vec::new();
     for line in lines {
@@ -222,20 +222,20 @@ fn pixels_lie_where_the_svg_has_its_lines() {
         limit: None,
     };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
-    let blue = palette::CURVES[0].0;
+    let blue = canvas::CURVES[0].0;
     let middles_of_blue = middles(&svg, blue);
     assert!(middles_of_blue.len() > 10, "{middles_of_blue:?}");
     for (x, y) in middles_of_blue {
         assert_eq!(drawn.at(x, y), blue, "at {x} {y}");
     }
     // The area below the line, the paper above, and the ink of the title, whose baseline lies on whole pixels.
-    assert_eq!(drawn.at(100.0, 300.0), palette::SHADE);
-    assert_eq!(drawn.at(1.0, 1.0), palette::PAPER);
-    assert!(drawn.count(palette::INK) > 500, "{}", drawn.count(palette::INK));
+    assert_eq!(drawn.at(100.0, 300.0), canvas::SHADE);
+    assert_eq!(drawn.at(1.0, 1.0), canvas::PAPER);
+    assert!(drawn.count(canvas::INK) > 500, "{}", drawn.count(canvas::INK));
     // A dashed line has gaps: the sample in the legend begins with a dash of 7 and a gap of 4.
     let chart = OverTime { area: None, curves: vec![denied.clone(), denied], ..chart };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
-    let orange = palette::CURVES[1].0;
+    let orange = canvas::CURVES[1].0;
     let (x, y) = middles(&svg, orange)[0];
     let begin = x - 13.0;
     assert_eq!(
@@ -259,12 +259,12 @@ fn keys_that_were_hit_are_filled_in_pixels_too() {
         only_measures: false,
     };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
-    let blue = palette::CURVES[0].0;
+    let blue = canvas::CURVES[0].0;
     for (x, y) in middles(&svg, blue) {
-        assert!([blue, palette::LIMIT].contains(&drawn.at(x, y)), "at {x} {y}");
+        assert!([blue, canvas::LIMIT].contains(&drawn.at(x, y)), "at {x} {y}");
     }
     // Three quarters of the colour over a quarter of the paper.
-    let (hit, paper) = (palette::HIT, palette::PAPER);
+    let (hit, paper) = (canvas::HIT, canvas::PAPER);
     let mixed = |hit: u8, paper: u8| (f64::from(hit) * 0.75 + f64::from(paper) * 0.25).round() as u8;
     let mixed = RGBColor(mixed(hit.0, paper.0), mixed(hit.1, paper.1), mixed(hit.2, paper.2));
     assert_eq!(drawn.at(80.0, scale.y(300.0)), mixed, "the fastest key was hit");
@@ -285,8 +285,8 @@ fn panels_grow_with_their_number_in_pixels_too() {
     let panels = vec![panel(&denied), panel(&admitted)];
     let chart = Panels { title, unit: "", axis: TimeAxis::Elapsed, panels };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 84 + 2 * 124 + 34));
-    for (x, y) in middles(&svg, palette::CURVES[0].0) {
-        assert_eq!(drawn.at(x, y), palette::CURVES[0].0, "at {x} {y}");
+    for (x, y) in middles(&svg, canvas::CURVES[0].0) {
+        assert_eq!(drawn.at(x, y), canvas::CURVES[0].0, "at {x} {y}");
     }
 }
 

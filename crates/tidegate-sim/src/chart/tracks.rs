@@ -6,9 +6,9 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
+use super::canvas::{CURVES, HIT, INK, LIMIT, QUIET, SHADE};
 use super::over_time::{pieces, steps};
 use super::paint::{self, Axis, Marked, Page, Sample, Surroundings, failed, text_width};
-use super::palette::{CURVES, HIT, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
 /// The most tracks drawn on a page.

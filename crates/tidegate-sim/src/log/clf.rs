@@ -8,9 +8,9 @@
 //! So the time is recognised by its shape, and a quote ends the request only if a status follows.
 
 use super::client::{self, Clients};
+use super::csv::{is_escaped, known};
 use super::fields::Tail;
 use super::malformed::Malformed;
-use super::quoting::{is_escaped, known};
 use super::record::{Record, RequestLine};
 use super::time::{Timestamps, digits};
 

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode;
 
+use super::csv::{known, quoted};
 use super::fields::Fields;
 use super::malformed::Malformed;
-use super::quoting::{known, quoted};
 use super::record::Record;
 use super::roles::Role;
 

@@ -4,8 +4,6 @@
 //! variable in the format. There is no backtracking, so a hostile line costs at most its length for each variable.
 
 mod directive;
-mod error;
-mod escape;
 mod lines;
 mod variables;
 
@@ -14,9 +12,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use self::directive::Directive;
-pub use self::error::LogFormatError;
-pub(super) use self::lines::Cutter;
 use self::variables::{Parts, is_time};
+
+pub(super) use self::lines::Cutter;
 
 /// The longest format, in bytes: far longer than any in use.
 const MAX_TEXT: usize = 16 << 10;
@@ -97,6 +95,46 @@ impl fmt::Display for LogFormat {
         Ok(())
     }
 }
+
+// Errors in a format, with their place.
+
+/// An error in a `log_format`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFormatError {
+    /// The line and the column in characters, both from 1; `None` for the format as a whole.
+    place: Option<(usize, usize)>,
+    /// Whether the format has several lines, so that the message names the line.
+    several: bool,
+    what: String,
+}
+
+impl LogFormatError {
+    fn whole(what: String) -> Self {
+        Self { place: None, several: false, what }
+    }
+
+    /// An error at a byte of the text.
+    fn at(text: &str, byte: usize, what: impl Into<String>) -> Self {
+        // The fallback is never used: errors are at ASCII characters, which are character boundaries.
+        let before = text.get(..byte).unwrap_or(text);
+        let line = before.rsplit('\n').next().unwrap_or("");
+        let place = (before.matches('\n').count() + 1, line.chars().count() + 1);
+        Self { place: Some(place), several: text.contains('\n'), what: what.into() }
+    }
+}
+
+impl fmt::Display for LogFormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) if self.several => write!(f, "line {line}, column {column}: ")?,
+            Some((_, column)) => write!(f, "column {column}: ")?,
+            None => f.write_str("the format ")?,
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for LogFormatError {}
 
 #[cfg(test)]
 mod tests;

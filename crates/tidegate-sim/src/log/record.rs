@@ -6,9 +6,8 @@ use std::time::Duration;
 use tidegate::Tick;
 use tidegate::policy::Descriptor;
 
-use super::fields::{Extras, Tail};
-use super::quoting::undone;
-use super::wanted_attributes::Wanted;
+use super::csv::undone;
+use super::fields::{Extras, Tail, Wanted};
 
 /// One request, borrowed from the line it was read from.
 ///

@@ -1,6 +1,7 @@
 //! One policy set in a replay: its gate, and the figures of what the gate decided.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::gate::{ChargedLine, Check, Part};
@@ -8,15 +9,13 @@ use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySe
 use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
 use tidegate::switches::Switches;
-use tidegate::{Charged, Gate, LimitDecision, Outcome as Ended, Tick};
+use tidegate::{Charged, Clock, Gate, LimitDecision, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
 use super::in_flight::Leaving;
-use super::log_clock::LogClock;
 use super::options::ReplayOptions;
-use super::outcome::{Outcome, PolicyOutcome};
-use super::series_names::{ADMITTED, DENIED, LANES, OFFERED, WOULD_DENY};
+use super::outcome::{ADMITTED, DENIED, LANES, OFFERED, Outcome, PolicyOutcome, WOULD_DENY};
 use crate::series::Series;
 
 /// The most policies whose entries are prefetched for each request: with many policies, few match.
@@ -296,5 +295,27 @@ impl Run {
             service: self.guards.as_ref().map(Guards::service),
             policies: self.policy_outcomes(),
         }
+    }
+}
+
+// A clock that is set from the times in a log.
+
+/// A clock at the current time of the log; clones share the time. No task sleeps on it, so it keeps no list of
+/// sleepers as [`ManualClock`](tidegate::ManualClock) does, and setting it costs one write.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogClock {
+    nanos: Arc<AtomicU64>,
+}
+
+impl LogClock {
+    pub(super) fn set(&self, tick: Tick) {
+        // Relaxed: one thread writes and reads, and the tick publishes no other memory.
+        self.nanos.store(tick.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for LogClock {
+    fn now(&self) -> Tick {
+        Tick::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 }

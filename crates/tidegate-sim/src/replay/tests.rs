@@ -1,8 +1,6 @@
 //! Replays of small logs under real policies.
 
 mod conditions;
-mod names;
-mod over;
 mod switches;
 
 use std::time::Duration;
@@ -478,4 +476,74 @@ fn what_no_policy_looks_at_changes_nothing() {
     for policy in whole[0]["policies"].as_array().unwrap() {
         assert!(policy["denied"].as_u64().unwrap() > 0, "{policy}");
     }
+}
+
+/// Values that make the same key must be counted as one key: a host with and without its port, a path in two
+/// spellings, an IPv4 address written as IPv6.
+#[test]
+fn a_key_has_one_name_however_the_log_writes_it() {
+    let lines = "time,client_ip,host,path\n\
+        2026-03-02T09:00:00Z,::ffff:192.0.2.1,Example.com:443,/a/../b?x=1\n\
+        2026-03-02T09:00:01Z,192.0.2.1,example.com,/b\n\
+        2026-03-02T09:00:02Z,192.0.2.1,example.com.,//b\n";
+    for (by, name) in [
+        ("[client.ip]", "192.0.2.1"),
+        ("[request.host]", "example.com"),
+        ("[request.path]", "/b"),
+        ("[request.host, request.path]", "example.com · /b"),
+    ] {
+        let outcome = log(lines, &format!("  - {{ name: p, by: {by}, limit: {{ rate: 1/day }} }}\n"));
+        let [policy] = &outcome.policies[..] else { panic!() };
+        assert_eq!((policy.denied, policy.keys.about(), policy.keys_hit), (2, 1, 1), "{by}");
+        let worst = policy.worst.as_ref().unwrap();
+        assert_eq!((&*worst.key, worst.denied, worst.total), (name, 2, 3), "{by}");
+    }
+}
+
+/// Requests that a policy marks or demotes must not be counted as in shadow mode, where they would be denied one day.
+#[test]
+fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
+    let text = "  - { name: soft, over: mark, limit: { rate: 1/h, burst: 10 } }\n  \
+        - { name: heavy, over: demote, limit: { rate: 1/h, burst: 20 }, shadow_limit: { rate: 1/h, burst: 5 } }\n  \
+        - { name: all, limit: { rate: 1/h, burst: 40, keep_for: { critical: 50% } } }\n";
+    let replay = run(text, "burst 50 key a");
+    let outcome = &replay.outcomes()[0];
+    // Of the last 30 requests, the first 20 find the part of `all` used up that is not reserved for critical
+    // requests.
+    assert_eq!((outcome.allowed, outcome.denied, outcome.shadow_denied), (20, 30, 45));
+    assert_eq!((outcome.marked, outcome.demoted), (Some(10), Some(0)));
+    let [soft, heavy, shadow, all] = &outcome.policies[..] else { panic!("{outcome:#?}") };
+    assert_eq!((soft.marked, soft.demoted, soft.denied, soft.shadow_denied), (Some(40), None, 0, 0));
+    assert_eq!((heavy.marked, heavy.demoted, heavy.shadow_denied), (None, Some(30), 0));
+    assert_eq!((shadow.demoted, shadow.shadow_denied), (None, 45));
+    assert_eq!((all.marked, all.demoted, all.denied), (None, None, 30));
+    let measure = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome, &Tally::default());
+    for (text, measured) in [("marked > 3", 10.0), ("demoted{policy=heavy} > 3", 30.0), ("marked > 3%", 20.0)]
+    {
+        assert_eq!(measure(text).unwrap().measured, measured, "{text}");
+    }
+    for (text, says) in [
+        ("shadow_denied{policy=soft} > 1", "`soft` lets through what is over its limit; use marked"),
+        ("denied{policy=soft} > 1", "`soft` lets through what is over its limit; use marked"),
+        ("delayed{policy=soft} < 1", "`soft` has no limit with max_wait, so it delays nobody; use marked"),
+        ("demoted{policy=soft} > 1", "`soft` has another `over`"),
+        ("marked{policy=all} > 1", "`all` has another `over`"),
+    ] {
+        assert!(measure(text).unwrap_err().ends_with(says), "{text}");
+    }
+    let json = serde_json::to_value(outcome).unwrap();
+    assert_eq!((&json["marked"], json["policies"][3].get("marked")), (&serde_json::json!(10), None));
+
+    let options = ReplayOptions { details: true, ..ReplayOptions::default() };
+    let ladders = crate::ladder::Ladders::new(&set(text), &options);
+    let report = crate::report::Report {
+        title: "t",
+        replay: &replay,
+        log: None,
+        doubts: &[],
+        ladders: &ladders,
+        keys: 5,
+    };
+    let page = crate::report::page(&report).unwrap();
+    assert!(page.contains("<th class=\"n\">Marked</th>") && page.contains(", 10 marked"), "{page}");
 }

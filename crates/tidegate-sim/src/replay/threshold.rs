@@ -157,10 +157,7 @@ impl FromStr for Threshold {
         let measure = MEASURES.iter().find(|(name, _)| *name == word).map(|(_, measure)| *measure);
         let measure = measure.ok_or_else(|| {
             let names = MEASURES.map(|(name, _)| name);
-            from.error(
-                start,
-                format!("`{word}` is not a measure{}", crate::suggest_word::possible(word, &names)),
-            )
+            from.error(start, format!("`{word}` is not a measure{}", crate::unknown::possible(word, &names)))
         })?;
         let mut policy = None;
         if from.takes("{") {
@@ -257,7 +254,7 @@ impl Threshold {
                 let found =
                     named.clone().find(|policy| policy.shadow_limit_of.is_none()).or_else(|| named.next());
                 let found = found.ok_or_else(|| {
-                    let near = crate::suggest_word::nearest(name, &names);
+                    let near = crate::unknown::nearest(name, &names);
                     format!(
                         "--fail-if {self}: there is no policy `{name}`{near}; there are {}",
                         names.join(", ")

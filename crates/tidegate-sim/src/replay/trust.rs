@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::outcome::share;
 use crate::log::Tally;
-use crate::percent::percent;
-use crate::thousands::grouped;
+use crate::thousands::{grouped, percent};
 
 /// How much of a log may be faulty before its replay is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,13 +1,14 @@
 //! The pictures of a replay: the load or, with several runs, the denials of each; and the peaks of each policy's
 //! keys.
 
+use std::time::Duration;
+
 use super::guards::{self, would_deny};
-use super::times::{axis, window_words};
-use crate::chart::{Chart, ChartError, Curve, Level, OverTime, Panel, Panels, PeakOfKey, PeaksByRank};
-use crate::percent::percent;
-use crate::replay::{ADMITTED, DENIED, OFFERED};
-use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
-use crate::thousands::grouped;
+use crate::chart::{
+    Chart, ChartError, Curve, Level, OverTime, Panel, Panels, PeakOfKey, PeaksByRank, TimeAxis,
+};
+use crate::replay::{ADMITTED, DENIED, Granted, OFFERED, Outcome, PolicyOutcome, Replay, share};
+use crate::thousands::{grouped, percent};
 
 /// The file format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +242,27 @@ fn shared_limit(outcome: &Outcome) -> Option<Level> {
     levels.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
+// How times are written in the pictures and on the page of a replay.
+
+/// Returns how times are written: as dates if the requests came from a log.
+pub(super) fn axis(replay: &Replay) -> TimeAxis {
+    if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
+}
+
+/// Writes a window in words: `second`, `10 minutes`.
+pub(super) fn window_words(window: Duration) -> String {
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
+    let seconds = window.as_secs();
+    match units
+        .into_iter()
+        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
+    {
+        Some((length, unit)) if seconds == length => unit.to_owned(),
+        Some((length, unit)) => format!("{} {unit}s", seconds / length),
+        None => format!("{} ms", window.as_millis()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,5 +270,12 @@ mod tests {
     #[test]
     fn hostile_names_are_no_paths() {
         assert_eq!(file_name("a/../b c"), "a____b_c");
+    }
+
+    #[test]
+    fn windows_in_words() {
+        let words = [1, 60, 600, 90, 86_400].map(|seconds| window_words(Duration::from_secs(seconds)));
+        assert_eq!(words, ["second", "minute", "10 minutes", "90 seconds", "day"]);
+        assert_eq!(window_words(Duration::from_millis(200)), "200 ms");
     }
 }

@@ -3,18 +3,19 @@
 //! Without the script, the page shows the chart at the replayed limit, its numbers, and a table of the others. The
 //! script (`line.js`) moves the line and shows the numbers of the limit under it, from data embedded in the page.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tidegate::visible;
 
-use super::hit_keys::{paths, yes_or_no};
-use super::pictures::Peaks;
-use super::times::window_words;
+use super::guards::{paths, yes_or_no};
+use super::pictures::{Peaks, window_words};
 use crate::chart::{Chart as _, ChartError, Level, Movable};
 use crate::ladder::{Ladder, Ladders, NewlyHit, Rung};
-use crate::percent::percent;
 use crate::replay::{PolicyOutcome, Replay};
-use crate::thousands::grouped;
+use crate::thousands::{grouped, percent};
 
 /// The script of the page.
 pub(super) const SCRIPT: &str = include_str!("line.js");
@@ -253,6 +254,22 @@ fn ladder_table(rungs: &[Rung], at: usize, other: Option<&str>, users: bool) -> 
     }
 }
 
+// The content policy of the page: a browser may run its script, use its style sheets, and do nothing else.
+
+/// Returns a `Content-Security-Policy` under which these scripts and style sheets work. Content that a hostile name
+/// could inject does not: no other script runs, nothing is loaded, nothing is sent.
+pub(super) fn content_policy(scripts: &[&str], styles: &[&str]) -> String {
+    let hashes = |texts: &[&str]| {
+        let hash = |text: &&str| format!(" 'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
+        texts.iter().map(hash).collect::<String>()
+    };
+    format!(
+        "default-src 'none'; script-src{}; style-src{}; base-uri 'none'; form-action 'none'",
+        hashes(scripts),
+        hashes(styles)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +287,16 @@ mod tests {
         for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function("] {
             assert!(!SCRIPT.contains(word), "{word}");
         }
+    }
+
+    /// The hash of `alert('Hello, world.');` is an example in the standard, Content Security Policy level 3.
+    #[test]
+    fn hashes_are_those_of_the_standard() {
+        let policy = content_policy(&["alert('Hello, world.');"], &["", "a"]);
+        assert!(
+            policy.contains("script-src 'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng=';"),
+            "{policy}"
+        );
+        assert_eq!(policy.matches("sha256-").count(), 3);
     }
 }

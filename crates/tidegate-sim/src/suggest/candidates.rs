@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::bursts::{KeyNeed, Needs};
-use super::curve::{self, is_seen};
-use super::gap::{CROWD, Gap, gaps};
+use super::bursts::{CROWD, Gap, KeyNeed, Needs, gaps};
+use super::margins;
+use super::margins::is_seen;
 use super::signs::ClientKind;
 
 /// The purpose of a proposed limit.
@@ -297,9 +297,10 @@ pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> O
         needs.falling(rate).into_iter().take(count).map(|place| needs.remembered()[place].hash).collect()
     };
     let rates = 0..needs.counts.len();
-    let points: Vec<_> = rates.map(|rate| curve::point(needs, &first(rate), rate)).collect();
-    let rate =
-        curve::knee(&points.iter().map(|point| curve::Point { denied: 0, ..*point }).collect::<Vec<_>>())?;
+    let points: Vec<_> = rates.map(|rate| margins::point(needs, &first(rate), rate)).collect();
+    let rate = margins::knee(
+        &points.iter().map(|point| margins::Point { denied: 0, ..*point }).collect::<Vec<_>>(),
+    )?;
     Some(Cut { purpose, hit: first(rate) })
 }
 

@@ -5,8 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use tidegate::visible;
 
-use crate::percent::percent;
-use crate::thousands::grouped;
+use crate::thousands::{grouped, percent};
 
 /// A caution about the numbers of a suggestion.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,9 +7,8 @@ use serde::Serialize;
 use tidegate::Quota;
 use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 
-use super::options::{SuggestError, SuggestOptions};
+use super::options::{Readings, Step, SuggestError, SuggestOptions};
 use super::outliers::{Fate, StandsOut};
-use super::readings::{Readings, Step};
 use super::signs::{ClientKind, Signs};
 use super::watch::{Group, Shared, Watch};
 use crate::policy_yaml::{in_words, scope};

@@ -10,12 +10,10 @@ use super::bursts::{KeyNeed, Needs};
 use super::candidates::{self, Cut, Known, Purpose, WORTH_A_POLICY};
 use super::caution::Caution;
 use super::choose::{Choice, choose};
-use super::curve::{self, Point};
 use super::group_policies::{NARROWER, Narrower, narrower, selected};
-use super::margins::{self, Halves};
-use super::options::{SuggestError, SuggestOptions};
+use super::margins::{self, Halves, Point};
+use super::options::{Readings, Step, SuggestError, SuggestOptions};
 use super::outliers;
-use super::readings::{Readings, Step};
 use super::signs::{ClientKind, Evidence};
 use super::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::Watch;
@@ -280,8 +278,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
     fn fit(&mut self, cuts: Vec<Cut>) -> Result<Vec<Fitting>, SuggestError> {
         let mut fitting: Vec<Fitting> = Vec::new();
         for cut in cuts {
-            let points = curve::points(&self.needs, &cut.hit);
-            let Some(knee) = curve::knee(&points) else { continue };
+            let points = margins::points(&self.needs, &cut.hit);
+            let Some(knee) = margins::knee(&points) else { continue };
             let at = |place: usize| points.get(place).map(|point| point.count);
             // The knee lies between its neighbours. The counts between them are examined, at first in steps.
             let below = knee.checked_sub(1).and_then(at).unwrap_or(0);
@@ -408,7 +406,7 @@ impl Fitting {
     /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more
     /// burst.
     fn narrow(&mut self, needs: &Needs, is_first: bool) {
-        let points = curve::points(needs, &self.cut.hit);
+        let points = margins::points(needs, &self.cut.hit);
         let mine: Vec<(usize, Point)> = points
             .into_iter()
             .enumerate()
@@ -416,7 +414,7 @@ impl Fitting {
             .collect();
         if is_first {
             let only: Vec<Point> = mine.iter().map(|(_, point)| *point).collect();
-            if let Some(knee) = curve::knee(&only) {
+            if let Some(knee) = margins::knee(&only) {
                 (self.count, self.burst) = (only[knee].count, only[knee].burst);
             }
         }
@@ -424,13 +422,13 @@ impl Fitting {
         let enough = |point: &Point| point.burst <= self.burst;
         if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
             self.count = point.count;
-            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            let most_needed = margins::most_needed(needs, *place, &self.cut.hit);
             self.burst_for = most_needed.filter(|key| needs.burst(key, *place) == self.burst).map(spared);
         }
         let slower = mine.iter().rev().find(|(_, point)| point.count < self.count && !enough(point));
         self.below = slower.map_or(if is_first { 0 } else { self.below }, |(_, point)| point.count);
         if let Some((place, _)) = slower {
-            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            let most_needed = margins::most_needed(needs, *place, &self.cut.hit);
             self.rate_for = most_needed.filter(|key| needs.burst(key, *place) > self.burst).map(spared);
         }
     }

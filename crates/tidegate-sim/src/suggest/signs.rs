@@ -11,25 +11,25 @@
 //! run. A client that chooses paths with colliding hashes can look like an app that asks for one path, which spares
 //! it no more than a slow pace would.
 
-mod few;
 mod page_turns;
 mod rhythm;
-mod shown_signs;
 
 use std::borrow::Cow;
 use std::hash::BuildHasher as _;
 use std::time::Duration;
 
 use foldhash::quality::FixedState;
+use serde::Serialize;
 
-pub(super) use self::few::Few;
 use self::page_turns::PageTurns;
 use self::rhythm::Rhythm;
-pub use self::shown_signs::Signs;
+use crate::json_units;
 use crate::log::{Record, text};
 
+pub(super) use page_turns::Few;
+
 /// What the requests of a key look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientKind {
     /// Many pages, once each, without their images and scripts.
@@ -364,6 +364,59 @@ fn belongs_to_a_page(path: &[u8]) -> bool {
     let Some(dot) = memchr::memrchr(b'.', path) else { return false };
     let ending = &path[dot + 1..];
     ENDINGS.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(ending))
+}
+
+// The evidence as it is output: as numbers, and as a line of text.
+
+/// The evidence from the requests of a key. `None`: the log does not have the field.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Signs {
+    /// Distinct paths. Above 127 an estimate, with a standard error of 9 %.
+    pub paths: Option<u64>,
+    /// The path that most requests have.
+    pub path: Option<String>,
+    /// Requests for pages, as opposed to their parts, such as images and scripts.
+    pub pages: Option<u64>,
+    /// Distinct pages; above 127 an estimate, and never more than `pages`.
+    pub pages_different: Option<u64>,
+    /// The share of requests for parts of pages, such as images and scripts, 0 to 1.
+    pub parts_share: Option<f64>,
+    /// The share of requests that were refused or not found (400, 401, 403, 404, 407, 410), 0 to 1.
+    pub refused_share: Option<f64>,
+    /// Distinct agents; 8 means 8 or more.
+    pub agents: Option<u64>,
+    /// The agent of nine requests in ten, cut after 120 bytes.
+    pub agent: Option<String>,
+    /// The pause between two rounds of requests, if they come at an even pace.
+    #[serde(rename = "every_ms", serialize_with = "maybe_millis")]
+    pub every: Option<Duration>,
+}
+
+fn maybe_millis<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    span.map(json_units::millis).serialize(to)
+}
+
+impl Evidence {
+    /// Returns the evidence as numbers.
+    pub(in crate::suggest) fn signs(&self) -> Signs {
+        let asked = self.loads.pages + self.loads.parts;
+        let known = |is_known: bool, value: u64| is_known.then_some(value);
+        Signs {
+            paths: known(
+                asked > 0,
+                if self.paths.is_exact() { self.paths.about() } else { self.paths.about().min(asked) },
+            ),
+            path: self.main_path().map(str::to_owned),
+            pages: known(asked > 0, self.loads.pages),
+            pages_different: known(asked > 0, self.pages.about().min(self.loads.pages)),
+            parts_share: (asked > 0).then(|| self.loads.share()),
+            refused_share: (self.statuses > 0)
+                .then(|| share(self.unauthorized + self.missing, self.statuses)),
+            agents: known(!self.agents.is_empty(), self.agents.len() as u64),
+            agent: self.only_agent().map(str::to_owned),
+            every: self.rhythm.pace(),
+        }
+    }
 }
 
 #[cfg(test)]

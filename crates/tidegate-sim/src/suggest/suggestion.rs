@@ -12,10 +12,9 @@ use super::group_policies::Narrower;
 use super::outliers::StandsOut;
 use crate::json_units::millis;
 use crate::peaks::Distinct;
-use crate::percent::percent;
 use crate::policy_yaml::{in_words, match_value};
 use crate::replay::PeakRate;
-use crate::thousands::grouped;
+use crate::thousands::{grouped, percent};
 use crate::what_if::KeyHit;
 
 /// What a log shows about where a limit could be drawn.

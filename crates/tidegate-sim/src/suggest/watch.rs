@@ -4,22 +4,18 @@
 //! also watches the agents and the networks that ask for most. All other keys are the crowd, and only their sum is
 //! kept.
 
-mod agents;
-mod group;
-mod networks;
-mod pages;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::BuildHasher as _;
+use std::net::IpAddr;
 
-use std::collections::{HashMap, HashSet};
+use foldhash::quality::FixedState;
 
-use self::agents::Agents;
-pub(super) use self::group::{Group, Shared};
-use self::networks::networks;
-use self::pages::Pages;
 use super::bursts::Needs;
 use super::candidates;
 use super::signs::{ClientKind, Evidence, Loads};
 use crate::log::Record;
 use crate::peaks::GivenHash;
+use crate::suggest::signs::{PATHS, agent_name};
 
 /// The most keys watched, about 4 KiB each.
 const WATCHED: usize = 2_000;
@@ -184,4 +180,198 @@ fn watched(needs: &Needs) -> Vec<u64> {
     let mut seen = HashSet::new();
     let hashes = places.into_iter().map(|place| remembered[place].hash);
     hashes.filter(|hash| seen.insert(*hash)).take(WATCHED).collect()
+}
+
+// Several keys that behave like one crawler.
+
+/// What the keys of a group share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::suggest) enum Shared {
+    /// The same agent.
+    Agent(String),
+    /// The same first parts of their addresses, as a pattern.
+    Network(String),
+}
+
+/// Several keys that behave like one crawler.
+#[derive(Clone, Debug)]
+pub(in crate::suggest) struct Group {
+    pub(in crate::suggest) shared: Shared,
+    pub(in crate::suggest) evidence: Evidence,
+}
+
+// The agents with the most requests, in bounded memory.
+
+/// The agents counted at once, about 4 KiB each. Once counted, an agent with more than one request in 65 stays
+/// counted.
+const COUNTED: usize = 64;
+
+/// The agents, and what the keys that send them ask for.
+#[derive(Debug)]
+struct Agents {
+    hasher: FixedState,
+    counted: HashMap<u64, (u64, Group), GivenHash>,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self { hasher: FixedState::with_seed(1), counted: HashMap::default() }
+    }
+}
+
+impl Agents {
+    /// Counts a request.
+    ///
+    /// # Source
+    /// Misra, Gries: Finding repeated elements, 1982.
+    fn add(&mut self, record: &Record<'_>, key: u64) {
+        let agent = record.agent();
+        if agent.is_empty() {
+            return;
+        }
+        let hash = self.hasher.hash_one(&*agent);
+        if let Some((count, group)) = self.counted.get_mut(&hash) {
+            *count += 1;
+            group.evidence.add(record, key);
+        } else if self.counted.len() < COUNTED {
+            let mut group =
+                Group { shared: Shared::Agent(agent_name(&agent).into_owned()), evidence: Evidence::new() };
+            group.evidence.add(record, key);
+            self.counted.insert(hash, (1, group));
+        } else {
+            self.counted.retain(|_, (count, _)| {
+                *count -= 1;
+                *count > 0
+            });
+        }
+    }
+
+    /// Returns the agent with the most requests among those that only this key sends and that pass a test.
+    fn only_of(&self, key: u64, passes: impl Fn(&Evidence) -> bool) -> Option<&Group> {
+        let own =
+            self.groups().filter(|group| group.evidence.only_key() == Some(key) && passes(&group.evidence));
+        own.max_by(|a, b| {
+            a.evidence.requests().cmp(&b.evidence.requests()).then_with(|| b.shared.cmp(&a.shared))
+        })
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.counted.values().map(|(_, group)| group)
+    }
+}
+
+// The networks that ask for most: keys that are addresses, grouped by their first parts.
+
+/// The most networks watched.
+const NETWORKS: usize = 20;
+
+/// Returns the patterns of the networks that ask for most, of those with at least `least` keys, and the network of
+/// each key in one of them.
+fn networks(needs: &Needs, least: u64) -> (Vec<String>, HashMap<u64, u32, GivenHash>) {
+    let mut all: HashMap<String, (u64, Vec<u64>)> = HashMap::new();
+    for key in needs.remembered() {
+        let Some(pattern) = pattern(&key.name) else { continue };
+        let (asked, keys) = all.entry(pattern).or_default();
+        *asked += key.asked();
+        keys.push(key.hash);
+    }
+    let mut large: Vec<_> = all.into_iter().filter(|(_, (_, keys))| keys.len() as u64 >= least).collect();
+    large.sort_by(|(a, (one, _)), (b, (other, _))| other.cmp(one).then_with(|| a.cmp(b)));
+    large.truncate(NETWORKS);
+    let mut members = HashMap::default();
+    let mut patterns = Vec::with_capacity(large.len());
+    for (place, (pattern, (_, keys))) in large.into_iter().enumerate() {
+        patterns.push(pattern);
+        // The cast is lossless: there are at most `NETWORKS`.
+        members.extend(keys.into_iter().map(|key| (key, place as u32)));
+    }
+    (patterns, members)
+}
+
+/// Returns the pattern of an address's network: 24 bits of IPv4, 48 of IPv6. `None` if the text is not an address.
+fn pattern(name: &str) -> Option<String> {
+    let name = name.split_once('/').map_or(name, |(address, _)| address);
+    match name.parse().ok()? {
+        IpAddr::V4(address) => {
+            let [a, b, c, _] = address.octets();
+            Some(format!("{a}.{b}.{c}.*"))
+        }
+        IpAddr::V6(address) => {
+            let [a, b, c, ..] = address.segments();
+            // Addresses are written without leading zeros; a zero within the first three parts may be written as
+            // `::`.
+            (b != 0 && c != 0).then(|| format!("{a:x}:{b:x}:{c:x}:*"))
+        }
+    }
+}
+
+// Tells whether others ask for the same pages: a crawler takes what everybody reads, an app asks for its own user's
+// data.
+
+/// The pages followed: those with the smallest hashes, a fair sample of all, in about 50 KiB.
+const FOLLOWED: usize = 1_024;
+/// The least share, and the least number, of a crawler's sampled pages that a client with another agent asks for too.
+const READ: (f64, usize) = (0.02, 2);
+
+/// A sample of the pages of a log, and whether different agents asked for each.
+#[derive(Debug)]
+struct Pages {
+    paths: FixedState,
+    /// For each page, the agent that asked first, and whether another one did too.
+    followed: BTreeMap<u64, (u64, bool)>,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self { paths: FixedState::with_seed(PATHS), followed: BTreeMap::new() }
+    }
+}
+
+impl Pages {
+    fn add(&mut self, record: &Record<'_>) {
+        if record.path.is_empty() {
+            return;
+        }
+        let hash = self.paths.hash_one(record.path);
+        let is_full = self.followed.len() == FOLLOWED;
+        if is_full && self.followed.last_key_value().is_some_and(|(largest, _)| hash > *largest) {
+            return;
+        }
+        let agent = self.paths.hash_one(&*record.agent());
+        self.followed
+            .entry(hash)
+            .and_modify(|(first, several)| *several |= *first != agent)
+            .or_insert((agent, false));
+        if self.followed.len() > FOLLOWED {
+            self.followed.pop_last();
+        }
+    }
+
+    /// Says whether others read some of the pages in this evidence.
+    fn are_read_by_others(&self, evidence: &Evidence) -> bool {
+        let followed: Vec<bool> = evidence
+            .pages()
+            .filter_map(|page| self.followed.get(&page).map(|(_, several)| *several))
+            .collect();
+        let read = followed.iter().filter(|several| **several).count();
+        read >= READ.1 && read as f64 >= READ.0 * followed.len() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_patterns() {
+        let rows = [
+            ("203.0.113.7", Some("203.0.113.*")),
+            ("2001:db8:5:1::/64", Some("2001:db8:5:*")),
+            ("2001:db8::1", None),
+            ("crawler.example", None),
+        ];
+        for (name, network) in rows {
+            assert_eq!(pattern(name).as_deref(), network, "{name}");
+        }
+    }
 }

@@ -2,8 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::Deserialize;
+use tidegate::{Quota, Standing};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Retry, State};
+
+use super::subject::{ChargedLimit, algorithm};
 
 /// The operation of a line.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -79,4 +85,66 @@ impl LineIn<'_> {
             None => Ok(()),
         }
     }
+}
+
+// The output of a trace: one line of JSON per operation. Spans are in nanoseconds.
+
+/// Writes the head of a line: time, key and operation.
+pub(super) fn head(out: &mut String, t: u64, key: &str, op: Op) {
+    let key = text(key);
+    let _ = write!(out, r#"{{"t":{t},"key":{key},"op":"{}""#, op.word());
+}
+
+/// Writes whether it was allowed. `retry_after` is null if no wait is known to help.
+pub(super) fn ruling(out: &mut String, ruling: Ruling) {
+    let _ = match ruling {
+        Ruling::Allowed { wait } => {
+            write!(out, r#","allowed":true,"wait":{},"retry_after":0"#, wait.as_nanos())
+        }
+        Ruling::Denied { retry } => {
+            let word = retry.as_str();
+            let after = retry.after().map_or_else(|| "null".to_owned(), |wait| wait.as_nanos().to_string());
+            write!(out, r#","allowed":false,"wait":0,"retry":"{word}","retry_after":{after}"#)
+        }
+    };
+}
+
+/// Writes that a deny-list refused it before any limit was checked.
+pub(super) fn listed(out: &mut String, entry: &str) {
+    ruling(out, Ruling::Denied { retry: Retry::Never });
+    let _ = write!(out, r#","denied_by_list":{},"limits":[]"#, text(entry));
+}
+
+/// Writes the name of the policy and its limit.
+pub(super) fn name(out: &mut String, charged: &ChargedLimit) {
+    if let Some((policy, label)) = &charged.name {
+        let (policy, label) = (text(policy), text(label));
+        let _ = write!(
+            out,
+            r#""policy":{policy},"limit":{label},"binding":{},"cost":{}"#,
+            charged.binding, charged.cost
+        );
+    }
+}
+
+/// Writes the standing of a limit.
+pub(super) fn standing(out: &mut String, standing: &Standing) {
+    let Standing { remaining, debt, reset_after, .. } = standing;
+    let _ = write!(out, r#","remaining":{remaining},"debt":{debt},"reset_after":{}"#, reset_after.as_nanos());
+}
+
+/// Writes a state in its byte form, as hexadecimal digits.
+pub(super) fn state(out: &mut String, quota: &Quota, state: &State) {
+    let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, algorithm(quota));
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for byte in state.encode() {
+        out.push(char::from(HEX[usize::from(byte >> 4)]));
+        out.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    out.push_str("\"}");
+}
+
+fn text(raw: &str) -> String {
+    let quoted = serde_json::to_string(raw).unwrap_or_default();
+    tidegate::visible::json(&quoted).into_owned()
 }

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate::policy::PolicySetError;
-use tidegate::{QuotaError, Rate};
+use tidegate::policy::{
+    Access, ChargeOn, CostErrors, Descriptor, Limit, Mode, OnCostError, Policy, PolicySet, PolicySetError,
+};
+use tidegate::{Cost, Quota, QuotaError, Rate};
+
+use crate::log::{Record, Wanted};
+use crate::replay::key_name;
 
 /// A limit to try: `gcra` with this rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,4 +56,65 @@ pub enum WhatIfError {
     /// The policy is invalid in a set.
     #[error(transparent)]
     Policy(#[from] PolicySetError),
+}
+
+// Finds the key and the cost of a request under the policy whose limits are tried, as a gate does.
+
+/// The policy, without its limits.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    set: PolicySet,
+    wanted: Wanted,
+    ipv6_prefix: u8,
+}
+
+/// The key and the cost of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestCharge {
+    /// The bytes of the key, as in stores.
+    pub(crate) key: Vec<u8>,
+    pub(crate) cost: Cost,
+}
+
+impl Asking {
+    pub(crate) fn new(policy: &Policy, ipv6_prefix: u8) -> Result<Self, WhatIfError> {
+        if policy.charge != ChargeOn::Check {
+            return Err(WhatIfError::ChargesOtherwise { policy: policy.name.clone() });
+        }
+        let mut policy = policy.clone();
+        // A placeholder limit, so that a request has a key. The caller chooses the limits that are tried.
+        policy.limits = vec![Limit::new(Quota::per_second(1).gcra()?, "tried")];
+        policy.shadow_limit = None;
+        policy.mode = Mode::Enforce;
+        policy.share = None;
+        policy.on_cost_error = OnCostError::Deny;
+        let set = PolicySet::with(vec![policy], Access::default(), ipv6_prefix)?;
+        Ok(Self { wanted: Wanted::by(vec![set.named()], false), set, ipv6_prefix })
+    }
+
+    /// Describes the attributes of a request that the policy uses.
+    pub(crate) fn describe<'r>(&self, record: &'r Record<'_>) -> Descriptor<'r> {
+        record.describe_only(&self.wanted)
+    }
+
+    /// Finds the key and the cost of a request; `None` if the policy does not match it, a list decides, or its cost
+    /// cannot be determined.
+    pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<RequestCharge> {
+        if self.set.access(request).is_some() {
+            return None;
+        }
+        let plan = self.set.plan(request, cost);
+        let line = plan.lines.first().filter(|line| !line.cost_is_unknown())?;
+        Some(RequestCharge { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
+    }
+
+    /// Returns how many requests so far had no cost that the policy could determine.
+    pub(crate) fn unknown_costs(&self) -> CostErrors {
+        self.set.cost_errors(0)
+    }
+
+    /// Returns the name of a request's key, as replays show it.
+    pub(crate) fn name(&self, request: &Descriptor<'_>) -> String {
+        key_name(&self.set.policies()[0], request, self.ipv6_prefix)
+    }
 }

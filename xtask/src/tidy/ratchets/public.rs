@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::{Field, ImplItem, Item, ItemImpl, ItemTrait, TraitItem, Type, Visibility};
 
+use crate::tidy::code::{attributes, attributes_in_impl, attributes_in_trait, test_only};
 use crate::tidy::modules::Modules;
-use crate::tidy::test_only::{attributes, attributes_in_impl, attributes_in_trait, test_only};
 use crate::tidy::tree::Tree;
 
 /// The numbers of one library.

@@ -125,3 +125,25 @@ fn recording_lowers_what_fell_and_raises_nothing() {
     let written = std::fs::read_to_string(folder.path().join(FILE)).unwrap();
     assert_eq!(written, "# Numbers.\nmarkdown-words = 2  # a page\nsource-files = 0\n");
 }
+
+const TEXT: &str = "# Numbers.\n\nkeys.of-7 = 7  # 7 because of the tenant\nwords = 12\n";
+
+#[test]
+fn only_what_fell_is_written_and_comments_stay() {
+    let record = Record::read(TEXT).unwrap();
+    let counted = [("keys.of-7", 6), ("words", 13), ("new", 1)];
+    let counted = counted.map(|(name, count)| (name.to_owned(), count)).into_iter().collect();
+    let (text, fell) = record.lowered(&counted);
+    assert_eq!(text, TEXT.replace("= 7 ", "= 6 "));
+    assert_eq!(fell, [("keys.of-7", 7, 6)]);
+}
+
+#[test]
+fn a_line_that_is_no_number_is_named() {
+    for (text, line, what) in
+        [("a = 1\nb", 2, "`b`"), ("a = 1_000", 1, "`1_000`"), ("a = 1\na = 1", 2, "twice"), ("a =", 1, "``")]
+    {
+        let (at, error) = Record::read(text).unwrap_err();
+        assert!(at == line && error.contains(what), "{text}: {at} {error}");
+    }
+}

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::uses::{Edge, Uses};
+use super::names::{Edge, Uses};
 
 /// Returns the uses to remove, each with a shortest path back from the used file to the using one, both included.
 /// `leaves` says whether a use goes from folder to folder.

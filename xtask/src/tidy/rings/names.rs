@@ -1,13 +1,12 @@
 //! Follows the names in a target to the files that define them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::Item;
 
-use crate::tidy::code::{Code, Import};
+use crate::tidy::code::{Code, Import, attributes, test_only};
 use crate::tidy::modules::Modules;
-use crate::tidy::test_only::{attributes, test_only};
 
 /// The names of all modules of a target.
 pub(crate) struct Names<'m, 't> {
@@ -153,4 +152,33 @@ fn types(tokens: TokenStream) -> Vec<String> {
         defines = false;
     }
     types
+}
+
+// Finds which files of a target use which others, and which items.
+
+/// The using file, and the used file.
+pub(crate) type Edge<'t> = (&'t str, &'t str);
+
+/// For each use, the lines and the items named there.
+pub(crate) type Uses<'t> = BTreeMap<Edge<'t>, BTreeSet<(usize, String)>>;
+
+/// Returns the uses between the files of a target, without tests.
+pub(crate) fn uses<'t>(modules: &Modules<'t>) -> Uses<'t> {
+    let names = Names::of(modules);
+    let mut uses = Uses::new();
+    for (index, module) in modules.all.iter().enumerate().filter(|(_, module)| !module.test) {
+        let code = names.code(index);
+        let imports = code.imports.iter().filter(|import| !import.test && !import.handed_on);
+        let imports = imports.map(|import| (&import.path, import.line));
+        let mentions = code.mentions.iter().filter(|mention| !mention.test);
+        let mentions = mentions.map(|mention| (&mention.path, mention.line));
+        for (path, line) in imports.chain(mentions) {
+            for (file, item) in names.definitions(index, path) {
+                if file != module.file {
+                    uses.entry((module.file, file)).or_default().insert((line, item));
+                }
+            }
+        }
+    }
+    uses
 }

@@ -1,22 +1,24 @@
 //! One connection to the server, in any of the protocols.
 
+use std::fmt::{self, Debug};
 use std::io;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tidegate_server::Token;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::answer::Answer;
-#[cfg(feature = "grpc")]
-use super::grpc::GrpcClient;
 use super::http::HttpClient;
 use super::question::Question;
 use super::resp::RespClient;
-use super::stream::Stream;
 use super::target::{Protocol, Target};
 use crate::args::Trust;
 use crate::exit::Mistake;
-use crate::online::encrypted::Encrypted;
+use crate::online::Encrypted;
+
+#[cfg(feature = "grpc")]
+use super::grpc::GrpcClient;
 
 /// The parameters for making connections.
 #[derive(Debug)]
@@ -114,3 +116,54 @@ impl Client {
         }
     }
 }
+
+// The result of an ask.
+
+/// The result of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) fate: Fate,
+    /// The status, or a word for the error.
+    pub(super) code: Code,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Allowed,
+    Denied,
+    /// Answered without a decision.
+    Failed,
+    /// Sent, but unknown whether it was decided.
+    Lost,
+    /// Not sent.
+    Unsent,
+}
+
+/// The code of an answer: an HTTP status, or a word.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Code {
+    Status(u16),
+    Word(Arc<str>),
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "{status}"),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Answer {
+    pub(super) fn word(fate: Fate, word: &str) -> Self {
+        Self { fate, code: Code::Word(word.into()) }
+    }
+}
+
+// The transport of a connection: TCP, or TLS over TCP.
+
+/// A transport, without a protocol.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for S {}

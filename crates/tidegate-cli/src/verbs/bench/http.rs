@@ -2,8 +2,7 @@
 
 use std::io;
 
-use super::answer::{Answer, Code, Fate};
-use super::stream::Stream;
+use super::client::{Answer, Code, Fate, Stream};
 use super::target::Target;
 use anyhow::{Context as _, Result};
 use http_body_util::{BodyExt as _, Full, Limited};

@@ -5,20 +5,23 @@
 //! denied one at the worst time ([`Refused`]). Both use the library's own gate, on a clock that follows the asks in
 //! order. In doubt the server is right.
 
-mod let_through;
 mod policies;
 mod refused;
 
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tidegate::gate::Check;
+use tidegate::{Gate, ManualClock, Retry, Tick};
 
-use self::let_through::LetThrough;
-pub(super) use self::policies::Judged;
 use self::refused::Refused;
-use super::answer::Fate;
+use super::client::Fate;
 use super::question::Question;
+
+pub(super) use self::policies::Judged;
 
 /// The most asks that wait for judgement, 40 bytes each. An ask waits until all asks sent before it have ended, at
 /// most for the timeout.
@@ -139,6 +142,114 @@ impl WrongAnswers {
             "wrongly_refused": self.wrongly_refused,
             "gave_up": self.gave_up,
         })
+    }
+}
+
+// Finds asks that were allowed although their limits had no units at any time.
+//
+// Every allowed ask is charged as soon as there are units within its span. If there are none until the end of its
+// span, it may take the units of an ask already charged whose span ends later, since that one may have been decided
+// later. Only if there is no such ask was one ask too many allowed. For limits that grant equal costs, this finds the
+// smallest number of wrong asks, like earliest-deadline scheduling. A wrong ask is not charged.
+
+#[derive(Debug)]
+struct LetThrough {
+    gate: Gate,
+    clock: ManualClock,
+    question: Question,
+    is_keyed: bool,
+    /// Asks by the time of the next attempt, then by the end of their span.
+    waiting: BinaryHeap<Reverse<(u64, Span)>>,
+    /// Asks that were charged and whose span is not over, by group and end.
+    charged: BTreeSet<(u32, u64, u64, Span)>,
+    /// Numbers the charges, since two asks may have the same span.
+    number: u64,
+    taken: u64,
+    wrong: u64,
+}
+
+impl LetThrough {
+    fn new(judged: &Judged, question: Question, keys: u32) -> Result<Self> {
+        let (gate, clock) = judged.gate(&judged.strict, keys)?;
+        let (waiting, charged) = (BinaryHeap::new(), BTreeSet::new());
+        Ok(Self {
+            gate,
+            clock,
+            question,
+            is_keyed: judged.is_keyed,
+            waiting,
+            charged,
+            number: 0,
+            taken: 0,
+            wrong: 0,
+        })
+    }
+
+    fn add(&mut self, span: Span) {
+        self.taken += 1;
+        self.waiting.push(Reverse((span.from, span)));
+    }
+
+    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
+    fn run(&mut self, until: u64) {
+        while let Some(&Reverse((at, span))) = self.waiting.peek()
+            && at < until
+        {
+            self.waiting.pop();
+            self.attempt(at, span);
+        }
+        self.charged.retain(|(_, end, _, _)| *end > until);
+    }
+
+    fn attempt(&mut self, at: u64, span: Span) {
+        self.clock.set(Tick::from_nanos(at));
+        let decision = {
+            let request = self.question.descriptor(span.key);
+            let check = Check::of(&request).maybe_cost(self.question.cost());
+            self.gate.check(check).expect("a gate in memory decides every cost from 1 on")
+        };
+        let group = if self.is_keyed { span.key } else { 0 };
+        if decision.allowed {
+            self.charge(group, span);
+            return;
+        }
+        let wait = match decision.retry() {
+            Retry::After(wait) => u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX).max(1),
+            Retry::Unknown | Retry::Never => u64::MAX,
+        };
+        let next = at.saturating_add(wait);
+        if next <= span.to && next < u64::MAX {
+            self.waiting.push(Reverse((next, span)));
+            return;
+        }
+        let later =
+            self.charged.range((group, span.to + 1, 0, Span::MIN)..=(group, u64::MAX, u64::MAX, Span::MAX));
+        match later.last().copied() {
+            Some(other) => {
+                self.charged.remove(&other);
+                self.charge(group, span);
+                self.waiting.push(Reverse((at, other.3)));
+            }
+            None => self.wrong += 1,
+        }
+    }
+
+    fn charge(&mut self, group: u32, span: Span) {
+        self.number += 1;
+        self.charged.insert((group, span.to, self.number, span));
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.len() + self.charged.len()
+    }
+
+    fn clear(&mut self) {
+        (self.waiting, self.charged) = (BinaryHeap::new(), BTreeSet::new());
+    }
+
+    /// Returns how many asks were taken, and how many of them were wrong.
+    fn found(&self) -> (u64, u64) {
+        (self.taken, self.wrong)
     }
 }
 

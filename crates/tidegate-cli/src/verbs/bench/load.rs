@@ -16,8 +16,7 @@ use tidegate_sim::traffic::{KeyChoice, KeyDraws};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Fate};
-use super::client::{Client, Dial};
+use super::client::{Answer, Client, Dial, Fate};
 use super::tally::{Sent, Tally};
 use crate::args::PerSecond;
 

@@ -9,8 +9,7 @@ use redis_protocol::resp2::encode::encode;
 use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
-use super::answer::{Answer, Fate};
-use super::stream::Stream;
+use super::client::{Answer, Fate, Stream};
 
 /// The longest answer that is read, in bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;

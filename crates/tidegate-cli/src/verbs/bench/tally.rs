@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Code, Fate};
+use super::client::{Answer, Code, Fate};
 use super::judge::{Ask, MAX_WAITING};
 
 /// The most codes that are counted separately: a server with more codes answers at random.

@@ -305,3 +305,27 @@ fn knobs_out_of_range_are_refused() {
     assert!(law.smoothing(1.0).is_err() && law.smoothing(f64::NAN).is_err());
     assert!(law.cool_off(Duration::from_secs(3601)).is_err() && law.window(Duration::MAX, 10).is_err());
 }
+
+#[test]
+fn the_peers_full_load_reads_as_981_and_takes_33_readings_to_800() {
+    let mut cpu = Cpu::default();
+    let readings: Vec<u16> = std::iter::repeat_with(|| {
+        cpu.read_whole(1000, 0.95);
+        cpu.thousandths()
+    })
+    .take(10_000)
+    .collect();
+    assert_eq!(readings.iter().position(|&reading| reading >= 800), Some(32));
+    assert_eq!(readings.iter().max(), Some(&981));
+}
+
+#[test]
+fn ours_reaches_full_load_and_idleness() {
+    let mut cpu = Cpu::default();
+    cpu.read(300, 0.95);
+    assert_eq!(cpu.thousandths(), 300, "the first reading counts whole");
+    for (reading, reached) in [(1000, 1000), (0, 0), (1000, 1000)] {
+        (0..200).for_each(|_| cpu.read(reading, 0.95));
+        assert_eq!(cpu.thousandths(), reached);
+    }
+}

@@ -90,3 +90,91 @@ impl Bytes for Reading {
         Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued, ..Self::NONE })
     }
 }
+
+// Remembers the limit at which work began to fail. The hill climb avoids it for a while, since recovery can take
+// much longer than the visit.
+
+/// A limit at which work began to fail is not tried again for this many measurements: half a minute at a tenth of a
+/// second each.
+const FOR: u32 = 256;
+/// Work is failing if the share of failures is at least this, and at least [`UNUSUAL`] above the usual share.
+const FAILING: f64 = 1.0 / 3.0;
+/// By how much the share of failures exceeds the usual one, at least, if work is [failing](FAILING).
+const UNUSUAL: f64 = 0.25;
+/// How fast the usual share follows the measured one: half in 35 measurements. Such lasting failures have other
+/// causes than the limit.
+const WEIGHT: f64 = 0.02;
+/// A number inside that exceeds the highest unharmed one by this factor may be a cliff.
+const BEYOND: f64 = 1.1;
+/// Up to this share of failures, and twice the usual one, counts as if nothing failed.
+const FEW: f64 = 0.01;
+/// The share of the highest unharmed number that remains after each measurement without failures: half after 138.
+const FADING: f64 = 0.995;
+
+/// The record of failures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cliff {
+    at: f64,
+    measurements: u32,
+    /// The highest number inside while nothing failed.
+    unharmed: f64,
+    /// The usual share of failures.
+    usual: f64,
+}
+
+impl Cliff {
+    pub(super) const UNKNOWN: Self = Self { at: f64::INFINITY, measurements: 0, unharmed: 0.0, usual: 0.0 };
+
+    /// Returns the number of places at which work began to fail; infinite if none is known.
+    pub(super) fn at(&self) -> f64 {
+        self.at
+    }
+
+    /// Says whether more are inside than ever while the work went well.
+    pub(super) fn is_beyond(&self, inside: f64) -> bool {
+        self.unharmed > 0.0 && inside > self.unharmed * BEYOND
+    }
+
+    /// Updates the record by a reading, and returns whether work is failing because of overload. `fell`: the limit was
+    /// raised, and most of the goodput was lost.
+    pub(super) fn failing(&mut self, reading: &Reading, limit: u64, fell: bool) -> bool {
+        let failing = reading.failed >= FAILING && reading.failed >= self.usual + UNUSUAL;
+        let few = FEW + 2.0 * self.usual;
+        self.usual += (reading.failed - self.usual) * WEIGHT;
+        self.measurements = self.measurements.saturating_sub(1);
+        if self.measurements == 0 {
+            self.at = f64::INFINITY;
+        }
+        let inside = reading.peak.min(limit as f64);
+        if !failing {
+            // With more failures than usual the most that were inside may be what made them.
+            let harmless = if reading.failed <= few { inside } else { 0.0 };
+            self.unharmed = (self.unharmed * FADING).max(harmless);
+            return false;
+        }
+        // Failures that follow with fewer inside still belong to the same fall.
+        let new = self.measurements == 0 && self.is_beyond(inside);
+        if new || fell && inside * 2.0 > self.at {
+            (self.at, self.measurements) = (inside, FOR);
+        }
+        true
+    }
+}
+
+impl Bytes for Cliff {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.at);
+        out.u32(self.measurements);
+        out.f64(self.unharmed);
+        out.f64(self.usual);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            at: from.within("cliff", 0.0..=f64::INFINITY)?,
+            measurements: from.u32()?,
+            unharmed: from.within("unharmed", 0.0..=f64::MAX)?,
+            usual: from.within("usual", 0.0..=1.0)?,
+        })
+    }
+}

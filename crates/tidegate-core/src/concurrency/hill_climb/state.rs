@@ -1,9 +1,8 @@
 //! The state of the hill climb: the limit and the trial, the goodput, the base latency, and which hints proved right.
 
 use super::super::bounds::{Bounds, LIMITS};
-use super::cliff::Cliff;
 use super::epoch::{Epoch, FEWER, Required};
-use super::reading::Reading;
+use super::reading::{Cliff, Reading};
 use super::reserve::{FOLLOWS, Reserve, Shares};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::concurrency::tests::sample;
 
@@ -153,4 +155,30 @@ fn knobs_out_of_range_are_refused() {
     let law = MinLatency::default();
     assert!(law.interval(Duration::ZERO).is_err() && law.buffer(f64::NAN).is_err());
     assert!(law.measure(Duration::ZERO, 50).is_err() && law.measure(MS, 0).is_err());
+}
+
+#[test]
+fn half_are_shorter_and_what_never_ended_is_longest() {
+    let mut median = Median::new();
+    assert_eq!(median.take(), None);
+    for latency in [1e6, 1e6, 9e9, f64::INFINITY] {
+        median.add(latency);
+    }
+    assert!(median.take().is_some_and(|found| (found / 1e6 - 1.0).abs() < 0.07));
+    for latency in [1.0, f64::INFINITY, f64::INFINITY] {
+        median.add(latency);
+    }
+    assert_eq!(median.take(), Some(f64::INFINITY));
+    assert_eq!(median.take(), None, "all is forgotten");
+}
+
+proptest! {
+    #[test]
+    fn the_median_is_off_by_a_sixteenth_at_most(mut latencies in prop::collection::vec(8u64.., 1..100)) {
+        let mut median = Median::new();
+        latencies.iter().for_each(|&latency| median.add(latency as f64));
+        latencies.sort_unstable();
+        let exact = latencies[(latencies.len() - 1) / 2] as f64;
+        prop_assert!(median.take().is_some_and(|found| (found / exact - 1.0).abs() <= 1.0 / 15.0));
+    }
 }

@@ -3,10 +3,10 @@ use core::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::algorithm::Storable;
 use crate::bytes::DecodeError;
 use crate::concurrency::tests::with_a_reserve;
 use crate::concurrency::{Aimd, Bbr, Bounds, Gradient, HillClimb, MinLatency, Vegas};
-use crate::storable::Storable;
 use crate::{Cost, Quota, State};
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! Probes of the baseline: when it is measured again, and from which samples.
 
-use super::super::jitter::Jitter;
+use super::super::bounds::Jitter;
 use super::super::law::Sample;
 use crate::average::Average;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};

@@ -10,16 +10,14 @@
 //! exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back. Units used
 //! beyond the charge are taken like any cost.
 
-mod bytes;
-
 use core::time::Duration;
 
-use super::receipt_marks::counted;
-use crate::algorithm::Algorithm;
+use super::counted;
+use crate::algorithm::{Algorithm, Storable};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::rate::windows::excess;
-use crate::storable::Storable;
+use crate::rate::exact::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// `RateLimiter.create(permitsPerSecond)`: up to a second's worth of permits is stored while idle.
@@ -363,5 +361,70 @@ impl PartialEq for GuavaState {
 
 impl Eq for GuavaState {}
 
+// The byte forms of both limiters and of their state.
+
+impl Bytes for GuavaBursty {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.rate);
+        out.f64(self.seconds);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::new(from.f64()?, from.f64()?).map_err(|_| DecodeError::Value { field: "rate" })
+    }
+}
+
+impl Bytes for GuavaWarming {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.rate);
+        out.f64(self.warm_up);
+        out.f64(self.cold_factor);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rate, warm_up, cold_factor) = (from.f64()?, from.f64()?, from.f64()?);
+        let whole = warm_up >= 0.0 && warm_up.is_finite();
+        let made = Self::new(rate, Duration::ZERO, cold_factor).ok().filter(|_| whole);
+        made.map(|made| Self { warm_up, ..made }).ok_or(DecodeError::Value { field: "rate" })
+    }
+}
+
+impl Bytes for GuavaState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.start);
+        out.f64(self.stored);
+        out.u64(self.free);
+        out.u64(self.charges);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (start, stored, free, charges) = (from.tick()?, from.f64()?, from.u64()?, from.u64()?);
+        if stored.is_nan() || stored < 0.0 {
+            return Err(DecodeError::Value { field: "stored" });
+        }
+        Ok(Self { start, stored, free: free.min(i64::MAX as u64), charges })
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::decision::Cost;
+
+    #[test]
+    fn the_documented_warm_up() {
+        let limit = GuavaWarming::new(5.0, Duration::from_secs(3), 3.0).unwrap();
+        let (mut state, mut now) = (limit.fresh(Tick::from_secs(7)), Tick::from_secs(7));
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let Transition::Allowed { wait, next, .. } =
+                limit.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
+            else {
+                panic!("any wait is accepted")
+            };
+            waits.push(format!("{:.2}", wait.as_secs_f64()));
+            (state, now) = (next, now.after(wait));
+        }
+        assert_eq!(waits.join(" "), "0.00 0.57 0.52 0.47 0.41 0.36 0.31 0.25 0.21 0.20");
+    }
+}

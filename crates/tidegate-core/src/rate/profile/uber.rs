@@ -11,13 +11,12 @@
 
 use core::time::Duration;
 
-use super::receipt_marks::counted;
-use crate::algorithm::Algorithm;
+use super::counted;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::rate::windows::excess;
-use crate::storable::Storable;
+use crate::rate::exact::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// A pacer: an interval and the slack.

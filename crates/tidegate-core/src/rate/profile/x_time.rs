@@ -16,13 +16,12 @@
 
 use core::time::Duration;
 
-use super::receipt_marks::counted;
-use crate::algorithm::Algorithm;
+use super::counted;
+use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::rate::windows::excess;
-use crate::storable::Storable;
+use crate::rate::exact::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// Go's longest `time.Duration`, 292 years, which stands for an endless wait.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::slope::Moment;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::rate::parameter_change::Carried;
+use crate::rate::ledger::Carried;
 
 /// The most charges that are noted: those of a crowd of 4,096 of whom each goes away before those behind. Of more, the
 /// first of the line are forgotten, and give nothing back.

@@ -1,7 +1,9 @@
 //! Extracts the format from a directive of `nginx.conf`, with quotes and backslashes read as nginx reads them.
 
-use super::error::LogFormatError;
-use super::escape::Escape;
+use std::borrow::Cow;
+
+use super::super::csv::hex_escaped;
+use super::LogFormatError;
 
 /// The format of a directive, with the position of each byte.
 pub(super) struct Directive {
@@ -149,4 +151,62 @@ impl Words<'_> {
         format.push((byte, self.at));
         self.at += length;
     }
+}
+
+// How nginx escapes special bytes in a value.
+
+/// The value of `escape=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escape {
+    /// `\xHH` for quotes, backslashes, control characters and bytes from 0x7F on; `-` for a missing value.
+    Default,
+    /// As in a JSON string.
+    Json,
+    /// Unchanged.
+    None,
+}
+
+impl std::str::FromStr for Escape {
+    type Err = ();
+
+    fn from_str(word: &str) -> Result<Self, ()> {
+        match word {
+            "default" => Ok(Self::Default),
+            "json" => Ok(Self::Json),
+            "none" => Ok(Self::None),
+            _ => Err(()),
+        }
+    }
+}
+
+impl Escape {
+    /// Says whether a value stands for a missing one.
+    pub(super) fn is_nothing(self, value: &[u8]) -> bool {
+        value.is_empty() || (self == Self::Default && value == b"-")
+    }
+
+    /// Undoes the escapes in a value. Invalid escapes stay as they are.
+    pub(super) fn undo(self, value: &[u8]) -> Cow<'_, [u8]> {
+        if self == Self::None || memchr::memchr(b'\\', value).is_none() {
+            return Cow::Borrowed(value);
+        }
+        if self == Self::Default {
+            return Cow::Owned(hex_undone(value));
+        }
+        let string = [b"\"", value, b"\""].concat();
+        match serde_json::from_slice::<String>(&string) {
+            Ok(text) => Cow::Owned(text.into_bytes()),
+            Err(_) => Cow::Borrowed(value),
+        }
+    }
+}
+
+fn hex_undone(mut value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    while let [first, rest @ ..] = value {
+        let (byte, after) = hex_escaped(value).unwrap_or((*first, rest));
+        out.push(byte);
+        value = after;
+    }
+    out
 }

@@ -1,8 +1,8 @@
 //! The variables of a format: their positions and their meanings.
 
 use super::super::roles::Role;
-use super::error::LogFormatError;
-use super::escape::Escape;
+use super::LogFormatError;
+use super::directive::Escape;
 
 /// The most variables in a format.
 const MAX_VARIABLES: usize = 256;
