@@ -60,7 +60,11 @@ fn loom(form: &[(&str, &str)]) -> Result<()> {
         ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
         ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     ];
-    step::run("cargo", &["test", "-p", "tidegate", "--lib", "--release", "loom"], &[&loom[..], form].concat())
+    step::run(
+        "cargo",
+        &["test", "-p", "tidegate-limits", "-p", "tidegate-gate", "--lib", "--release", "loom"],
+        &[&loom[..], form].concat(),
+    )
 }
 
 // The attack suite in its long form. `cargo xtask test` runs the same attacks in their short form.
@@ -88,6 +92,6 @@ pub(crate) fn docs() -> Result<()> {
     step::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])?;
     // The tests with which CI finds an outdated table write it too.
     let packages =
-        ["test", "-p", "tidegate", "-p", "tidegate-server", "-p", "tidegate-cli", "--all-features"];
+        ["test", "-p", "tidegate-config", "-p", "tidegate-server", "-p", "tidegate-cli", "--all-features"];
     step::run("cargo", &[&packages[..], &["--lib", "--bins", TABLES]].concat(), &[("TABLES", "overwrite")])
 }

@@ -21,15 +21,3 @@ pub use process::{
     within,
 };
 pub use servers::{EtcdServer, RedisServer, ZooKeeperServer};
-
-/// Returns the size of a model: `short` in the tests, `long` in a manual run, which takes minutes: with
-/// `TIDEGATE_LOOM=long` for the models of loom, with any `TIDEGATE_MODEL_STEPS` for the others.
-#[must_use]
-pub fn short_or_long<T>(short: T, long: T) -> T {
-    let is_long = if cfg!(tidegate_loom) {
-        std::env::var("TIDEGATE_LOOM").is_ok_and(|size| size == "long")
-    } else {
-        std::env::var_os("TIDEGATE_MODEL_STEPS").is_some()
-    };
-    if is_long { long } else { short }
-}

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_key_that_no_page_names_in_code_is_found() {
-        let path = "crates/tidegate/src/policy/config/keys.rs";
+        let path = "crates/tidegate-gate/src/keys.rs";
         let check = |page: &str| found("config-keys", &[(path, KEYS), ("docs/policy-file.md", page)], "");
         assert_eq!(check("`limit.burst`\n```yaml\nkey_file: a\n```\n"), [""; 0]);
         let found = check("a burst in prose, `key_file_name`, `.key_file`");
@@ -132,7 +132,7 @@ mod tests {
     fn a_row_of_a_key_that_does_not_exist_is_found() {
         let page = "| key | default |\n|---|---|\n| `burst`, `.key_file` | `none` |\n| `burst.brust` or `later` | |\n\n\
                     | value | note |\n|---|---|\n| `other` | |\n";
-        let path = "crates/tidegate/src/config/keys.rs";
+        let path = "crates/tidegate-config/src/keys.rs";
         let found = found("config-keys", &[(path, KEYS), ("docs/policy-file.md", page)], "");
         let expected = "docs/policy-file.md:4: the policy file has no key `brust`; take it out or correct it";
         assert_eq!(found, [expected]);

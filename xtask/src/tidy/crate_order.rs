@@ -9,9 +9,16 @@ use super::fault::{Allowed, Fault};
 use super::packages::{Package, packages};
 use super::tree::Tree;
 
+/// The rooms of `tidegate`. The programs in their documentation are about the crate that people add, so they have it as a
+/// development dependency.
+const ROOMS: [&str; 4] = ["tidegate-limits", "tidegate-gate", "tidegate-cluster", "tidegate-config"];
+
 /// The storeys (layers) from the lowest up; crates of one storey do not depend on each other.
-const STOREYS: [&[&str]; 6] = [
+const STOREYS: [&[&str]; 9] = [
     &["tidegate-core", "tidegate-testkit"],
+    &["tidegate-limits"],
+    &["tidegate-gate", "tidegate-cluster"],
+    &["tidegate-config"],
     &["tidegate"],
     &["tidegate-disk", "tidegate-redis", "tidegate-etcd", "tidegate-zookeeper"],
     &["tidegate-sim", "tidegate-server"],
@@ -46,7 +53,9 @@ fn arrows(tree: &Tree, package: &Package<'_>) -> Vec<Fault> {
         return vec![fault("name", what)];
     };
     let known = dependencies(&package.manifest);
-    let up = known.iter().filter(|known| storey(known).is_some_and(|theirs| theirs >= own));
+    let is_shown = |known: &str| known == "tidegate" && ROOMS.contains(&&*package.name);
+    let up =
+        known.iter().filter(|known| storey(known).is_some_and(|theirs| theirs >= own) && !is_shown(known));
     let what = |known: &String| {
         let what = format!(
             "an upward dependency: {} depends on {known}, which is not below it; move the shared code to a crate below both",

@@ -17,7 +17,7 @@ use tidegate_core::envelope::Envelope;
 use tidegate_core::rate::CalendarUnit;
 
 use super::leasable::Terms;
-use tidegate_testkit::short_or_long;
+use tidegate_limits::sync::short_or_long;
 use world::{Bounds, Judge, Node, World};
 
 /// The findings of a search.

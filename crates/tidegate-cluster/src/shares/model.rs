@@ -15,7 +15,7 @@ use super::document::Shares;
 use super::protocol::{Leader, Node, Seen};
 use super::region::{self, Reported};
 use crate::MemberReport;
-use tidegate_testkit::short_or_long;
+use tidegate_limits::sync::short_or_long;
 
 /// A generator of pseudo-random numbers, the same for one seed.
 struct Random(u64);

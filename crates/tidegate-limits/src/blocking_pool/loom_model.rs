@@ -13,7 +13,7 @@ use tidegate_core::Tick;
 
 use super::*;
 use crate::clock::ManualClock;
-use tidegate_testkit::short_or_long;
+use crate::sync::short_or_long;
 
 use crate::sync::{Ordering, explore};
 

@@ -19,7 +19,7 @@ use super::shared::Parts;
 use super::throttling::Throttling;
 use super::*;
 use crate::clock::ManualClock;
-use tidegate_testkit::short_or_long;
+use crate::sync::short_or_long;
 
 use crate::sync::explore;
 

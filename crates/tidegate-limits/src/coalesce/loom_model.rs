@@ -16,7 +16,7 @@ use loom::sync::atomic::AtomicU32 as Visible;
 use super::*;
 use crate::block_on::block_on;
 use crate::clock::ManualClock;
-use tidegate_testkit::short_or_long;
+use crate::sync::short_or_long;
 
 use crate::sync::{explore, thread};
 

@@ -32,8 +32,8 @@ use tidegate_limits::clock::ManualClock;
 use tidegate_limits::store::{
     Cell, Charge, Ending, MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, settle,
 };
+use tidegate_limits::sync::short_or_long;
 use tidegate_limits::sync::{Mutex, explore};
-use tidegate_testkit::short_or_long;
 
 /// The stack of a thread, in words: loom's default is 4,096, and a check with its decision may take more, unoptimised
 /// or inlined.

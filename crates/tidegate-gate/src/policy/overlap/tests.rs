@@ -205,7 +205,7 @@ fn sought<'m>(domain: Domain, fitting: &[Vec<Pattern<'m>>], excluded: &[Pattern<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(tidegate_testkit::short_or_long(400, 2000)))]
+    #![proptest_config(ProptestConfig::with_cases(tidegate_limits::sync::short_or_long(400, 2000)))]
 
     /// What fits both was announced, and what was announced fits both.
     #[test]

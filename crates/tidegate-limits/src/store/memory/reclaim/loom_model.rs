@@ -10,7 +10,7 @@ use crate::store::memory::cache_line::{CacheLine, Slot, WAYS};
 use crate::store::memory::limit::StoredLimit;
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, WordOutcome};
-use tidegate_testkit::short_or_long;
+use crate::sync::short_or_long;
 
 use crate::sync::explore;
 

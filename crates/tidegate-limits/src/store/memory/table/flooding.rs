@@ -57,7 +57,7 @@ fn patterns() -> Vec<(&'static str, Vec<Vec<u8>>)> {
 /// 10¹⁴.
 #[test]
 fn no_pattern_of_keys_crowds_lines() {
-    for _ in 0..tidegate_testkit::short_or_long(1, 4) {
+    for _ in 0..crate::sync::short_or_long(1, 4) {
         let table = Table::new(10 * KEYS, Keep::Fingerprints).unwrap();
         for (name, keys) in patterns() {
             let keys: Vec<_> = keys.into_iter().collect::<HashSet<_>>().into_iter().collect();
