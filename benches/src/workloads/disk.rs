@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use tidegate::store::{Charge, Durable, MemoryStore, Op, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{
+    Charge, ChargeRules, Durable, MemoryStore, Op, Settled, Settling, Step, Store, StoreError,
+};
 use tidegate::{Clock, Cost, Quota, SystemClock};
 use tidegate_disk::{DiskOptions, DiskStore};
 
@@ -163,7 +165,8 @@ fn strict(store: &DiskStore) -> Result<f64> {
             let (stop, spent, quota) = (&stop, &spent, &quota);
             scope.spawn(move || {
                 let key = thread.to_le_bytes();
-                let charges = [Charge { durable: Durable::Strict, ..Charge::new(&key, quota, Cost::ONE) }];
+                let rules = ChargeRules { durable: Durable::Strict, ..ChargeRules::new(0) };
+                let charges = [Charge { rules, ..Charge::new(&key, quota, Cost::ONE) }];
                 while !stop.load(Ordering::Relaxed) {
                     let step = Step::new(SystemClock::new().now(), Op::Take, &charges);
                     spent.fetch_add(u64::from(store.blocking_settle(&step).is_ok()), Ordering::Relaxed);

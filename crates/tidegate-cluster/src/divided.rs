@@ -16,7 +16,7 @@ use tidegate_core::{Algorithm as _, Decision, Quota, Replace, Retry, Standing, T
 
 use crate::Part;
 use tidegate_limits::store::per_limit::PerLimit;
-use tidegate_limits::store::{Charge, Ending, Op, Settled, Settlement, Step};
+use tidegate_limits::store::{Charge, ChargeRules, Ending, Op, Settled, Settlement, Step};
 
 /// The divided limit that was used last, with the part that it was made for. Parts rarely change, so it is nearly
 /// always reused.
@@ -142,7 +142,8 @@ impl DividedStep {
             let kept_back = u128::from(charge.kept_back) * u128::from(*part);
             // At most the original `kept_back`.
             let kept_back = u64::try_from(kept_back.div_ceil(u128::from(Part::WHOLE))).unwrap_or(u64::MAX);
-            Some(Charge { quota, kept_back, replace: without_reset(charge.replace), ..*charge })
+            let rules = ChargeRules { replace: without_reset(charge.rules.replace), ..charge.rules };
+            Some(Charge { quota, kept_back, rules, ..*charge })
         })
         .collect()
     }

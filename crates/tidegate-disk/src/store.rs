@@ -180,7 +180,7 @@ impl Store for DiskStore {
 /// Returns whether a step waits for the disk: it may change something, and has a strict charge.
 #[inline]
 fn is_strict(step: &Step<'_>) -> bool {
-    let strict = |charge: &Charge<'_>| charge.durable == Durable::Strict;
+    let strict = |charge: &Charge<'_>| charge.rules.durable == Durable::Strict;
     match step.op {
         Op::Take | Op::Draw => step.charges.iter().any(|charge| charge.binding && strict(charge)),
         Op::Finish(_) => step.charges.iter().any(strict),

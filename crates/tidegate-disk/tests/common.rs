@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Charge, Durable, Op, Settled, Step, Store as _, StoreError};
+use tidegate::store::{Charge, ChargeRules, Durable, Op, Settled, Step, Store as _, StoreError};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_disk::{DiskOptions, DiskStore};
 
@@ -37,7 +37,8 @@ pub(crate) fn take(
     quota: &Arc<Quota>,
     durable: Durable,
 ) -> Result<Settled, StoreError> {
-    let charges = [Charge { durable, ..Charge::new(key, quota, Cost::ONE) }];
+    let rules = ChargeRules { durable, ..ChargeRules::new(0) };
+    let charges = [Charge { rules, ..Charge::new(key, quota, Cost::ONE) }];
     store.blocking_settle(&Step::new(NOW, Op::Take, &charges))
 }
 

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use tidegate::policy::Limit;
 use tidegate::store::conformance::{self, quotas};
 use tidegate::store::{
-    Answer, Caps, Charge, Durable, Home, Later, Occupancy, Settled, Settling, Step, Store, StoreError,
+    Answer, Caps, Charge, ChargeRules, Durable, Home, Later, Occupancy, Settled, Settling, Step, Store,
+    StoreError,
 };
 use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
 use tidegate_disk::{DiskOptions, DiskStore};
@@ -49,9 +50,12 @@ fn whatever_its_clock_does() {
 struct Strict(DiskStore);
 
 impl Strict {
+    fn charge<'a>(charge: &Charge<'a>) -> Charge<'a> {
+        Charge { rules: ChargeRules { durable: Durable::Strict, ..charge.rules }, ..*charge }
+    }
+
     fn with<R>(step: &Step<'_>, then: impl FnOnce(&Step<'_>) -> R) -> R {
-        let charges: Vec<Charge<'_>> =
-            step.charges.iter().map(|charge| Charge { durable: Durable::Strict, ..*charge }).collect();
+        let charges: Vec<Charge<'_>> = step.charges.iter().map(Self::charge).collect();
         then(&Step { charges: &charges, ..*step })
     }
 }
@@ -62,12 +66,8 @@ impl Store for Strict {
     }
 
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        let charges: Vec<Vec<Charge<'_>>> = steps
-            .iter()
-            .map(|step| {
-                step.charges.iter().map(|charge| Charge { durable: Durable::Strict, ..*charge }).collect()
-            })
-            .collect();
+        let charges: Vec<Vec<Charge<'_>>> =
+            steps.iter().map(|step| step.charges.iter().map(Self::charge).collect()).collect();
         let steps: Vec<Step<'_>> =
             steps.iter().zip(&charges).map(|(step, charges)| Step { charges, ..*step }).collect();
         self.0.settle_each(&steps, out)

@@ -35,7 +35,9 @@ pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, See
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
 pub use settle::{settle, settle_within};
-pub use step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock};
+pub use step::{
+    Charge, ChargeRules, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock,
+};
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};

@@ -339,7 +339,7 @@ impl<'m> Trace<'m> {
                 let state = if cell.quota == charged.quota {
                     Cow::Borrowed(&cell.state)
                 } else {
-                    Cow::Owned(charged.quota.carry(&cell.quota, &cell.state, now, charged.replace))
+                    Cow::Owned(charged.quota.carry(&cell.quota, &cell.state, now, charged.rules.replace))
                 };
                 operation_line::standing(out, &charged.quota.standing(&state, now));
                 if self.shows_states {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate::store::fallback::{Change, DEADLINE, PROBE_EVERY};
 use tidegate::store::{
-    Answer, Charge, DecidedBy, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store, StoreError,
+    Answer, Charge, ChargeRules, DecidedBy, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store,
+    StoreError,
 };
 use tidegate::{Clock, Cost, ManualClock, Quota, Retry, Tick};
 
@@ -81,7 +82,7 @@ fn per_hour(burst: u64) -> Arc<Quota> {
 }
 
 fn on(word: OnStoreError, charge: Charge<'_>) -> Charge<'_> {
-    Charge { on_error: word, ..charge }
+    Charge { rules: ChargeRules { on_error: word, ..charge.rules }, ..charge }
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use tidegate::ManualClock;
-use tidegate::store::{Answer, Charge, Later, OnStoreError, Op, Settled, Settling, Step, StepClock, Store};
+use tidegate::store::{
+    Answer, Charge, ChargeRules, Later, OnStoreError, Op, Settled, Settling, Step, StepClock, Store,
+};
 use tidegate_core::{Cost, Quota, Tick};
 
 use super::global_coordinator::GlobalCoordinator;
@@ -128,7 +130,8 @@ impl Node {
     ) -> Option<Decided> {
         use tidegate::Clock as _;
         let name = key.to_be_bytes();
-        let charges = [Charge { on_error, ..Charge::new(&name, limit, Cost::ONE) }];
+        let rules = ChargeRules { on_error, ..ChargeRules::new(0) };
+        let charges = [Charge { rules, ..Charge::new(&name, limit, Cost::ONE) }];
         let step = Step {
             clock: StepClock::Engine,
             receipts: false,

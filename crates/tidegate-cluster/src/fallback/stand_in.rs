@@ -43,12 +43,12 @@ impl StandIn {
         let now = self.nodes.hold(step.now);
         let step = &Step { now, ..*step };
         let closed =
-            step.charges.iter().any(|charge| charge.binding && charge.on_error == OnStoreError::Deny);
+            step.charges.iter().any(|charge| charge.binding && charge.rules.on_error == OnStoreError::Deny);
         let local: LocalCharges<'_> = step
             .charges
             .iter()
             .enumerate()
-            .filter(|(_, charge)| charge.on_error == OnStoreError::Local)
+            .filter(|(_, charge)| charge.rules.on_error == OnStoreError::Local)
             .map(|(place, charge)| {
                 let share = Share::of(charge.cost, charge.quota, nodes.now());
                 let kept_back = share.kept_back(charge);
@@ -192,7 +192,7 @@ fn settled(store: &MemoryStore, step: &Step<'_>, out: &mut Settled) -> Result<()
 /// Returns the answer to a charge that no store was asked about.
 pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
-    let decision = match charge.on_error {
+    let decision = match charge.rules.on_error {
         OnStoreError::Allow => Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: full },
         OnStoreError::Deny | OnStoreError::Local => Decision {
             ruling: Ruling::Denied { retry: Retry::Unknown },

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{StreamExt as _, iter};
@@ -276,7 +275,5 @@ fn charge<'a>(
     cost: Cost,
     kept_back: u64,
 ) -> Charge<'a> {
-    let ChargeSettings { replace, owner, on_error, durable, .. } = settings;
-    let max_wait = Duration::ZERO;
-    Charge { kept_back, max_wait, replace, owner, on_error, durable, ..Charge::new(key, &terms.engine, cost) }
+    Charge { kept_back, rules: settings.rules, ..Charge::new(key, &terms.engine, cost) }
 }

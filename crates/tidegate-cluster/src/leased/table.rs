@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use foldhash::fast::RandomState;
 use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::{Mutex, MutexGuard};
-use tidegate_core::{Quota, Replace, Tick};
+use tidegate_core::{Quota, Tick};
 
 use super::leasable::Terms;
 use super::lease::Lease;
-use tidegate_limits::store::{Charge, Durable, Later, OnStoreError};
+use tidegate_limits::store::{Charge, ChargeRules, Later};
 
 /// The number of parts of the table, each under a lock of its own: usually more than there are cores.
 const SHARDS: usize = 64;
@@ -56,16 +56,12 @@ pub(super) struct LeasedKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChargeSettings {
     pub(super) tag: u64,
-    pub(super) replace: Replace,
-    pub(super) owner: u32,
-    pub(super) on_error: OnStoreError,
-    pub(super) durable: Durable,
+    pub(super) rules: ChargeRules,
 }
 
 impl ChargeSettings {
     pub(super) const fn of(charge: &Charge<'_>, tag: u64) -> Self {
-        let Charge { replace, owner, on_error, durable, .. } = *charge;
-        Self { tag, replace, owner, on_error, durable }
+        Self { tag, rules: charge.rules }
     }
 }
 

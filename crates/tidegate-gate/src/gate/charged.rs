@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{Plan, Share, policy_of_key};
-use tidegate_limits::store::{Charge, DecidedBy, Durable, Settled};
+use tidegate_limits::store::{Charge, ChargeRules, DecidedBy, Settled};
 
 /// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
 ///
-/// Takes two allocations: the keys and, from the second charge on, a list with 96 bytes per charge. Each charge must be
-/// settled once, here or by one ticket. This value remembers which of its charges [`super::Gate::finish`] has settled,
+/// Takes two allocations: the keys and, from the second charge on, a list with 104 bytes per charge. Each charge must
+/// be settled once, here or by one ticket. This value remembers which of its charges [`super::Gate::finish`] has settled,
 /// and settles none of them twice. A clone or a ticket does not see what happens to the original, and is not a second
 /// charge.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -43,14 +43,12 @@ pub(super) struct MadeCharge {
     pub(super) limit: u32,
     /// Whether the outcome decides if the charge stays.
     pub(super) on_failure: bool,
-    /// The number of the policy, see [`Charge::owner`].
-    pub(super) owner: u32,
+    /// The rules for [the end](ChargeRules::for_ending) of the charge.
+    pub(super) rules: ChargeRules,
     /// The `share:` word of the policy, which selects the store that settles the charge.
     pub(super) share: Option<Share>,
     /// Whether the fallback store made the charge in place of an engine.
     pub(super) by_fallback: bool,
-    /// When the ending of the charge must be on disk.
-    pub(super) durable: Durable,
     /// Whether the caller brought the quota, see [`Charge::inline_quota`].
     pub(super) inline_quota: bool,
     /// Whether the charge is a [lent](MadeCharge::is_lent) place that was only measured, and refuses nobody.
@@ -197,9 +195,8 @@ impl Charged {
     pub(super) fn charge<'c>(&'c self, made: &'c MadeCharge) -> Charge<'c> {
         Charge {
             binding: false,
-            owner: made.owner,
+            rules: made.rules,
             by_fallback: made.by_fallback,
-            durable: made.durable,
             inline_quota: made.inline_quota,
             ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
         }
@@ -222,10 +219,9 @@ impl Charged {
                 full_at: receipt.at.after(settlement.decision.standing.reset_after),
                 limit: line.limit as u32,
                 on_failure: line.on_failure,
-                owner: line.owner,
+                rules: line.rules.for_ending(),
                 share: line.share,
                 by_fallback: line.by_fallback,
-                durable: line.durable,
                 inline_quota: line.inline_quota,
                 shadow_place: !line.binding && is_lent(line.quota),
                 settled: SettledOnce::default(),

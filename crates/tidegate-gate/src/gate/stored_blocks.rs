@@ -16,7 +16,9 @@ use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::explain::key_text;
 use crate::policy::{Block, Descriptor, Mode, Over, PolicySet, Share};
-use tidegate_limits::store::{Charge, DecidedBy, Home, Op, Settled, Step, StepClock, StoreError};
+use tidegate_limits::store::{
+    Charge, ChargeRules, DecidedBy, Home, Op, Settled, Step, StepClock, StoreError,
+};
 
 /// How long a gate goes by a block in a store that other nodes use too: one that was ended there holds here for this long.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
@@ -194,7 +196,8 @@ impl Gate {
         op: Op<'_>,
         waits: Waits,
     ) -> Result<Settled, StoreError> {
-        let charges = [Charge { owner: stored.owner, ..Charge::new(&stored.cell, stored.quota, Cost::ONE) }];
+        let rules = ChargeRules::new(stored.owner);
+        let charges = [Charge { rules, ..Charge::new(&stored.cell, stored.quota, Cost::ONE) }];
         let tag = self.routes.tag(stored.store, &stored.cell);
         let step = Step {
             tag,

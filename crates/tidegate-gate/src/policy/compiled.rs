@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
-use tidegate_core::{Cost, Criticality, Priority, Quota, Rate, Replace};
+use tidegate_core::{Cost, Criticality, Priority, Quota, Rate};
 
 use super::busy;
 use super::cost::{CostErrors, CostRule, OnCostError};
@@ -26,7 +26,7 @@ use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use super::signal_rate::Levels;
 use tidegate_limits::priority::keep_for::{KeepFor, graded, most_at_once};
-use tidegate_limits::store::{Durable, OnStoreError, kept_back};
+use tidegate_limits::store::{ChargeRules, kept_back};
 
 /// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
@@ -72,10 +72,6 @@ pub(crate) struct Compiled {
     estimate: Option<Estimate>,
     /// Whether the policy charges failures only: what a check takes stays charged until a report decides.
     pub(crate) on_failure: bool,
-    /// What happens to its charges if an engine cannot decide.
-    pub(crate) on_error: OnStoreError,
-    /// When its charges must be on disk.
-    pub(crate) durable: Durable,
     /// Where the policy is decided.
     pub(crate) share: Option<Share>,
     /// The records of its limits, the shadow limit last.
@@ -97,9 +93,7 @@ pub(crate) struct Ready {
     /// The limit for everyone; `None`: unlimited.
     pub(crate) quota: Option<Arc<Quota>>,
     pub(crate) max_wait: Duration,
-    pub(crate) replace: Replace,
-    /// The number of its policy. A full store uses it to keep the keys of one policy from evicting those of another.
-    pub(crate) owner: u32,
+    pub(crate) rules: ChargeRules,
     /// Whether a refusal by this limit refuses the request.
     pub(crate) binding: bool,
     /// Whether some requests have other terms, returned by [`Limit::terms_for`], or the rate moves.
@@ -160,8 +154,6 @@ impl Compiled {
                     _ => None,
                 },
                 on_failure: policy.charge == ChargeOn::Failure,
-                on_error: policy.on_store_error,
-                durable: policy.durable,
                 share: policy.share,
                 limits: Ready::all(policy),
                 block: BlockKey::of(policy),
@@ -366,8 +358,12 @@ impl Ready {
             prefix: key::prefix(&policy.name, at, &policy.by),
             quota: limit.terms.quota.clone(),
             max_wait: limit.max_wait,
-            replace: limit.replace,
-            owner,
+            rules: ChargeRules {
+                owner,
+                replace: limit.replace,
+                on_error: policy.on_store_error,
+                durable: policy.durable,
+            },
             binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some()
                 || !limit.overrides.is_empty()

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Replace};
+use tidegate_core::{Cost, Quota};
 
 use super::share::Share;
-use tidegate_limits::store::{Charge, Durable, OnStoreError};
+use tidegate_limits::store::{Charge, ChargeRules};
 
 /// One charge of a plan, with the policy it comes from.
 #[derive(Clone, Debug)]
@@ -31,20 +31,14 @@ pub struct Line<'p> {
     pub binding: bool,
     /// Whether a report decides if the charge stays: `true` for a policy that charges failures only.
     pub on_failure: bool,
-    /// What happens to the charge if an engine cannot decide.
-    pub on_error: OnStoreError,
-    /// When the charge must be on disk.
-    pub durable: Durable,
+    /// The rules that the limit sets for the charge.
+    pub rules: ChargeRules,
     /// Where the policy is decided; `None`: by the gate's own store.
     pub share: Option<Share>,
     /// Whether the quota belongs to this one check, as in [`Charge::inline_quota`].
     pub inline_quota: bool,
     /// After charging: whether the fallback store charged it in place of an engine.
     pub by_fallback: bool,
-    /// How a changed quota takes over what was spent.
-    pub replace: Replace,
-    /// The number of its policy, see [`Charge::owner`].
-    pub owner: u32,
 }
 
 /// The number of lines that a plan holds without allocating. Few requests meet 16 limits, and a plan is filled in
@@ -100,10 +94,7 @@ impl Plan<'_> {
             kept_back: line.kept_back,
             max_wait: line.max_wait,
             binding: line.binding,
-            replace: line.replace,
-            owner: line.owner,
-            on_error: line.on_error,
-            durable: line.durable,
+            rules: line.rules,
             by_fallback: line.by_fallback,
             inline_quota: line.inline_quota,
         }

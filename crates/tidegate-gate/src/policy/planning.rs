@@ -274,13 +274,10 @@ impl PolicySet {
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
-                    on_error: compiled.on_error,
-                    durable: compiled.durable,
+                    rules: ready.rules,
                     share: compiled.share,
                     inline_quota: false,
                     by_fallback: false,
-                    replace: ready.replace,
-                    owner: ready.owner,
                 });
             }
         }
@@ -315,7 +312,7 @@ impl PolicySet {
         let (block, limit) = (compiled.block.as_ref()?, compiled.limits.first()?);
         let mut key = self.key(policy, 0, descriptor)?;
         key.splice(..limit.prefix.len(), block.prefix.iter().copied());
-        Some((key, &block.quota, limit.owner))
+        Some((key, &block.quota, limit.rules.owner))
     }
 
     /// Reports whether a request has the attributes that a policy needs to charge it.

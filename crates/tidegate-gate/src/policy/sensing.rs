@@ -180,13 +180,10 @@ impl PolicySet {
                 max_wait: Duration::ZERO,
                 binding: true,
                 on_failure: false,
-                on_error: compiled.on_error,
-                durable: compiled.durable,
+                rules: ready.rules,
                 share: compiled.share,
                 inline_quota: false,
                 by_fallback: false,
-                replace: ready.replace,
-                owner: ready.owner,
             });
         }
         plan

@@ -17,7 +17,7 @@ use crate::clock::{Clock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
 use crate::reservation::{HeldCharge, Source};
-use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
+use crate::store::{Charge, ChargeRules, MemoryStore, Op, Settled, Step, Store};
 
 /// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
@@ -94,7 +94,8 @@ impl KeyedState {
 
     fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, arguments: OpArguments) -> Settled {
         let OpArguments { now, cost, max_wait } = arguments;
-        let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
+        let rules = ChargeRules { replace: terms.replace, ..ChargeRules::new(0) };
+        let charge = Charge { max_wait, rules, ..Charge::new(key, terms.quota, cost) };
         let charges = [charge];
         let step = Step::new(now, op, &charges);
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")

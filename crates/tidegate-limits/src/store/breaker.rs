@@ -68,7 +68,7 @@ mod tests {
     use tidegate_core::{Cost, Replace, Tick};
 
     use super::super::settle::settle;
-    use super::super::step::{Charge, Op};
+    use super::super::step::{Charge, ChargeRules, Op};
     use super::*;
 
     fn view(
@@ -123,7 +123,8 @@ mod tests {
         let mut cells = [None];
         view(&before, &mut cells, 1, Handling::Force(&Forced::new(Force::Open, None, "upgrade")));
         let adopt = |quota: &Arc<Quota>, secs, cells: &mut [Option<Cell>]| {
-            let charge = Charge { replace: Replace::Reset, ..Charge::new(b"b", quota, Cost::ONE) };
+            let rules = ChargeRules { replace: Replace::Reset, ..ChargeRules::new(0) };
+            let charge = Charge { rules, ..Charge::new(b"b", quota, Cost::ONE) };
             let step =
                 Step::new(Tick::from_secs(secs), Op::Breaker(Handling::Adopt), std::slice::from_ref(&charge));
             let (settled, changed) = settle(&step, cells);

@@ -119,7 +119,7 @@ pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick
 fn carried(charge: &Charge<'_>, cell: &Cell, now: Tick) -> State {
     let Some(cell) = met(charge, Some(cell), now) else { return charge.quota.fresh(now) };
     let back = cell.quota.set_back(&cell.state, now);
-    charge.quota.carry(&cell.quota, back.as_ref().unwrap_or(&cell.state), now, charge.replace)
+    charge.quota.carry(&cell.quota, back.as_ref().unwrap_or(&cell.state), now, charge.rules.replace)
 }
 
 /// Returns when a refused charge is worth repeating. `ruled` is the retry that the charge's limit gave for the state

@@ -236,7 +236,7 @@ fn forget(charge: &Charge<'_>, cell: &mut Option<Cell>, now: Tick) -> bool {
         let at = now.after(Duration::from_nanos(1));
         let state = match (&**charge.quota, &held.state) {
             (Quota::Breaker(breaker), State::Breaker(state))
-                if charge.replace != Replace::Reset || held.is_under(charge) =>
+                if charge.rules.replace != Replace::Reset || held.is_under(charge) =>
             {
                 State::Breaker(breaker.reset(state, at))
             }

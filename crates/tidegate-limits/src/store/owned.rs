@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::breaker::Forced;
-use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
+use tidegate_core::{Cost, Finish, Quota, Tick};
 
 use super::breaker_view::Handling;
-use super::step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Step, StepClock};
+use super::step::{Charge, ChargeRules, DecidedBy, Ending, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns its data.
 ///
@@ -45,10 +45,7 @@ struct OwnedCharge {
     kept_back: u64,
     max_wait: Duration,
     binding: bool,
-    replace: Replace,
-    owner: u32,
-    on_error: OnStoreError,
-    durable: Durable,
+    rules: ChargeRules,
     by_fallback: bool,
     inline_quota: bool,
 }
@@ -172,10 +169,7 @@ impl OwnedCharge {
             kept_back: charge.kept_back,
             max_wait: charge.max_wait,
             binding: charge.binding,
-            replace: charge.replace,
-            owner: charge.owner,
-            on_error: charge.on_error,
-            durable: charge.durable,
+            rules: charge.rules,
             by_fallback: charge.by_fallback,
             inline_quota: charge.inline_quota,
         }
@@ -189,10 +183,7 @@ impl OwnedCharge {
             kept_back: self.kept_back,
             max_wait: self.max_wait,
             binding: self.binding,
-            replace: self.replace,
-            owner: self.owner,
-            on_error: self.on_error,
-            durable: self.durable,
+            rules: self.rules,
             by_fallback: self.by_fallback,
             inline_quota: self.inline_quota,
         }

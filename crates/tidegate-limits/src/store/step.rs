@@ -33,15 +33,8 @@ pub struct Charge<'a> {
     pub max_wait: Duration,
     /// Whether its refusal refuses the step; `false` for a shadow, which is measured and never refuses.
     pub binding: bool,
-    /// How a changed quota takes over what was spent under the former one.
-    pub replace: Replace,
-    /// The number of the policy that the key belongs to, the same for all keys of the policy. In a full store, keys of
-    /// one owner do not evict those of another beyond an even share.
-    pub owner: u32,
-    /// What happens to the charge when an engine cannot decide; see [`OnStoreError`]. The engine itself ignores it.
-    pub on_error: OnStoreError,
-    /// When the change has to be on disk, in a store that keeps its keys on disk; see [`Durable`].
-    pub durable: Durable,
+    /// The rules that the limit sets, whatever the request.
+    pub rules: ChargeRules,
     /// Only where a charge is ended: whether it was made by the store that stands in for an engine; see
     /// [`DecidedBy::Fallback`].
     pub by_fallback: bool,
@@ -51,7 +44,7 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    /// Makes a binding charge that does not wait, with nothing kept back; its owner is 0.
+    /// Makes a binding charge that does not wait, with nothing kept back, under the usual rules for the owner 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
         Self {
@@ -61,10 +54,7 @@ impl<'a> Charge<'a> {
             kept_back: 0,
             max_wait: Duration::ZERO,
             binding: true,
-            replace: Replace::AsIs,
-            owner: 0,
-            on_error: OnStoreError::Local,
-            durable: Durable::Interval,
+            rules: ChargeRules::new(0),
             by_fallback: false,
             inline_quota: false,
         }
@@ -79,6 +69,38 @@ impl<'a> Charge<'a> {
         }
         let units = self.cost.units().saturating_add(self.kept_back);
         Some(Self { cost: Cost::new(units).unwrap_or(Cost::MAX), kept_back: 0, ..*self })
+    }
+}
+
+/// The rules of a charge that its limit sets, the same for all requests.
+///
+/// They are set once, where the limit is made, and are carried as one value through plans, charges and receipts to the
+/// store that applies them. 8 bytes, so a copy is as small as a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeRules {
+    /// The number of the policy that the key belongs to, the same for all keys of the policy. In a full store, keys of
+    /// one owner do not evict those of another beyond an even share.
+    pub owner: u32,
+    /// How a changed quota takes over what was spent under the former one.
+    pub replace: Replace,
+    /// What happens to the charge when an engine cannot decide; see [`OnStoreError`]. The engine itself ignores it.
+    pub on_error: OnStoreError,
+    /// When the change has to be on disk, in a store that keeps its keys on disk; see [`Durable`].
+    pub durable: Durable,
+}
+
+impl ChargeRules {
+    /// Makes the usual rules for the keys of an owner: what was spent is carried over as it is, a store of this process
+    /// stands in for an engine that cannot decide, and no answer waits for the disk.
+    #[must_use]
+    pub const fn new(owner: u32) -> Self {
+        Self { owner, replace: Replace::AsIs, on_error: OnStoreError::Local, durable: Durable::Interval }
+    }
+
+    /// Returns the rules by which a charge is ended: the usual ones of its owner, and as durable as the charge was.
+    #[must_use]
+    pub const fn for_ending(self) -> Self {
+        Self { durable: self.durable, ..Self::new(self.owner) }
     }
 }
 

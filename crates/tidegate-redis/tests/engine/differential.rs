@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate::store::conformance::Random;
 use tidegate::store::{Cell, Charge, DecidedBy, Op, Settled, Step, settle};
 use tidegate_core::rate::CalendarUnit;
-use tidegate_core::{Cost, Quota, Rate, Replace, Tick};
+use tidegate_core::{Cost, Quota, Rate, Tick};
 use tidegate_redis::RedisStore;
 
 use crate::servers::{Server, blocking_each, connect, namespace, options, runtime};
@@ -134,7 +134,6 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
                         mix.waits[history.random.below(mix.waits.len() as u64) as usize],
                     ),
                     binding: history.random.below(6) != 0,
-                    replace: Replace::AsIs,
                     ..Charge::new(&keys[key], quota, Cost::new(units.max(1)).unwrap())
                 }
             };

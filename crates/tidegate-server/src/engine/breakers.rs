@@ -17,7 +17,7 @@ use self::notes::{
     BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, charge_of, listed_of, only_quota,
     why_closed,
 };
-pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, replace_of, why};
+pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, rules_of, why};
 use super::Conclusion;
 use super::base::Base;
 use crate::active_config::ActiveConfig;
@@ -259,7 +259,7 @@ impl Breakers {
             };
             let charge = match **quota {
                 Quota::Breaker(_) => charge_of(words, *limit, key, quota),
-                _ => Charge { replace: replace_of(words, *limit), ..Charge::new(key, quota, Cost::ONE) },
+                _ => Charge { rules: rules_of(words, *limit), ..Charge::new(key, quota, Cost::ONE) },
             };
             self.look(words, *limit, &charge, Handling::Adopt).await?;
             *done += 1;

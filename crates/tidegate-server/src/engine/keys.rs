@@ -13,7 +13,7 @@ use tidegate::store::{Charge, StoreError};
 use tidegate_core::Standing;
 
 use super::base::Base;
-use super::breakers::{Breakers, ListedBreaker, replace_of};
+use super::breakers::{Breakers, ListedBreaker, rules_of};
 use crate::active_config::ActiveConfig;
 use crate::global_deny_list;
 
@@ -113,7 +113,7 @@ impl PolicyKeys {
         });
         let quotas: Vec<_> = quotas.collect();
         let charge = quotas.iter().map(|(at, key, quota)| Charge {
-            replace: replace_of(words, *at),
+            rules: rules_of(words, *at),
             ..Charge::new(key, quota, Cost::ONE)
         });
         let charges: Vec<_> = charge.collect();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::{Descriptor, Mode, Named, PolicySet};
-use tidegate::store::Charge;
-use tidegate::{Cost, Quota, Replace};
+use tidegate::store::{Charge, ChargeRules};
+use tidegate::{Cost, Quota};
 
 use super::operation_line::LineIn;
 
@@ -43,7 +43,7 @@ pub(super) struct ChargedLimit {
     pub(super) cost: Cost,
     pub(super) kept_back: u64,
     pub(super) max_wait: Duration,
-    pub(super) replace: Replace,
+    pub(super) rules: ChargeRules,
     /// Whether a refusal by this limit refuses the line; `false` in shadow.
     pub(super) binding: bool,
     /// The policy and the label of its limit; `None` for a single limit.
@@ -56,7 +56,7 @@ impl ChargedLimit {
             kept_back: self.kept_back,
             max_wait: self.max_wait,
             binding: self.binding,
-            replace: self.replace,
+            rules: self.rules,
             ..Charge::new(&self.key, &self.quota, self.cost)
         }
     }
@@ -147,7 +147,7 @@ impl Policies {
                 cost: planned.cost,
                 kept_back: planned.kept_back,
                 max_wait: planned.max_wait,
-                replace: planned.replace,
+                rules: planned.rules,
                 binding: planned.binding,
                 name: Some((policy.name.clone(), label.to_owned())),
             }
@@ -174,7 +174,7 @@ impl Subject<'_> {
                 cost: asked.unwrap_or_default(),
                 kept_back: 0,
                 max_wait: Duration::ZERO,
-                replace: Replace::AsIs,
+                rules: ChargeRules::new(0),
                 binding: true,
                 name: None,
             }])),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::observer::{Event, Observer};
-use tidegate::store::{Charge, Ending, Op, PlainStore, Step, Store};
+use tidegate::store::{Charge, ChargeRules, Ending, Op, PlainStore, Step, Store};
 use tidegate::{
     Clock, Finish, KeyedLimiter, Limiter, ManualClock, Outcome, Precision, Quota, Replace, Reservation, Tick,
 };
@@ -134,7 +134,8 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
             let (key, units) = (random.below(7), 1 + random.below(4));
             let name = key.to_le_bytes();
             let settle = |op: Op<'_>, units, max_wait, key: &[u8]| {
-                let charge = Charge { max_wait, replace, ..Charge::new(key, &quota, cost(units)) };
+                let rules = ChargeRules { replace, ..ChargeRules::new(0) };
+                let charge = Charge { max_wait, rules, ..Charge::new(key, &quota, cost(units)) };
                 plain.blocking_settle(&Step::new(clock.now(), op, &[charge])).unwrap().lines[0]
             };
             match random.below(20) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::cluster::Part;
-use tidegate::store::{Charge, DecidedBy, Durable, Ending, Op, Settled};
+use tidegate::store::{Charge, ChargeRules, DecidedBy, Durable, Ending, Op, Settled};
 use tidegate::{Cost, Finish, Quota, Receipt, Retry};
 
 use crate::leased::behaviour::{left, quiet, settle, take, warm, world};
@@ -220,7 +220,8 @@ fn a_draw_is_on_disk_before_it_is_answered_where_its_requests_have_to_be() {
     let mut world = world(1);
     for durable in [Durable::Interval, Durable::Strict] {
         pass(&mut world, Duration::from_secs(2));
-        let charges = [Charge { durable, ..Charge::new(b"k", &quota, Cost::ONE) }];
+        let rules = ChargeRules { durable, ..ChargeRules::new(0) };
+        let charges = [Charge { rules, ..Charge::new(b"k", &quota, Cost::ONE) }];
         settle(&mut world, 0, Op::Take, &charges).unwrap();
         assert_eq!(*world.engines[0].drawn_as.lock(), Some(durable));
     }

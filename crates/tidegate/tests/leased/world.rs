@@ -130,7 +130,7 @@ pub(crate) enum Link {
 impl Store for Engine {
     fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
         if let (Op::Draw, [charge]) = (step.op, step.charges) {
-            *self.drawn_as.lock() = Some(charge.durable);
+            *self.drawn_as.lock() = Some(charge.rules.durable);
         }
         let (engine, steps) = (self.clone(), vec![OwnedStep::of(step)]);
         Settling::Later(Box::pin(async move { engine.asked(steps).await.remove(0) }))

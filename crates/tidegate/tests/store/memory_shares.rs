@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store};
+use tidegate::store::{Charge, ChargeRules, MemoryStore, Op, PlainStore, Step, Store};
 use tidegate::{Cost, Quota, Tick};
 
 /// A charge of a key by the policy with number `owner`.
 fn charge<'a>(key: &'a [u8], quota: &'a Arc<Quota>, owner: u32) -> Charge<'a> {
-    Charge { owner, ..Charge::new(key, quota, Cost::ONE) }
+    Charge { rules: ChargeRules::new(owner), ..Charge::new(key, quota, Cost::ONE) }
 }
 
 /// A table for a thousand keys, ten debtors of one policy, and sixty thousand used-up keys of another. Regression: all

@@ -284,7 +284,7 @@ struct Marked {
 impl Store for Marked {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         // The owner number of all marks.
-        let marks = step.charges.iter().filter(|charge| charge.owner == u32::MAX);
+        let marks = step.charges.iter().filter(|charge| charge.rules.owner == u32::MAX);
         self.lives.lock().extend(marks.filter_map(|mark| mark.quota.fills_within()));
         self.plain.settle_into(step, out)
     }

@@ -18,7 +18,7 @@ use crate::gate::Gate;
 use crate::gate::charged::{MadeCharge, Part};
 use crate::gate::endings::PartEndings;
 use crate::gate::waits::{Waits, run_without_waiting};
-use tidegate_limits::store::{Charge, Ending, Settled};
+use tidegate_limits::store::{Charge, ChargeRules, Ending, Settled};
 
 /// A ticket whose places are held longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +217,8 @@ impl Gate {
         waits: Waits,
     ) -> Result<Vec<(usize, Receipt)>, TicketError> {
         let (keys, quota) = (ticket.marks(part), ticket.mark_quota());
-        let mark = |key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) };
+        let rules = ChargeRules::new(OWNER);
+        let mark = |key| Charge { rules, ..Charge::new(key, &quota, Cost::ONE) };
         let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| mark(key)).collect();
         let charged = &ticket.charged;
         let (mut step, mut lines) = (PartEndings::of(store, tag), SmallVec::<[usize; 2]>::new());

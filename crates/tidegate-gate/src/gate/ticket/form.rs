@@ -14,7 +14,7 @@ use tidegate_core::{Quota, Receipt};
 use super::OpenTicket;
 use crate::gate::charged::{Charged, MadeCharge, SettledOnce};
 use crate::policy::Share;
-use tidegate_limits::store::{Durable, Home};
+use tidegate_limits::store::{ChargeRules, Durable, Home};
 
 /// The first byte of the content, which distinguishes it from the formats of cells.
 const TICKET: u8 = 2;
@@ -60,11 +60,11 @@ impl OpenTicket {
             made.receipt.write(&mut out);
             out.tick(made.full_at);
             u32_to(&mut out, made.limit);
-            u32_to(&mut out, made.owner);
+            u32_to(&mut out, made.rules.owner);
             let failure = if made.on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
             let inline_quota = if made.inline_quota { INLINE_QUOTA } else { 0 };
-            let strict = if made.durable == Durable::Strict { STRICT } else { 0 };
+            let strict = if made.rules.durable == Durable::Strict { STRICT } else { 0 };
             let shadow_place = if made.shadow_place { SHADOW_PLACE } else { 0 };
             out.u8(failure | fallback | inline_quota | strict | shadow_place);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
@@ -109,10 +109,9 @@ impl OpenTicket {
                 receipt: Receipt::read(&mut from)?,
                 full_at: from.tick()?,
                 limit: u32_from(&mut from)?,
-                owner: u32_from(&mut from)?,
+                rules: ChargeRules::new(u32_from(&mut from)?),
                 on_failure: false,
                 by_fallback: false,
-                durable: Durable::Interval,
                 inline_quota: false,
                 shadow_place: false,
                 share: None,
@@ -131,8 +130,8 @@ impl OpenTicket {
             let (inline_quota, shadow_place) = (flags & INLINE_QUOTA != 0, flags & SHADOW_PLACE != 0);
             lines.push(MadeCharge {
                 on_failure,
+                rules: ChargeRules { durable, ..made.rules },
                 by_fallback,
-                durable,
                 inline_quota,
                 shadow_place,
                 share,

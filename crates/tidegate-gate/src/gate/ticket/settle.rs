@@ -13,7 +13,7 @@ use crate::gate::settling::Marks;
 use crate::gate::waits::{Waits, run_without_waiting};
 use crate::gate::{Finished, Gate};
 use crate::policy::{Source, key_space};
-use tidegate_limits::store::{Charge, Home, StoreError};
+use tidegate_limits::store::{Charge, ChargeRules, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
 /// number with probability 2⁻³².
@@ -165,7 +165,8 @@ impl Gate {
             _ => self.reads(&Source::Latency),
         });
         let note_keys: SmallVec<[MarkKey; 2]> = notes.iter().map(|note| ticket.mark(*note)).collect();
-        let charge = |key, binding| Charge { owner: OWNER, binding, ..Charge::new(key, &quota, Cost::ONE) };
+        let rules = ChargeRules::new(OWNER);
+        let charge = |key, binding| Charge { rules, binding, ..Charge::new(key, &quota, Cost::ONE) };
         let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| charge(key, true)).collect();
         let noting: SmallVec<[Charge<'_>; 2]> = note_keys.iter().map(|key| charge(key, false)).collect();
         let (store, tag) = self.place_of(&ticket.charged)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Replace, Tick};
 
-use super::super::step::{Charge, Ending, Op, Settled, Step, StepClock};
+use super::super::step::{Charge, ChargeRules, Ending, Op, Settled, Step, StepClock};
 use super::subject::{Subject, settle};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
@@ -339,7 +339,7 @@ impl StepParts {
             kept_back: line.kept_back,
             max_wait: line.max_wait,
             binding: line.binding,
-            replace: line.replace,
+            rules: ChargeRules { replace: line.replace, ..ChargeRules::new(0) },
             ..Charge::new(KEYS[line.key].as_bytes(), &quotas[line.quota], line.cost)
         };
         self.lines.iter().map(charge).collect()

@@ -61,15 +61,16 @@ impl Table {
                 // Nothing has changed: a wide state goes back into the overflow; a word is still in its slot.
                 (Some(cell), Some((place, seized))) if !changed => {
                     if seized.name().class() == Class::WIDE {
-                        self.overflow.put(place.line, place.slot, cell, charge.owner);
+                        self.overflow.put(place.line, place.slot, cell, charge.rules.owner);
                     }
                 }
                 (Some(cell), hand) => {
                     if hand.is_none() {
-                        *hand = self.claim(&both, *key, charge.owner, step.now, None, None);
+                        *hand = self.claim(&both, *key, charge.rules.owner, step.now, None, None);
                     }
                     if let Some((place, seized)) = hand {
-                        let content = SlotContent { cell, owner: charge.owner, beside: charge.inline_quota };
+                        let content =
+                            SlotContent { cell, owner: charge.rules.owner, beside: charge.inline_quota };
                         self.write(&both, *place, seized, *key, content, step.now);
                     }
                 }

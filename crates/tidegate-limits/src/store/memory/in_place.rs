@@ -125,7 +125,7 @@ impl Table {
                 if let (true, Some(cell)) = (changed, &cell) {
                     seized.word = Self::wide_word(cell);
                 }
-                *held = cell.map(|cell| (cell, charge.owner));
+                *held = cell.map(|cell| (cell, charge.rules.owner));
                 Some(changed)
             });
             let Some(changed) = changed.flatten() else { return false };

@@ -218,7 +218,7 @@ impl Table {
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
             .filter(|limit| limit.is_of(charge.quota) && limit.admits())
-            .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
+            .or_else(|| self.classes.of(charge.quota, charge.rules.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.fingerprint(), charge.key, &by, charge.cost.units());
         let (WordOutcome::Permitted(word) | WordOutcome::Refused(word)) = taken else { return false };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tidegate::breaker::{Condition, Force};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Mode, Policy, text_of_key};
-use tidegate::store::{BreakerView, Charge};
+use tidegate::store::{BreakerView, Charge, ChargeRules};
 use tidegate::{Cost, Quota, Replace, Tick};
 
 use crate::active_config::ActiveConfig;
@@ -219,7 +219,7 @@ impl BreakerNotes {
             let Some((_, now)) = live.set.find(&seen.policy) else { return false };
             let Some(quota) = only_quota(now, seen.limit) else { return false };
             let resets =
-                !matches!(**quota, Quota::Breaker(_)) || replace_of(now, seen.limit) == Replace::Reset;
+                !matches!(**quota, Quota::Breaker(_)) || rules_of(now, seen.limit).replace == Replace::Reset;
             was.by == now.by && old != quota && resets
         };
         noted.values().map(|noted| &noted.seen).filter(starts_anew).cloned().collect()
@@ -245,7 +245,7 @@ pub(super) fn charge_of<'c>(
     key: &'c [u8],
     quota: &'c Arc<Quota>,
 ) -> Charge<'c> {
-    Charge { replace: replace_of(policy, limit), ..Charge::new(key, quota, Cost::ONE) }
+    Charge { rules: rules_of(policy, limit), ..Charge::new(key, quota, Cost::ONE) }
 }
 
 /// Returns the quota of a limit if it is the same for all requests.
@@ -254,9 +254,11 @@ pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
     limit.terms.quota.as_ref()
 }
 
-/// Returns how a limit of a policy takes over its state when it is changed.
-pub(crate) fn replace_of(policy: &Policy, limit: usize) -> Replace {
-    policy.limit(limit).map_or(Replace::AsIs, |limit| limit.replace)
+/// Returns the rules by which an operator reads or changes a key of a limit: the usual ones, except that a state is
+/// taken over as the limit says.
+pub(crate) fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
+    let usual = ChargeRules::new(0);
+    policy.limit(limit).map_or(usual, |limit| ChargeRules { replace: limit.replace, ..usual })
 }
 
 /// Returns the breakers among the limits of a policy, each with its index.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Tick};
 
 use super::*;
-use crate::store::{Charge, Ending, Op, PlainStore, Seed, Settled, Step, Store, conformance};
+use crate::store::{Charge, ChargeRules, Ending, Op, PlainStore, Seed, Settled, Step, Store, conformance};
 
 const SEED: [u8; 32] = [7; 32];
 
@@ -51,7 +51,7 @@ proptest! {
             let quota = &quotas[key.len() / 3 % quotas.len()];
             let charge = Charge {
                 max_wait: Duration::from_millis(if kind < 6 { wait } else { 0 }),
-                owner: u32::from(kind % 3),
+                rules: ChargeRules::new(u32::from(kind % 3)),
                 inline_quota: kind == 11,
                 ..Charge::new(&key, quota, Cost::new(cost).unwrap())
             };
@@ -223,7 +223,10 @@ fn an_export_under_way_shows_all_that_was_charged_before_it() {
 fn the_byte_form_stays() {
     let store = MemoryStore::with_seed(1, &Seed::from_bytes(SEED)).unwrap();
     let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
-    let (now, charge) = (Tick::from_secs(100), Charge { owner: 5, ..Charge::new(b"ann", &quota, Cost::ONE) });
+    let (now, charge) = (
+        Tick::from_secs(100),
+        Charge { rules: ChargeRules::new(5), ..Charge::new(b"ann", &quota, Cost::ONE) },
+    );
     assert!(settle(&store, now, Op::Take, charge).allowed);
     let hex = |piece: &Vec<u8>| piece.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(exported(&store).iter().map(hex).collect::<Vec<_>>(), GOLDEN);

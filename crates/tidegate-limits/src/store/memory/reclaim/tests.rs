@@ -11,7 +11,7 @@ use super::super::MemoryStore;
 use super::super::cache_line::WAYS;
 use super::super::name::Class;
 use super::super::table::Table;
-use crate::store::{Charge, Op, PlainStore, Settled, Step, Store};
+use crate::store::{Charge, ChargeRules, Op, PlainStore, Settled, Step, Store};
 
 /// Twice as many as there are numbers of quotas.
 const QUOTAS: u64 = 2 * Class::MAX as u64;
@@ -42,7 +42,8 @@ fn the_last_of_many_quotas_is_a_word_as_the_first_is() {
     for number in 0..QUOTAS {
         now = now.after(Duration::from_millis(1));
         let (quota, key) = (quota(number), (number % 300).to_le_bytes());
-        let charge = Charge { replace: Replace::Reset, ..Charge::new(&key, &quota, Cost::ONE) };
+        let rules = ChargeRules { replace: Replace::Reset, ..ChargeRules::new(0) };
+        let charge = Charge { rules, ..Charge::new(&key, &quota, Cost::ONE) };
         // A state written when the limit changes becomes a word only at its second use, because its book has to run out
         // first.
         let later = now.after(Duration::from_secs(2000));
