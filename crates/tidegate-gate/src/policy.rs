@@ -63,6 +63,7 @@ pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refus
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub use compiled::LimitRules;
 pub(crate) use compiled::{Stated, UNKNOWN as UNKNOWN_COST};
 pub use condition_error::ConditionError;
 #[cfg(feature = "config")]

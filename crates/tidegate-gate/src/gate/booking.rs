@@ -181,7 +181,7 @@ impl Gate {
         let booked = |line: &Line<'_>| !line.quota.is_guard() && !line.cost_is_unknown();
         for (place, line) in plan.lines.iter().enumerate().filter(|(_, line)| booked(line)) {
             let Some(receipt) = one_unit(line.quota, at) else { continue };
-            let store = self.routes.of(line.share)?;
+            let store = self.routes.of(line.rules.share)?;
             let tag = self.routes.tag(store, &plan.keys[line.key.clone()]);
             // The receipt stands for one charged unit, and the ending reports that unit plus the booked units as used;
             // so exactly those are booked.

@@ -45,7 +45,7 @@ impl Gate {
         let mut views = Vec::new();
         for made in charged.places().filter(|made| matches!(*made.quota, Quota::Breaker(_))) {
             let charge = charged.charge(made);
-            let (view, at) = self.handle(made.share, &charge, Handling::Look, Waits::Yes).await?;
+            let (view, at) = self.handle(made.rules.share, &charge, Handling::Look, Waits::Yes).await?;
             views.extend(view.map(|view| KeyedView {
                 key: charge.key.into(),
                 policy: charged.policy(made).to_owned(),

@@ -12,8 +12,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
-use crate::policy::{Plan, Share, policy_of_key};
-use tidegate_limits::store::{Charge, ChargeRules, DecidedBy, Settled};
+use crate::policy::{LimitRules, Plan, policy_of_key};
+use tidegate_limits::store::{Charge, DecidedBy, Settled};
 
 /// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
 ///
@@ -41,12 +41,8 @@ pub(super) struct MadeCharge {
     pub(super) full_at: Tick,
     /// The index of the limit within its policy.
     pub(super) limit: u32,
-    /// Whether the outcome decides if the charge stays.
-    pub(super) on_failure: bool,
-    /// The rules for [the end](ChargeRules::for_ending) of the charge.
-    pub(super) rules: ChargeRules,
-    /// The `share:` word of the policy, which selects the store that settles the charge.
-    pub(super) share: Option<Share>,
+    /// The rules of the limit, [for the end](LimitRules::for_ending) of the charge.
+    pub(super) rules: LimitRules,
     /// Whether the fallback store made the charge in place of an engine.
     pub(super) by_fallback: bool,
     /// Whether the caller brought the quota, see [`Charge::inline_quota`].
@@ -187,7 +183,7 @@ impl Charged {
             policy: self.policy(made),
             limit: made.limit as usize,
             charged: made.receipt.cost,
-            on_failure: made.on_failure,
+            on_failure: made.rules.on_failure,
         }
     }
 
@@ -195,7 +191,7 @@ impl Charged {
     pub(super) fn charge<'c>(&'c self, made: &'c MadeCharge) -> Charge<'c> {
         Charge {
             binding: false,
-            rules: made.rules,
+            rules: made.rules.charge,
             by_fallback: made.by_fallback,
             inline_quota: made.inline_quota,
             ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
@@ -218,9 +214,7 @@ impl Charged {
                 receipt,
                 full_at: receipt.at.after(settlement.decision.standing.reset_after),
                 limit: line.limit as u32,
-                on_failure: line.on_failure,
                 rules: line.rules.for_ending(),
-                share: line.share,
                 by_fallback: line.by_fallback,
                 inline_quota: line.inline_quota,
                 shadow_place: !line.binding && is_lent(line.quota),
@@ -250,7 +244,7 @@ impl MadeCharge {
     }
 
     pub(super) fn by_outcome(&self) -> bool {
-        self.on_failure || self.is_place()
+        self.rules.on_failure || self.is_place()
     }
 }
 

@@ -336,7 +336,7 @@ impl Line<'_> {
             policy: self.policy,
             limit: self.limit,
             binding: self.binding,
-            on_failure: self.on_failure,
+            on_failure: self.rules.on_failure,
             cost: self.cost,
             kept_back: self.kept_in_places(self.kept_back, settlement),
             delays: !self.max_wait.is_zero(),

@@ -171,13 +171,13 @@ impl Gate {
             let place = endings.finished.len();
             let line = charged.line(made);
             let (ending, fate) = self.ending(charged, made, outcome, used(&line));
-            if settles == Settles::Changes && fate == Fate::Kept && !made.on_failure {
+            if settles == Settles::Changes && fate == Fate::Kept && !made.rules.on_failure {
                 // This counts as settled: no other settlement may end the charge differently.
                 claimed.0.clear();
                 continue;
             }
             let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
-            let store = self.routes.of(made.share)?;
+            let store = self.routes.of(made.rules.share)?;
             let tag = self.routes.tag(store, charged.key(made));
             let part = match endings.parts.iter_mut().position(|part| part.store == store && part.tag == tag)
             {
@@ -235,14 +235,14 @@ impl Gate {
         }
         let units = made.receipt.cost.units();
         let used = match outcome {
-            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
+            Outcome::Success if made.rules.on_failure && self.charges_failures(charged, made) => {
                 return (Ending::Forget, Fate::Forgotten);
             }
             Outcome::CallersFault => used.unwrap_or(units),
-            _ if made.on_failure => 0,
+            _ if made.rules.on_failure => 0,
             _ => used.unwrap_or(units),
         };
-        let kept = made.on_failure && used > 0 && self.still_has(charged, made);
+        let kept = made.rules.on_failure && used > 0 && self.still_has(charged, made);
         let finish = Finish { used, outcome };
         let renew = kept.then_some(made.full_at);
         let fate = match used {

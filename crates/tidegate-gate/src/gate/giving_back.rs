@@ -81,7 +81,7 @@ impl Gate {
             stated || policy.cost.as_ref().is_none_or(|rule| rule.cost(check.request).is_ok())
         };
         for line in plan.lines.iter().filter(|line| can_give_back(line.quota) && is_known(line)) {
-            let store = self.routes.of(line.share)?;
+            let store = self.routes.of(line.rules.share)?;
             let charges = [plan.charge(line)];
             let (tag, clock) = (self.routes.tag(store, charges[0].key), StepClock::Engine);
             let look = Step { tag, clock, ..Step::new(at, Op::Peek, &charges) };

@@ -74,7 +74,7 @@ impl Gate {
         let plan = policies.plan_of_one_key(policy);
         let mut standings = Vec::with_capacity(plan.lines.len());
         for line in &plan.lines {
-            let store = self.routes.of(line.share).ok()?;
+            let store = self.routes.of(line.rules.share).ok()?;
             let charge = plan.charge(line);
             let tag = self.routes.tag(store, charge.key);
             let charges = std::slice::from_ref(&charge);

@@ -129,7 +129,7 @@ impl Routes {
     #[cfg(feature = "ticket")]
     pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c MadeCharge>) -> Home {
         let homes = charges.filter_map(|made| {
-            let store = &self.stores[self.of(made.share).ok()?];
+            let store = &self.stores[self.of(made.rules.share).ok()?];
             Some(store.home_of(made.by_fallback))
         });
         homes

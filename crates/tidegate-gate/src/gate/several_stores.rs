@@ -94,7 +94,7 @@ impl<'g, 'p> Run<'g, 'p> {
     /// Divides the plan into parts.
     fn divide(&mut self) -> Result<(), StoreError> {
         for (at, line) in self.plan.lines.iter().enumerate() {
-            let store = self.gate.routes.of(line.share)?;
+            let store = self.gate.routes.of(line.rules.share)?;
             let tag = self.gate.routes.tag(store, &self.plan.keys[line.key.clone()]);
             match self.parts.iter_mut().find(|part| part.store == store && part.tag == tag) {
                 Some(part) => part.lines.push(at),

@@ -70,10 +70,6 @@ pub(crate) struct Compiled {
     caller_cost: bool,
     /// The learned estimate, if the policy learns its cost.
     estimate: Option<Estimate>,
-    /// Whether the policy charges failures only: what a check takes stays charged until a report decides.
-    pub(crate) on_failure: bool,
-    /// Where the policy is decided.
-    pub(crate) share: Option<Share>,
     /// The records of its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
     /// The key under which a store keeps a block of the policy, if it blocks keys.
@@ -93,7 +89,7 @@ pub(crate) struct Ready {
     /// The limit for everyone; `None`: unlimited.
     pub(crate) quota: Option<Arc<Quota>>,
     pub(crate) max_wait: Duration,
-    pub(crate) rules: ChargeRules,
+    pub(crate) rules: LimitRules,
     /// Whether a refusal by this limit refuses the request.
     pub(crate) binding: bool,
     /// Whether some requests have other terms, returned by [`Limit::terms_for`], or the rate moves.
@@ -105,6 +101,39 @@ pub(crate) struct Ready {
     /// Whether a request takes exactly one place, whatever cost its caller states: a guard of a policy without a cost
     /// rule.
     pub(crate) one_place: bool,
+}
+
+/// The rules of a limit that are the same for all requests: made once from its policy, and carried as one value through
+/// plans and receipts. 12 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitRules {
+    /// The rules for stores.
+    pub charge: ChargeRules,
+    /// Where the policy is decided; `None`: by the gate's own store.
+    pub share: Option<Share>,
+    /// Whether a report decides if a charge stays: `true` for a policy that charges failures only.
+    pub on_failure: bool,
+}
+
+impl LimitRules {
+    fn of(policy: &Policy, limit: &Limit, owner: u32) -> Self {
+        Self {
+            charge: ChargeRules {
+                owner,
+                replace: limit.replace,
+                on_error: policy.on_store_error,
+                durable: policy.durable,
+            },
+            share: policy.share,
+            on_failure: policy.charge == ChargeOn::Failure,
+        }
+    }
+
+    /// Returns the rules by which a charge is ended: what a ticket holds of them, and otherwise the usual ones.
+    pub(crate) const fn for_ending(self) -> Self {
+        let ChargeRules { owner, durable, .. } = self.charge;
+        Self { charge: ChargeRules { durable, ..ChargeRules::new(owner) }, ..self }
+    }
 }
 
 /// The key of the blocks of a policy in a store, and the limit of it: one, which comes back when the block ends.
@@ -153,8 +182,6 @@ impl Compiled {
                     Some(CostRule::Learned(learning)) => Some(Estimate::new(learning)),
                     _ => None,
                 },
-                on_failure: policy.charge == ChargeOn::Failure,
-                share: policy.share,
                 limits: Ready::all(policy),
                 block: BlockKey::of(policy),
                 on_cost_error: policy.on_cost_error,
@@ -358,12 +385,7 @@ impl Ready {
             prefix: key::prefix(&policy.name, at, &policy.by),
             quota: limit.terms.quota.clone(),
             max_wait: limit.max_wait,
-            rules: ChargeRules {
-                owner,
-                replace: limit.replace,
-                on_error: policy.on_store_error,
-                durable: policy.durable,
-            },
+            rules: LimitRules::of(policy, limit, owner),
             binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some()
                 || !limit.overrides.is_empty()

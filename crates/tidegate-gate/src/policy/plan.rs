@@ -7,8 +7,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota};
 
-use super::share::Share;
-use tidegate_limits::store::{Charge, ChargeRules};
+use super::compiled::LimitRules;
+use tidegate_limits::store::Charge;
 
 /// One charge of a plan, with the policy it comes from.
 #[derive(Clone, Debug)]
@@ -29,12 +29,8 @@ pub struct Line<'p> {
     pub max_wait: Duration,
     /// Whether a refusal refuses the request: `false` in shadow mode and for shadow limits.
     pub binding: bool,
-    /// Whether a report decides if the charge stays: `true` for a policy that charges failures only.
-    pub on_failure: bool,
-    /// The rules that the limit sets for the charge.
-    pub rules: ChargeRules,
-    /// Where the policy is decided; `None`: by the gate's own store.
-    pub share: Option<Share>,
+    /// The rules of the limit.
+    pub rules: LimitRules,
     /// Whether the quota belongs to this one check, as in [`Charge::inline_quota`].
     pub inline_quota: bool,
     /// After charging: whether the fallback store charged it in place of an engine.
@@ -94,7 +90,7 @@ impl Plan<'_> {
             kept_back: line.kept_back,
             max_wait: line.max_wait,
             binding: line.binding,
-            rules: line.rules,
+            rules: line.rules.charge,
             by_fallback: line.by_fallback,
             inline_quota: line.inline_quota,
         }

@@ -273,9 +273,7 @@ impl PolicySet {
                     kept_back: ready.kept_back(quota, stated.priority),
                     max_wait: ready.max_wait,
                     binding: ready.binding,
-                    on_failure: compiled.on_failure,
                     rules: ready.rules,
-                    share: compiled.share,
                     inline_quota: false,
                     by_fallback: false,
                 });
@@ -312,7 +310,7 @@ impl PolicySet {
         let (block, limit) = (compiled.block.as_ref()?, compiled.limits.first()?);
         let mut key = self.key(policy, 0, descriptor)?;
         key.splice(..limit.prefix.len(), block.prefix.iter().copied());
-        Some((key, &block.quota, limit.rules.owner))
+        Some((key, &block.quota, limit.rules.charge.owner))
     }
 
     /// Reports whether a request has the attributes that a policy needs to charge it.

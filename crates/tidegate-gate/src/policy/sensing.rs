@@ -179,9 +179,7 @@ impl PolicySet {
                 kept_back: 0,
                 max_wait: Duration::ZERO,
                 binding: true,
-                on_failure: false,
                 rules: ready.rules,
-                share: compiled.share,
                 inline_quota: false,
                 by_fallback: false,
             });

@@ -96,12 +96,6 @@ impl ChargeRules {
     pub const fn new(owner: u32) -> Self {
         Self { owner, replace: Replace::AsIs, on_error: OnStoreError::Local, durable: Durable::Interval }
     }
-
-    /// Returns the rules by which a charge is ended: the usual ones of its owner, and as durable as the charge was.
-    #[must_use]
-    pub const fn for_ending(self) -> Self {
-        Self { durable: self.durable, ..Self::new(self.owner) }
-    }
 }
 
 /// The operation of a step on its charges.

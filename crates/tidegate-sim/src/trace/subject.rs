@@ -147,7 +147,7 @@ impl Policies {
                 cost: planned.cost,
                 kept_back: planned.kept_back,
                 max_wait: planned.max_wait,
-                rules: planned.rules,
+                rules: planned.rules.charge,
                 binding: planned.binding,
                 name: Some((policy.name.clone(), label.to_owned())),
             }

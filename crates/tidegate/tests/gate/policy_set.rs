@@ -158,7 +158,7 @@ fn shadows_bind_nobody_and_failures_wait_for_their_report() {
         .plan(&request(), None)
         .lines
         .iter()
-        .map(|line| (line.policy, line.limit, line.binding, line.on_failure))
+        .map(|line| (line.policy, line.limit, line.binding, line.rules.on_failure))
         .collect();
     assert_eq!(lines, [(0, 0, false, false), (1, 0, true, false), (1, 1, false, false), (2, 0, true, true)]);
     let check = set.plan(&request(), None);

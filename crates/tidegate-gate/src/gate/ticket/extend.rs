@@ -194,7 +194,7 @@ impl Gate {
         }
         let mut place = None;
         for made in &charged.lines {
-            let store = self.routes.of(made.share)?;
+            let store = self.routes.of(made.rules.share)?;
             let this = (store, self.routes.tag(store, charged.key(made)));
             if *place.get_or_insert(this) != this {
                 return refuse(

@@ -13,7 +13,7 @@ use tidegate_core::{Quota, Receipt};
 
 use super::OpenTicket;
 use crate::gate::charged::{Charged, MadeCharge, SettledOnce};
-use crate::policy::Share;
+use crate::policy::{LimitRules, Share};
 use tidegate_limits::store::{ChargeRules, Durable, Home};
 
 /// The first byte of the content, which distinguishes it from the formats of cells.
@@ -60,14 +60,14 @@ impl OpenTicket {
             made.receipt.write(&mut out);
             out.tick(made.full_at);
             u32_to(&mut out, made.limit);
-            u32_to(&mut out, made.rules.owner);
-            let failure = if made.on_failure { ON_FAILURE } else { 0 };
+            u32_to(&mut out, made.rules.charge.owner);
+            let failure = if made.rules.on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
             let inline_quota = if made.inline_quota { INLINE_QUOTA } else { 0 };
-            let strict = if made.rules.durable == Durable::Strict { STRICT } else { 0 };
+            let strict = if made.rules.charge.durable == Durable::Strict { STRICT } else { 0 };
             let shadow_place = if made.shadow_place { SHADOW_PLACE } else { 0 };
             out.u8(failure | fallback | inline_quota | strict | shadow_place);
-            out.u8(made.share.map_or(0, |share| share as u8 + 1));
+            out.u8(made.rules.share.map_or(0, |share| share as u8 + 1));
         }
         // Written only if there is one, so that all other tickets can be read by earlier versions.
         let extended = self.issued != self.made;
@@ -109,12 +109,14 @@ impl OpenTicket {
                 receipt: Receipt::read(&mut from)?,
                 full_at: from.tick()?,
                 limit: u32_from(&mut from)?,
-                rules: ChargeRules::new(u32_from(&mut from)?),
-                on_failure: false,
+                rules: LimitRules {
+                    charge: ChargeRules::new(u32_from(&mut from)?),
+                    share: None,
+                    on_failure: false,
+                },
                 by_fallback: false,
                 inline_quota: false,
                 shadow_place: false,
-                share: None,
                 settled: SettledOnce::default(),
             };
             let flags = from.u8()?;
@@ -128,15 +130,9 @@ impl OpenTicket {
             let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
             let durable = if flags & STRICT != 0 { Durable::Strict } else { Durable::Interval };
             let (inline_quota, shadow_place) = (flags & INLINE_QUOTA != 0, flags & SHADOW_PLACE != 0);
-            lines.push(MadeCharge {
-                on_failure,
-                rules: ChargeRules { durable, ..made.rules },
-                by_fallback,
-                inline_quota,
-                shadow_place,
-                share,
-                ..made
-            });
+            let charge = ChargeRules { durable, ..made.rules.charge };
+            let rules = LimitRules { charge, share, on_failure };
+            lines.push(MadeCharge { rules, by_fallback, inline_quota, shadow_place, ..made });
         }
         let delay = if from.left() > 0 { Duration::from_nanos(from.u64()?) } else { Duration::ZERO };
         let issued = if from.left() > 0 { from.tick()? } else { made };

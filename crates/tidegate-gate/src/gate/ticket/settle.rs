@@ -191,7 +191,7 @@ impl Gate {
         let Some(first) = charged.of(Part::Outcome).chain(charged.of(Part::All)).next() else {
             return Ok((0, 0));
         };
-        let store = self.routes.of(first.share)?;
+        let store = self.routes.of(first.rules.share)?;
         Ok((store, self.routes.tag(store, charged.key(first))))
     }
 }
