@@ -103,23 +103,11 @@ impl OpenTicket {
             for _ in 0..length {
                 keys.push(from.u8()?);
             }
-            let made = MadeCharge {
-                key: start..keys.len() as u32,
-                quota: Arc::new(Quota::read(&mut from)?),
-                receipt: Receipt::read(&mut from)?,
-                full_at: from.tick()?,
-                limit: u32_from(&mut from)?,
-                rules: LimitRules {
-                    charge: ChargeRules::new(u32_from(&mut from)?),
-                    share: None,
-                    on_failure: false,
-                },
-                by_fallback: false,
-                inline_quota: false,
-                shadow_place: false,
-                settled: SettledOnce::default(),
-            };
-            let flags = from.u8()?;
+            let key = start..keys.len() as u32;
+            let quota = Arc::new(Quota::read(&mut from)?);
+            let receipt = Receipt::read(&mut from)?;
+            let full_at = from.tick()?;
+            let (limit, owner, flags) = (u32_from(&mut from)?, u32_from(&mut from)?, from.u8()?);
             if flags & !FLAGS != 0 {
                 return Err(DecodeError::Value { field: "line" });
             }
@@ -127,12 +115,20 @@ impl OpenTicket {
                 0 => None,
                 word => Some(*Share::ALL.get(word - 1).ok_or(DecodeError::Value { field: "share" })?),
             };
-            let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
             let durable = if flags & STRICT != 0 { Durable::Strict } else { Durable::Interval };
-            let (inline_quota, shadow_place) = (flags & INLINE_QUOTA != 0, flags & SHADOW_PLACE != 0);
-            let charge = ChargeRules { durable, ..made.rules.charge };
-            let rules = LimitRules { charge, share, on_failure };
-            lines.push(MadeCharge { rules, by_fallback, inline_quota, shadow_place, ..made });
+            let charge = ChargeRules { durable, ..ChargeRules::new(owner) };
+            lines.push(MadeCharge {
+                key,
+                quota,
+                receipt,
+                full_at,
+                limit,
+                rules: LimitRules { charge, share, on_failure: flags & ON_FAILURE != 0 },
+                by_fallback: flags & BY_FALLBACK != 0,
+                inline_quota: flags & INLINE_QUOTA != 0,
+                shadow_place: flags & SHADOW_PLACE != 0,
+                settled: SettledOnce::default(),
+            });
         }
         let delay = if from.left() > 0 { Duration::from_nanos(from.u64()?) } else { Duration::ZERO };
         let issued = if from.left() > 0 { from.tick()? } else { made };
