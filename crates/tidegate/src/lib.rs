@@ -1,7 +1,8 @@
 //! Decides which requests pass, which wait and which are shed, within one process.
 //!
 //! ```
-//! # use tidegate::{Limiter, Quota};
+//! use tidegate::{Limiter, Quota};
+//!
 //! let limiter = Limiter::new(Quota::per_second(50))?;
 //! let answer = limiter.allow();
 //! let status = if answer.is_allowed() { 200 } else { 429 }; // `answer.retry()` says until when
