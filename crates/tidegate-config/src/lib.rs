@@ -3,6 +3,8 @@
 //! A text in either format is parsed into one tree whose values know their places in the text. The tree is checked
 //! against the table of keys; then settings and policies are built from it. A file with an error yields no
 //! configuration, so the running one stays in effect.
+//!
+//! A part of [`tidegate`](https://docs.rs/tidegate), which shows it as `tidegate::config` with the feature `config`.
 
 mod adaptive;
 mod added;

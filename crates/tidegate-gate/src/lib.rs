@@ -1,6 +1,7 @@
 //! Policies and what decides by them: which limits a request meets, the gate that asks them, tickets, explanations, and
-//! the answer in the words of HTTP. A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one
-//! name.
+//! the answer in the words of HTTP.
+//!
+//! A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

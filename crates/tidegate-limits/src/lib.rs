@@ -1,5 +1,7 @@
 //! The limits and guards of one process: limiters, bulkheads, breakers, queues, deadlines, retries, signals, clocks, and
-//! the store in memory. A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
+//! the store in memory.
+//!
+//! A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

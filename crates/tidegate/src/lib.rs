@@ -1,37 +1,47 @@
 //! Decides which requests pass, which wait and which are shed, within one process.
 //!
-//! * [`Limiter`], [`KeyedLimiter`]: rate limits that allow, reserve or wait; one limit, several at once, or one per key
-//!   in bounded memory
-//! * [`Precision`]: trades the accuracy of the time against the cost of a check
-//! * [`Bulkhead`]: bounds work in flight; a permit returns its place by itself; [`concurrency`]: the laws that adapt
-//!   the number of places, and tenants' shares
+//! ```
+//! use tidegate::{Limiter, Quota};
+//!
+//! let limiter = Limiter::new(Quota::per_second(50))?;
+//! let answer = limiter.allow();
+//! let status = if answer.is_allowed() { 200 } else { 429 }; // `answer.retry()` says until when
+//! # assert_eq!(status, 200);
+//! # Ok::<(), tidegate::QuotaError>(())
+//! ```
+//!
+//! What else there is, the most needed first; the [tour](#what-else-a-limit-can-do) shows each use of a limit:
+//!
+//! * [`KeyedLimiter`]: one limit per key, in bounded memory; [`Limiter::all`]: several limits at once
+//! * [`Quota`], [`Key`], [`Cost`], [`Deadline`]: arguments that many calls take; [`Answer`] and [`Decision`]: what they
+//!   return
+//! * [`Bulkhead`]: bounds work in flight; a permit returns its place by itself
+//! * [`Breaker`], [`KeyedBreaker`]: refuse calls to a failing service until it answers again
 //! * [`deadline`]: the time left for a request, read from a header, carried through the task, and sent to the next
 //!   service
-//! * [`priority`]: a request's importance, read from a header, carried through the task, and sent to the next service
 //! * [`retries`]: retries within a shared budget
-//! * [`fallback`]: answers in place of work that was refused or failed
-//! * [`coalesce`]: merges identical calls in flight into one
-//! * [`hot_keys`]: finds the few keys that make up much of the traffic
-//! * [`blocking_pool`]: threads for work that blocks, with a bounded queue before them
-//! * [`switches`]: features turned off by hand or by a signal, with a reason and an optional end
-//! * [`Breaker`], [`KeyedBreaker`]: refuse calls to a failing service until it answers again
-//! * [`queue`]: runs jobs in order at a constant rate
-//! * [`observer`]: callbacks for decisions
-//! * [`Key`], [`Cost`], [`Deadline`]: arguments that many of these calls take
+//! * [`gate`]: policies, store and clock together: one check over many limits, and the settling of its charges
+//! * [`policy`]: which requests are limited, and how; `config` (feature `config`): policies and server settings read
+//!   from a file
 //! * `http_answer` (feature `http`): a decision in HTTP terms: the rate-limit headers, and the refusal with its problem
 //!   document
-//! * [`clock`]: sources of ticks, with a virtual clock for tests
-//! * [`cluster`]: how several nodes divide limits and share policies through an engine, a store outside the process
-//!   that all nodes use, such as Redis or etcd
 //! * [`explain`]: why a request was denied, and by which policy
-//! * [`gate`]: policies, store and clock together: one check over many limits, and the settling of its charges
-//! * [`policy`]: which requests are limited, and how
-//! * `config` (feature `config`): policies and server settings read from a file
+//! * [`priority`]: a request's importance, read from a header, carried through the task, and sent to the next service
+//! * [`fallback`]: answers in place of work that was refused or failed
+//! * [`switches`]: features turned off by hand or by a signal, with a reason and an optional end
+//! * [`clock`]: sources of ticks; [`ManualClock`] is the one for tests
+//! * [`observer`]: callbacks for decisions
+//! * [`queue`]: runs jobs in order at a constant rate
+//! * [`blocking_pool`]: threads for work that blocks, with a bounded queue before them
+//! * [`coalesce`]: merges identical calls in flight into one
+//! * [`hot_keys`]: finds the few keys that make up much of the traffic
+//! * [`Precision`]: trades the accuracy of the time against the cost of a check
+//! * [`store`]: settles lists of charges, each list atomically, all or nothing; [`cluster`]: how several nodes divide
+//!   limits and share policies through an engine, a store outside the process that all nodes use, such as Redis or etcd
+//! * [`rate`]: the algorithms of rate limits; [`concurrency`], [`throttle`], [`codel`], [`following`]: the laws that
+//!   move a limit or shed load
 //! * [`signals`]: how much of the machine is in use, for laws that adapt limits
-//! * [`store`]: settles lists of charges, each list atomically, all or nothing
 //! * [`visible`]: makes untrusted text safe to print
-//! * [`Quota`], [`Decision`] and other common types come from [`tidegate_core`]; [`rate`] has the rate-limit
-//!   algorithms, one file each
 #![doc = include_str!("docs/limiting.md")]
 #![doc = include_str!("docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -149,7 +149,7 @@ fn the_documentation_of_each_law_has_its_picture() {
     let limits = ["aimd", "bbr", "gradient", "hill_climb", "min_latency", "vegas"];
     let limits = limits.map(|law| format!("concurrency/{law}.rs"));
     let throttles = ["pid", "shedding", "sre"].map(|law| format!("throttle/{law}.rs"));
-    let queues = ["codel.rs", "../../tidegate/src/bulkhead/queue.rs"].map(str::to_owned);
+    let queues = ["codel.rs", "../../tidegate-limits/src/bulkhead/queue.rs"].map(str::to_owned);
     for law in limits.iter().chain(&throttles).chain(&queues) {
         let text = std::fs::read_to_string(root.join("crates/tidegate-core/src").join(law)).unwrap();
         let links = text.lines().filter_map(|line| line.strip_prefix("/// ")?.split_once("/docs/images/"));

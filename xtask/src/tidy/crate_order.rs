@@ -1,5 +1,5 @@
-//! Rule: no upward dependency between crates: each depends only on crates of a lower storey (ARCHITECTURE.md, "The
-//! house").
+//! Rule: no upward dependency between crates: each depends only on crates of a lower storey (ARCHITECTURE.md,
+//! "Crates").
 //!
 //! Development dependencies count too: a test that needs a crate of a higher storey belongs in that crate.
 
