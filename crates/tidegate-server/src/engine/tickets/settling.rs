@@ -47,6 +47,8 @@ pub(crate) struct SettledTicket<'a> {
     pub(crate) by_cost: bool,
     /// Whether the ticket has charges that the outcome decides, settled or not.
     pub(crate) awaits_outcome: bool,
+    /// Whether the ticket has charges that what was spent decides, settled or not.
+    pub(crate) awaits_spent: bool,
 }
 
 /// Why nothing was settled.
@@ -182,6 +184,12 @@ impl Tickets {
             settled => (settlement.part, settled?),
         };
         self.count_settled(live, &settled);
+        // Whichever half it is: the program tells of its calls.
+        for line in open.charged().lines() {
+            if let Some(facts) = live.set.find(line.policy).and_then(|(at, _)| live.policies.get(at)) {
+                facts.met.note_ended();
+            }
+        }
         if live.breaks {
             self.breakers.note_left(open.charged()).await;
         }
@@ -194,6 +202,7 @@ impl Tickets {
             part,
             by_cost: settled.iter().any(by_cost),
             awaits_outcome: open.has(Part::Outcome),
+            awaits_spent: open.has(Part::Spent),
         }))
     }
 
@@ -235,7 +244,6 @@ impl Tickets {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some((at, policy)) = policy else { continue };
             let Some(facts) = live.policies.get(at) else { continue };
-            facts.met.note_ended();
             // A call that a breaker counts is not a unit.
             let is_call = |one: &SettledCharge<'_>| policy.limit(one.limit).is_some_and(Limit::is_breaker);
             let lines = lines.iter().filter(|(one, _)| !live.breaks || !is_call(one));
