@@ -28,7 +28,7 @@ enum Now {
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("tickets", "issuer", "", Now::Named("name")),
-    ("store", "key_form", "", Now::Line("keys: 1000000 in full for keys that are kept in full")),
+    ("store", "key_form", "", Now::Line("keys: \"1000000 in full\" for keys that are kept in full")),
     (
         "limit",
         "overloaded",
@@ -47,9 +47,14 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
         "",
         Now::Line("open_for: 5s..60s, with the longest open time behind the first"),
     ),
-    ("limit", "between", "", Now::Line("follows: memory 70%..90% to 10/s, with the range behind the number")),
-    ("limit", "floor", "", Now::Line("follows: memory 70%..90% to 10/s, with the rate at the end")),
-    ("switch", "for", "", Now::Line("off_when: cpu above 80%, stale after 10min")),
+    (
+        "limit",
+        "between",
+        "",
+        Now::Line("follows: \"memory 70%..90% to 10/s\", with the range behind the number"),
+    ),
+    ("limit", "floor", "", Now::Line("follows: \"memory 70%..90% to 10/s\", with the rate at the end")),
+    ("switch", "for", "", Now::Line("off_when: \"cpu above 80%, stale after 10min\"")),
     ("store.region", "most", "", Now::Named("max")),
     ("limit", "rate_by", "", Now::Rates),
     ("limit", "rates", "", Now::Rates),
@@ -75,9 +80,11 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
         "store",
         "flush",
         "",
-        Now::Fixed("the store, which writes every 200ms; durable: strict writes before the answer"),
+        Now::Fixed(
+            "the store, which writes every 200ms; or write durable: strict for writes before the answer",
+        ),
     ),
-    ("cost", "quantile", "", Now::Line("estimate: learned 99% for a share other than 90%")),
+    ("cost", "quantile", "", Now::Line("estimate: \"learned 99%\" for a share other than 90%")),
     ("limit", "timeout", "adaptive", Now::Named("slow_after")),
     ("limit", "smoothing", "", Now::Fixed("its law")),
     ("limit", "probe_every", "", Now::Fixed("law vegas")),
@@ -93,12 +100,7 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("limit", "jitter", "", Now::Line("profile: sentinel for open times without chance")),
     ("limit", "steps", "", Now::Line("profile: sentinel for a breaker that closes at once")),
     ("limit", "risk", "", Now::Line("close_after: 3 for a verdict by a number of good probes")),
-    (
-        "limit",
-        "judge_calls",
-        "",
-        Now::Line("profile: resilience4j, whose probes are judged together, and probes: 10"),
-    ),
+    ("limit", "judge_calls", "", Now::Line("profile: resilience4j, probes: 10, which are judged together")),
     ("limit", "forget_after", "", Now::Fixed("its law or profile")),
 ];
 
@@ -110,16 +112,24 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
     };
     let (.., now) = REMOVED.iter().find(is_it)?;
-    let value = || value.text().map_or_else(|| "...".to_owned(), excerpt);
+    let shown = || value.text().map_or_else(|| "...".to_owned(), excerpt);
     Some(match now {
         Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
-        Now::Named(name) => format!("; it is called {name} now: write {name}: {}", value()),
-        Now::Variable(name) => format!("; leave it out and set {name}={}", value()),
+        Now::Named(name) => format!("; it is called {name} now: write {name}: {}", written(value)),
+        Now::Variable(name) => format!("; leave it out and set {name}={}", shown()),
         Now::Rates => format!("; write rate: {}", rates(whole)),
-        Now::Level => format!("; write over: demote to {}", value()),
-        Now::Master => format!("; write topology: sentinel {}", value()),
+        Now::Level => format!("; write over: \"demote to {}\"", shown()),
+        Now::Master => format!("; write topology: \"sentinel {}\"", shown()),
         Now::Line(line) => format!("; write {line}"),
     })
+}
+
+/// Returns a value as it is written behind a key of either format.
+fn written(value: &Node) -> String {
+    let Some(text) = value.text() else { return "...".to_owned() };
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:%+".contains(letter);
+    let shown = excerpt(text);
+    if !text.is_empty() && text.chars().all(is_plain) { shown } else { format!("\"{shown}\"") }
 }
 
 /// Returns the table for rates that stand beside each other.
@@ -143,7 +153,7 @@ const WORDS: [(&str, &str); 5] = [
     ("min-latency", "law: gradient"),
     ("sentinel-go", "profile: sentinel"),
     ("polly", "profile: sentinel, window: 30s, buckets: 10, failures: 10%, min_calls: 100"),
-    ("tower-resilience", "profile: sentinel, window: 100 calls, min_calls: 100, open_for: 30s"),
+    ("tower-resilience", "profile: sentinel, window: \"100 calls\", min_calls: 100, open_for: 30s"),
     ("envoy", "profile: sre, window: 30s, buckets: 30, failures: 5%, shed_at_most: 80%"),
 ];
 

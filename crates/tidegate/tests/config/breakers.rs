@@ -285,7 +285,7 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
             "refused only for its priority; leave out keep_for",
         ),
         ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
-        ("limit: { rate: 5/s }, demote_to: sheddable", "write over: demote to sheddable"),
+        ("limit: { rate: 5/s }, demote_to: sheddable", "write over: \"demote to sheddable\""),
         (
             "limit: { rate: 5/s }, over: demote to critical-plus",
             "over: critical-plus lowers nobody, since no level is above it; write demote to critical",
