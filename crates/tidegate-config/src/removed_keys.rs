@@ -151,9 +151,18 @@ fn rates(limit: &Node) -> String {
 /// Laws and profiles that only the library has, each with what comes closest.
 const WORDS: [(&str, &str); 5] = [
     ("min-latency", "law: gradient"),
-    ("sentinel-go", "profile: sentinel"),
-    ("polly", "profile: sentinel, window: 30s, buckets: 10, failures: 10%, min_calls: 100"),
-    ("tower-resilience", "profile: sentinel, window: \"100 calls\", min_calls: 100, open_for: 30s"),
+    (
+        "sentinel-go",
+        "profile: resilience4j, window: 1s, buckets: 1, min_calls: 5, failures: 50%, open_for: 5s, close_after: 1, probes: 1, or a threshold of your own in place of failures; its probe comes strictly after the open time",
+    ),
+    (
+        "polly",
+        "profile: resilience4j, window: 30s, buckets: 10, min_calls: 100, failures: 10%, open_for: 5s, close_after: 1, probes: 1, or a threshold of your own in place of failures; it is compared after each call, and its probe comes strictly after the open time",
+    ),
+    (
+        "tower-resilience",
+        "profile: resilience4j, failures: 50%, open_for: 30s, close_after: 1, probes: 1, or a threshold of your own in place of failures; its probe comes strictly after the open time",
+    ),
     ("envoy", "profile: sre, window: 30s, buckets: 30, failures: 5%, shed_at_most: 80%"),
 ];
 

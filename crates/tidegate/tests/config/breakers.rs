@@ -61,6 +61,24 @@ fn profiles_are_those_of_the_library() {
     }
 }
 
+/// Regression: a profile that opens at a share was replaced by one that opens above it.
+#[test]
+fn the_line_for_a_profile_of_the_library_alone_does_what_it_did() {
+    let five = Duration::from_secs(5);
+    for (name, profile, open_for) in [
+        ("sentinel-go", CircuitBreaker::sentinel_go(SentinelRule::ErrorRatio(0.5), five, 0), 5),
+        ("polly", CircuitBreaker::polly().evaluate(Evaluate::EachCall), 5),
+        ("tower-resilience", CircuitBreaker::tower_resilience(), 30),
+    ] {
+        let told = mistake(&format!(", profile: {name}"));
+        let (_, line) = told.split_once("write ").unwrap();
+        let (line, _) = line.split_once(", or ").unwrap();
+        let profile =
+            profile.strictly_after().ttl(Duration::from_secs(60)).open_at_most(Duration::from_secs(open_for));
+        assert_eq!(quota(&format!(", {line}")), built(profile), "{name}");
+    }
+}
+
 #[test]
 fn profiles_that_shed_are_those_of_the_library() {
     assert_eq!(quota(", profile: sre"), built(CircuitBreaker::sre()));

@@ -231,7 +231,7 @@ fn what_replaces_a_removed_key_is_told_whole_in_toml() {
         ("limit = { rate = '1/s' }\ndemote_to = 'sheddable'", "; write over = \"demote to sheddable\""),
         (
             "limit = { algorithm = 'breaker', profile = 'polly' }",
-            "; write profile = \"sentinel\", window = \"30s\", buckets = 10, failures = \"10%\", min_calls = 100",
+            "; write profile = \"resilience4j\", window = \"30s\", buckets = 10, min_calls = 100, failures = \"10%\", open_for = \"5s\", close_after = 1, probes = 1, or a threshold",
         ),
         (
             "limit = { algorithm = 'adaptive', timeout = '2 s' }",
