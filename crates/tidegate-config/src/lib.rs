@@ -4,6 +4,8 @@
 //! against the table of keys; then settings and policies are built from it. A file with an error yields no
 //! configuration, so the running one stays in effect.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod adaptive;
 mod added;
 mod address;
