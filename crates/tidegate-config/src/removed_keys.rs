@@ -6,6 +6,9 @@
 use super::node::Node;
 use tidegate_limits::visible::excerpt;
 
+/// The most rates of a table that are told.
+const TOLD: usize = 4;
+
 /// What a file says instead of a key.
 #[derive(Debug)]
 enum Now {
@@ -126,26 +129,43 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
 
 /// Returns a value as it is written behind a key of either format.
 fn written(value: &Node) -> String {
-    let Some(text) = value.text() else { return "...".to_owned() };
+    value.text().map_or_else(|| "...".to_owned(), plain)
+}
+
+/// Returns a text as it is, or in quotes if it has another meaning without.
+fn plain(text: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:%+".contains(letter);
     let shown = excerpt(text);
     if !text.is_empty() && text.chars().all(is_plain) { shown } else { format!("\"{shown}\"") }
 }
 
+/// Returns a name as a key of either format.
+fn key(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
+    let shown = excerpt(name);
+    if !name.is_empty() && name.bytes().all(is_plain) { shown } else { format!("\"{shown}\"") }
+}
+
 /// Returns the table for rates that stand beside each other.
 fn rates(limit: &Node) -> String {
     let text = |key: &str| limit.get(key).and_then(Node::text);
-    let each: Vec<_> = limit
-        .get("rates")
-        .map_or(&[][..], Node::entries)
-        .iter()
-        .filter_map(|(name, rate)| Some(format!("{}: {}", excerpt(&name.text), excerpt(rate.text()?))))
-        .take(4)
-        .collect();
-    let each = if each.is_empty() { "gold: 100/s".to_owned() } else { each.join(", ") };
+    let all = limit.get("rates").map_or(&[][..], Node::entries);
+    let mut each: Vec<_> =
+        all.iter().take(TOLD).map(|(name, rate)| format!("{}: {}", key(&name.text), written(rate))).collect();
+    if each.is_empty() {
+        each.push("gold: 100/s".to_owned());
+    }
+    // A file with the dots is refused.
+    let others = if all.len() > TOLD {
+        each.push("...".to_owned());
+        ", with the others in place of the dots"
+    } else {
+        ""
+    };
+    let each = each.join(", ");
     let by = text("rate_by").map_or_else(|| "user.tier".to_owned(), excerpt);
     let otherwise = text("otherwise").or_else(|| text("rate")).map_or_else(|| "10/s".to_owned(), excerpt);
-    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}")
+    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}{others}")
 }
 
 /// Laws and profiles that only the library has, each with what comes closest.

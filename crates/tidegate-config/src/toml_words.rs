@@ -69,8 +69,12 @@ fn pair(text: &str) -> Option<(String, &str)> {
     Some((format!("{key} = {of}"), rest))
 }
 
-/// Reads a key and the colon after it.
+/// Reads a key, perhaps in quotes, and the colon after it.
 fn key(text: &str) -> Option<(String, &str)> {
+    if let Some(after) = text.strip_prefix('"') {
+        let end = closing(after, '"')? + 1;
+        return Some((text[..=end].to_owned(), text[end + 1..].strip_prefix(": ")?));
+    }
     let (key, after) = text.split_once(": ")?;
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     let is_key = !key.is_empty() && key.bytes().all(is_part);
@@ -199,6 +203,10 @@ mod tests {
             (
                 "; write profile: sentinel, window: \"100 calls\", min_calls: 100, which differ",
                 "; write profile = \"sentinel\", window = \"100 calls\", min_calls = 100, which differ",
+            ),
+            (
+                "; write rate: { by: user.tier, values: { \"Gold\": 1/s, ... }, otherwise: 1/s }, with the others",
+                "; write rate = { by = \"user.tier\", values = { \"Gold\" = \"1/s\", ... }, otherwise = \"1/s\" }, with the others",
             ),
             (
                 "; write estimate: \"learned 99%\" for a share other than 90%",
