@@ -211,7 +211,7 @@ fn a_key_of_an_earlier_version_names_the_line_that_works() {
     assert_eq!(
         yaml("version: 1\nstore: { keys: 1000, key_form: full }\npolicies: []\n"),
         [
-            "t:2:22  error  unknown key \"key_form\" in store; write keys: \"1000000 in full\" for keys that are kept in full"
+            "t:2:22  error  unknown key \"key_form\" in store; write keys: \"1000 in full\" for keys that are kept in full"
         ]
     );
 }

@@ -218,7 +218,7 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", open_for: 5s..1s", "open_for: the longest time is shorter than the first"),
         (
             ", open_for: 5s, open_at_most: 9s",
-            "write open_for: 5s..60s, with the longest open time behind the first",
+            "write open_for: 5s..9s, with the longest open time behind the first",
         ),
         (", open_for: soon", "is neither a span of time as 5s nor two as 5s..60s"),
         (", keep_for: { critical: 20% }", "keep_for does not belong to breaker"),

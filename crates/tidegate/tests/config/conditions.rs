@@ -169,7 +169,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "mode: enforce",
             &follows("follows: memory 1%..2% to 1/s, between: 1%..2%"),
-            "write follows: \"memory 70%..90% to 10/s\", with the range behind the number",
+            "write follows: \"memory 1%..2% to 1/s\", with the range",
         ),
         ("mode: enforce", &follows("follows: memry 1%..2% to 1/s"), "did you mean \"memory\"?"),
         (
