@@ -28,6 +28,8 @@ enum Now {
     Level,
     /// `topology: sentinel` with the value.
     Master,
+    /// Another outcome of the call, if the value says so.
+    Overloaded,
     /// `keys` with `in full`, if the value says so.
     KeyForm,
     /// `estimate: learned` with the value.
@@ -42,16 +44,14 @@ enum Now {
     Line(&'static str),
 }
 
+/// How overloaded calls are left out now.
+const REPORT_IGNORED: &str = "; report one that is not to count with outcome: ignored, which holds for every limit of the call that goes by outcomes";
+
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("tickets", "issuer", "", Now::Named("name")),
     ("store", "key_form", "", Now::KeyForm),
-    (
-        "limit",
-        "overloaded",
-        "breaker",
-        Now::Line("nothing here: report a call that is not to count with outcome: ignored"),
-    ),
+    ("limit", "overloaded", "breaker", Now::Overloaded),
     (
         "policy",
         "limits",
@@ -127,6 +127,11 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         Now::Rates => format!("; write rate: {}", rates(whole)),
         Now::Level => format!("; write over: \"demote to {}\"", shown()),
         Now::Master => format!("; write topology: \"sentinel {}\"", shown()),
+        Now::Overloaded => {
+            let fails = "; leave it out: a breaker counts overloaded calls as failed";
+            let ignored = Some("ignored") == value.text();
+            format!("{fails}{}", if ignored { REPORT_IGNORED } else { "" })
+        }
         Now::KeyForm => key_form(value, whole),
         Now::Quantile => {
             let share = value.text().and_then(percent).unwrap_or(99);

@@ -220,6 +220,11 @@ fn mistakes_name_the_key_and_what_would_work() {
             ", open_for: 5s, open_at_most: 9s",
             "write open_for: 5s..9s, with the longest open time behind the first",
         ),
+        (", overloaded: fails", "; leave it out: a breaker counts overloaded calls as failed"),
+        (
+            ", overloaded: ignored",
+            "with outcome: ignored, which holds for every limit of the call that goes by outcomes",
+        ),
         (", open_for: soon", "is neither a span of time as 5s nor two as 5s..60s"),
         (", keep_for: { critical: 20% }", "keep_for does not belong to breaker"),
     ] {
