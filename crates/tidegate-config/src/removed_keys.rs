@@ -129,7 +129,7 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         Now::Master => format!("; write topology: \"sentinel {}\"", shown()),
         Now::Overloaded => {
             let fails = "; leave it out: a breaker counts overloaded calls as failed";
-            let ignored = Some("ignored") == value.text();
+            let ignored = value.text() == Some("ignored");
             format!("{fails}{}", if ignored { REPORT_IGNORED } else { "" })
         }
         Now::KeyForm => key_form(value, whole),
