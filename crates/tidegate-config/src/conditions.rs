@@ -134,6 +134,9 @@ pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
             excerpt(text)
         ));
     };
+    if let Some(meant) = unit_apart(name, low, high, floor) {
+        return Err(format!("\"{}\" has a blank within a value; write {meant}", excerpt(text)));
+    }
     let source = source(name)?;
     let Some(floor) = floor else {
         return Err(format!(
@@ -144,6 +147,21 @@ pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
     };
     let floor = floor.parse().map_err(|error: GrammarError| error.to_string())?;
     Ok(Followed { source, low, high, floor })
+}
+
+/// Returns what to write for a lower end whose unit stands apart, as `latency 200 ms..1 s`: its number was read as a part
+/// of the name.
+fn unit_apart(name: &str, low: &str, high: &str, floor: Option<&str>) -> Option<String> {
+    if low.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '-' | '.')) {
+        return None;
+    }
+    let (name, number) = name.trim_end().rsplit_once(char::is_whitespace)?;
+    let source = name.parse::<Source>().ok()?;
+    let low = format!("{number}{low}");
+    source.measure(&low).ok()?;
+    let high: String = high.split_whitespace().collect();
+    let floor = excerpt(floor.unwrap_or("10/s"));
+    Some(format!("{source} {}..{} to {floor}", excerpt(&low), excerpt(&high)))
 }
 
 /// Builds the conditions of a policy. Invalid ones were reported by the shape check.

@@ -6,6 +6,8 @@
 //!
 //! A part of [`tidegate`](https://docs.rs/tidegate), which shows it as `tidegate::config` with the feature `config`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod adaptive;
 mod added;
 mod address;

@@ -7,7 +7,7 @@ use tidegate_core::Cost;
 use super::contradiction::contradiction;
 use super::diagnostic::Findings;
 use super::limit_words::PolicyFacts;
-use super::node::{Node, Value};
+use super::node::{Name, Node, Value};
 use super::shape::subject;
 use super::shares::percent;
 use super::{budget, conditions, costs, durable, limits};
@@ -160,8 +160,9 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
 /// Builds the limits of a policy; `None` if any of them is invalid.
 fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
     let Some((name, limit)) = node.entry("limit") else {
-        // A policy that is no map was reported by the shape check.
-        if matches!(node.value, Value::Map(_)) {
+        // The shape check has reported a policy that is no map, a limit without a value, and `limits`, the earlier key.
+        let is_reported = |(name, _): &(Name, Node)| matches!(&*name.text, "limit" | "limits");
+        if matches!(node.value, Value::Map(_)) && !node.entries().iter().any(is_reported) {
             findings.error(node.spot, "policy has no limit; write limit: { rate: 10/s }");
         }
         return None;

@@ -3,8 +3,15 @@
 //! They went because nobody wants another value, or because a second key says the same. What the file does not say any
 //! more, the Rust library still takes.
 
-use super::node::Node;
+use super::conditions::{followed, of_switch};
+use super::grammars::{keys_held, open_for};
+use super::node::{Node, Value};
+use super::shares::percent;
+use tidegate_gate::policy::Source;
 use tidegate_limits::visible::excerpt;
+
+/// The most rates of a table that are told.
+const TOLD: usize = 4;
 
 /// What a file says instead of a key.
 #[derive(Debug)]
@@ -21,35 +28,40 @@ enum Now {
     Level,
     /// `topology: sentinel` with the value.
     Master,
+    /// Another outcome of the call, if the value says so.
+    Overloaded,
+    /// `keys` with `in full`, if the value says so.
+    KeyForm,
+    /// `estimate: learned` with the value.
+    Quantile,
+    /// `off_when` with `stale after` the value.
+    Stale,
+    /// `follows` with the range and the rate at its end.
+    Follows,
+    /// `open_for` with the value as the longest time.
+    OpenAtMost,
     /// Another line.
     Line(&'static str),
 }
 
+/// How overloaded calls are left out now.
+const REPORT_IGNORED: &str = "; report one that is not to count with outcome: ignored, which holds for every limit of the call that goes by outcomes";
+
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
 const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("tickets", "issuer", "", Now::Named("name")),
-    ("store", "key_form", "", Now::Line("keys: 1000000 in full for keys that are kept in full")),
-    (
-        "limit",
-        "overloaded",
-        "breaker",
-        Now::Line("nothing here: report a call that is not to count with outcome: ignored"),
-    ),
+    ("store", "key_form", "", Now::KeyForm),
+    ("limit", "overloaded", "breaker", Now::Overloaded),
     (
         "policy",
         "limits",
         "",
         Now::Line("limit: [{ rate: 10/s }, { rate: 100/min }], a list under the same word"),
     ),
-    (
-        "limit",
-        "open_at_most",
-        "",
-        Now::Line("open_for: 5s..60s, with the longest open time behind the first"),
-    ),
-    ("limit", "between", "", Now::Line("follows: memory 70%..90% to 10/s, with the range behind the number")),
-    ("limit", "floor", "", Now::Line("follows: memory 70%..90% to 10/s, with the rate at the end")),
-    ("switch", "for", "", Now::Line("off_when: cpu above 80%, stale after 10min")),
+    ("limit", "open_at_most", "", Now::OpenAtMost),
+    ("limit", "between", "", Now::Follows),
+    ("limit", "floor", "", Now::Follows),
+    ("switch", "for", "", Now::Stale),
     ("store.region", "most", "", Now::Named("max")),
     ("limit", "rate_by", "", Now::Rates),
     ("limit", "rates", "", Now::Rates),
@@ -75,9 +87,11 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
         "store",
         "flush",
         "",
-        Now::Fixed("the store, which writes every 200ms; durable: strict writes before the answer"),
+        Now::Fixed(
+            "the store, which writes every 200ms; or write durable: strict for writes before the answer",
+        ),
     ),
-    ("cost", "quantile", "", Now::Line("estimate: learned 99% for a share other than 90%")),
+    ("cost", "quantile", "", Now::Quantile),
     ("limit", "timeout", "adaptive", Now::Named("slow_after")),
     ("limit", "smoothing", "", Now::Fixed("its law")),
     ("limit", "probe_every", "", Now::Fixed("law vegas")),
@@ -93,12 +107,7 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("limit", "jitter", "", Now::Line("profile: sentinel for open times without chance")),
     ("limit", "steps", "", Now::Line("profile: sentinel for a breaker that closes at once")),
     ("limit", "risk", "", Now::Line("close_after: 3 for a verdict by a number of good probes")),
-    (
-        "limit",
-        "judge_calls",
-        "",
-        Now::Line("profile: resilience4j, whose probes are judged together, and probes: 10"),
-    ),
+    ("limit", "judge_calls", "", Now::Line("profile: resilience4j, probes: 10, which are judged together")),
     ("limit", "forget_after", "", Now::Fixed("its law or profile")),
 ];
 
@@ -110,40 +119,144 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
     };
     let (.., now) = REMOVED.iter().find(is_it)?;
-    let value = || value.text().map_or_else(|| "...".to_owned(), excerpt);
+    let shown = || value.text().map_or_else(|| "...".to_owned(), excerpt);
     Some(match now {
         Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
-        Now::Named(name) => format!("; it is called {name} now: write {name}: {}", value()),
-        Now::Variable(name) => format!("; leave it out and set {name}={}", value()),
+        Now::Named(name) => format!("; it is called {name} now: write {name}: {}", written(value)),
+        Now::Variable(name) => format!("; leave it out and set {name}={}", shown()),
         Now::Rates => format!("; write rate: {}", rates(whole)),
-        Now::Level => format!("; write over: demote to {}", value()),
-        Now::Master => format!("; write topology: sentinel {}", value()),
+        Now::Level => format!("; write over: \"demote to {}\"", shown()),
+        Now::Master => format!("; write topology: \"sentinel {}\"", shown()),
+        Now::Overloaded => {
+            let fails = "; leave it out: a breaker counts overloaded calls as failed";
+            let ignored = value.text() == Some("ignored");
+            format!("{fails}{}", if ignored { REPORT_IGNORED } else { "" })
+        }
+        Now::KeyForm => key_form(value, whole),
+        Now::Quantile => {
+            let share = value.text().and_then(percent).unwrap_or(99);
+            format!("; write estimate: \"learned {share}%\"")
+        }
+        Now::Stale => format!("; write off_when: \"{}\"", stale(value, whole)),
+        Now::Follows => format!(
+            "; write follows: \"{}\", with the range and the rate at its end behind the number",
+            follows(whole)
+        ),
+        Now::OpenAtMost => format!(
+            "; write open_for: {}, with the longest open time behind the first",
+            open_at_most(value, whole)
+        ),
         Now::Line(line) => format!("; write {line}"),
     })
+}
+
+/// Returns a value as it is written behind a key of either format.
+fn written(value: &Node) -> String {
+    value.text().map_or_else(|| "...".to_owned(), plain)
+}
+
+/// Returns a text as it is, or in quotes if it has another meaning without.
+fn plain(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:%+".contains(letter);
+    let shown = excerpt(text);
+    if !text.is_empty() && text.chars().all(is_plain) { shown } else { format!("\"{shown}\"") }
+}
+
+/// Returns the text of a key, if it may stand in a message as it is.
+fn own<'n>(section: &'n Node, key: &str) -> Option<&'n str> {
+    section.get(key).and_then(Node::text).map(str::trim).filter(|text| excerpt(text) == **text)
+}
+
+/// Returns what to write for the form of the keys in the store.
+fn key_form(form: &Node, store: &Node) -> String {
+    if form.text() == Some("fingerprint") {
+        return "; leave it out: the store keeps fingerprints, unless its keys are in full".to_owned();
+    }
+    let is_number = |text: &&str| keys_held(text).is_some_and(|(_, full)| !full);
+    let keys = own(store, "keys").filter(is_number).unwrap_or("1000000");
+    format!("; write keys: \"{keys} in full\" for keys that are kept in full")
+}
+
+/// Returns the condition of a switch with the time for which it stays off, which once was a key beside it.
+fn stale(time: &Node, switch: &Node) -> String {
+    let times = [time.text().map_or("10min", str::trim), "10min"];
+    let each = own(switch, "off_when").into_iter().chain(["cpu above 80%"]);
+    let mut each = each.flat_map(|when| times.map(|time| format!("{when}, stale after {time}")));
+    each.find(|line| of_switch(line).is_ok()).unwrap_or_default()
+}
+
+/// Returns what a rate follows, with the range and the rate at its end, which once were keys beside it.
+fn follows(limit: &Node) -> String {
+    let said = own(limit, "follows");
+    if let Some(whole) = said.filter(|text| followed(text).is_ok()) {
+        return whole.to_owned();
+    }
+    let source = said.filter(|text| text.parse::<Source>().is_ok()).unwrap_or("memory");
+    let compact = |text: &str| text.split_whitespace().collect::<String>();
+    let range = match limit.get("between").map(|range| &range.value) {
+        Some(Value::List(ends)) => {
+            ends.iter().filter_map(Node::text).map(compact).collect::<Vec<_>>().join("..")
+        }
+        _ => own(limit, "between").map(compact).unwrap_or_default(),
+    };
+    let range = if range.contains("..") { excerpt(&range) } else { "70%..90%".to_owned() };
+    let rates = [own(limit, "floor").unwrap_or("10/s"), "10/s"];
+    let mut each = rates.into_iter().map(|rate| format!("{source} {range} to {rate}"));
+    each.find(|line| followed(line).is_ok()).unwrap_or_else(|| "memory 70%..90% to 10/s".to_owned())
+}
+
+/// Returns the first open time of a breaker and the longest, which once was a key beside it.
+fn open_at_most(longest: &Node, limit: &Node) -> String {
+    let longest = longest.text().map_or("60s", str::trim);
+    let firsts = [own(limit, "open_for").unwrap_or("5s"), "5s"];
+    let mut each = firsts.into_iter().map(|first| format!("{first}..{longest}"));
+    each.find(|line| open_for(line).is_some()).map_or_else(|| "5s..60s".to_owned(), |line| plain(&line))
+}
+
+/// Returns a name as a key of either format.
+fn key(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
+    let shown = excerpt(name);
+    if !name.is_empty() && name.bytes().all(is_plain) { shown } else { format!("\"{shown}\"") }
 }
 
 /// Returns the table for rates that stand beside each other.
 fn rates(limit: &Node) -> String {
     let text = |key: &str| limit.get(key).and_then(Node::text);
-    let each: Vec<_> = limit
-        .get("rates")
-        .map_or(&[][..], Node::entries)
-        .iter()
-        .filter_map(|(name, rate)| Some(format!("{}: {}", excerpt(&name.text), excerpt(rate.text()?))))
-        .take(4)
-        .collect();
-    let each = if each.is_empty() { "gold: 100/s".to_owned() } else { each.join(", ") };
+    let all = limit.get("rates").map_or(&[][..], Node::entries);
+    let mut each: Vec<_> =
+        all.iter().take(TOLD).map(|(name, rate)| format!("{}: {}", key(&name.text), written(rate))).collect();
+    if each.is_empty() {
+        each.push("gold: 100/s".to_owned());
+    }
+    // A file with the dots is refused.
+    let others = if all.len() > TOLD {
+        each.push("...".to_owned());
+        ", with the others in place of the dots"
+    } else {
+        ""
+    };
+    let each = each.join(", ");
     let by = text("rate_by").map_or_else(|| "user.tier".to_owned(), excerpt);
     let otherwise = text("otherwise").or_else(|| text("rate")).map_or_else(|| "10/s".to_owned(), excerpt);
-    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}")
+    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}{others}")
 }
 
 /// Laws and profiles that only the library has, each with what comes closest.
 const WORDS: [(&str, &str); 5] = [
     ("min-latency", "law: gradient"),
-    ("sentinel-go", "profile: sentinel"),
-    ("polly", "profile: sentinel, window: 30s, buckets: 10, failures: 10%, min_calls: 100"),
-    ("tower-resilience", "profile: sentinel, window: 100 calls, min_calls: 100, open_for: 30s"),
+    (
+        "sentinel-go",
+        "profile: resilience4j, window: 1s, buckets: 1, min_calls: 5, failures: 50%, open_for: 5s, close_after: 1, probes: 1, or a threshold of your own in place of failures; its probe comes strictly after the open time",
+    ),
+    (
+        "polly",
+        "profile: resilience4j, window: 30s, buckets: 10, min_calls: 100, failures: 10%, open_for: 5s, close_after: 1, probes: 1, or a threshold of your own in place of failures; it is compared after each call, and its probe comes strictly after the open time",
+    ),
+    (
+        "tower-resilience",
+        "profile: resilience4j, failures: 50%, open_for: 30s, close_after: 1, probes: 1, or a threshold of your own in place of failures; its probe comes strictly after the open time",
+    ),
     ("envoy", "profile: sre, window: 30s, buckets: 30, failures: 5%, shed_at_most: 80%"),
 ];
 

@@ -36,8 +36,8 @@ fn begin(text: &str, word: &str) -> Option<usize> {
     text.match_indices(word).map(|(at, _)| at).find(|at| *at == 0 || text[..*at].ends_with([' ', '(']))
 }
 
-/// Converts what stands at the beginning of a text, if it is YAML: `key: value`, `{ … }` or `[ … ]`. Returns it and the
-/// rest of the text.
+/// Converts what stands at the beginning of a text, if it is YAML: `key: value` with further pairs behind commas, `{ … }`
+/// or `[ … ]`. Returns it and the rest of the text.
 fn line(text: &str) -> Option<(String, &str)> {
     if let Some(after) = text.strip_prefix("- name: ") {
         let (name, rest) = scalar(after, false)?;
@@ -50,6 +50,17 @@ fn line(text: &str) -> Option<(String, &str)> {
     if text.starts_with(['{', '[']) {
         return value(text);
     }
+    let (mut pairs, mut rest) = pair(text)?;
+    while let Some((next, after)) = rest.strip_prefix(", ").and_then(pair) {
+        pairs.push_str(", ");
+        pairs.push_str(&next);
+        rest = after;
+    }
+    Some((pairs, rest))
+}
+
+/// Converts a key and its value.
+fn pair(text: &str) -> Option<(String, &str)> {
     let (key, after) = key(text)?;
     let (of, rest) = match after.starts_with(['{', '[']) {
         true => value(after)?,
@@ -58,8 +69,12 @@ fn line(text: &str) -> Option<(String, &str)> {
     Some((format!("{key} = {of}"), rest))
 }
 
-/// Reads a key and the colon after it.
+/// Reads a key, perhaps in quotes, and the colon after it.
 fn key(text: &str) -> Option<(String, &str)> {
+    if let Some(after) = text.strip_prefix('"') {
+        let end = closing(after, '"')? + 1;
+        return Some((text[..=end].to_owned(), text[end + 1..].strip_prefix(": ")?));
+    }
     let (key, after) = text.split_once(": ")?;
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     let is_key = !key.is_empty() && key.bytes().all(is_part);
@@ -101,11 +116,14 @@ fn value(text: &str) -> Option<(String, &str)> {
     Some((if is_map { format!("{{ {inner} }}") } else { format!("[{inner}]") }, &rest[1..]))
 }
 
-/// Reads a text, number or word: within brackets up to a comma or their end, else up to a blank.
+/// Reads a text, number or word: a quoted one up to its quote, others within brackets up to a comma or their end, else
+/// up to a blank.
 fn scalar(text: &str, within: bool) -> Option<(String, &str)> {
     if let Some(quote) = text.chars().next().filter(|quote| matches!(quote, '"' | '\'')) {
-        let end = text[1..].find(quote)? + 1;
-        return Some((quoted(&text[1..end]), &text[end + 1..]));
+        let end = closing(&text[1..], quote)? + 1;
+        // Between double quotes, both formats escape alike.
+        let written = if quote == '"' { text[..=end].to_owned() } else { quoted(&text[1..end]) };
+        return Some((written, &text[end + 1..]));
     }
     let mut depth = 0_usize;
     let end = text.char_indices().find(|(_, letter)| match letter {
@@ -126,6 +144,17 @@ fn scalar(text: &str, within: bool) -> Option<(String, &str)> {
     let is_plain = matches!(word, "true" | "false") || word.bytes().all(|byte| byte.is_ascii_digit());
     let written = if is_plain { word.to_owned() } else { quoted(word) };
     (!word.is_empty()).then_some((written, &text[end..]))
+}
+
+/// Returns where a quoted text ends. Between double quotes, a backslash escapes what comes after it.
+fn closing(text: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    let end = text.char_indices().find(|(_, letter)| {
+        let ends = *letter == quote && !escaped;
+        escaped = quote == '"' && *letter == '\\' && !escaped;
+        ends
+    });
+    end.map(|(at, _)| at)
 }
 
 fn quoted(text: &str) -> String {
@@ -169,6 +198,20 @@ mod tests {
             ),
             ("; write match: { path: /{api,v1}/** }", "; write match = { path = \"/{api,v1}/**\" }"),
             ("; write url: \"redis://db:6379\"", "; write url = \"redis://db:6379\""),
+            ("; write over: \"demote to sheddable\"", "; write over = \"demote to sheddable\""),
+            ("; write name: \"a \\\"b\\\" c\" here", "; write name = \"a \\\"b\\\" c\" here"),
+            (
+                "; write profile: sentinel, window: \"100 calls\", min_calls: 100, which differ",
+                "; write profile = \"sentinel\", window = \"100 calls\", min_calls = 100, which differ",
+            ),
+            (
+                "; write rate: { by: user.tier, values: { \"Gold\": 1/s, ... }, otherwise: 1/s }, with the others",
+                "; write rate = { by = \"user.tier\", values = { \"Gold\" = \"1/s\", ... }, otherwise = \"1/s\" }, with the others",
+            ),
+            (
+                "; write estimate: \"learned 99%\" for a share other than 90%",
+                "; write estimate = \"learned 99%\" for a share other than 90%",
+            ),
         ] {
             assert_eq!(in_toml(yaml), toml);
         }

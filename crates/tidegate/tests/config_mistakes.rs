@@ -211,9 +211,28 @@ fn a_key_of_an_earlier_version_names_the_line_that_works() {
     assert_eq!(
         yaml("version: 1\nstore: { keys: 1000, key_form: full }\npolicies: []\n"),
         [
-            "t:2:22  error  unknown key \"key_form\" in store; write keys: 1000000 in full for keys that are kept in full"
+            "t:2:22  error  unknown key \"key_form\" in store; write keys: \"1000 in full\" for keys that are kept in full"
         ]
     );
+}
+
+/// Regression: the table had the first four rates, and a file with it was accepted.
+#[test]
+fn a_table_of_more_rates_than_are_told_cannot_be_taken_for_whole() {
+    let rates = |rates: &str| {
+        let line = format!("limit: {{ rate_by: user.tier, rates: {{ {rates} }}, otherwise: 1/s }}");
+        let told = policy(&[&line]);
+        let (_, table) = told.iter().find_map(|one| one.split_once("write rate: ")).unwrap();
+        table.to_owned()
+    };
+    assert_eq!(
+        rates("a: 1/s, b: 2/s, C: 3/s, d e: 4/s"),
+        "{ by: user.tier, values: { a: 1/s, b: 2/s, \"C\": 3/s, \"d e\": 4/s }, otherwise: 1/s }"
+    );
+    let five = rates("a: 1/s, b: 2/s, c: 3/s, d: 4/s, e: 5/s");
+    let (table, others) = five.split_once(", with ").unwrap();
+    assert_eq!(others, "the others in place of the dots");
+    assert!(!policy(&[&format!("limit: {{ rate: {table} }}")]).is_empty(), "{table}");
 }
 
 /// Returns the mistakes of one policy with `share: split` on three nodes. Asserts that none has another cause.

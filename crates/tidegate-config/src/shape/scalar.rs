@@ -71,6 +71,8 @@ fn most_bytes(kind: &Kind) -> usize {
         Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
         Kind::Cost | Kind::Settle => budget::COST,
         Kind::Text => budget::VALUE,
+        // The longest is the name of a set of servers.
+        Kind::Read(_) => "sentinel ".len() + budget::NAME,
         _ => budget::WORD,
     }
 }

@@ -57,6 +57,19 @@ fn what_says_nothing_about_a_kind_is_refused_by_name() {
     }
 }
 
+/// Regression: the name of the master had 55 bytes at most.
+#[test]
+fn the_name_of_a_master_may_be_as_long_as_any() {
+    let of = |bytes: usize| {
+        parse(&format!(
+            "{{kind: redis, nodes: 2, url: 'redis://a', topology: sentinel {}}}",
+            "m".repeat(bytes)
+        ))
+    };
+    of(128).unwrap();
+    assert!(of(129).unwrap_err().ends_with("has 138 bytes; use at most 137"));
+}
+
 /// Without `nodes`, each node assumed that it was the only one: three nodes that split a limit let through three times as much.
 #[test]
 fn an_engine_is_told_how_many_nodes_share_it() {

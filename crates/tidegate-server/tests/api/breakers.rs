@@ -198,7 +198,7 @@ async fn a_probe_that_is_lost_gives_its_place_up_and_one_undone_says_nothing() {
 /// Regression: of three places, two were shown that no probe could take.
 #[tokio::test]
 async fn as_many_probes_are_shown_as_may_enter() {
-    let server = start(&ONE.replace("probes: 1, close_after: 1", "probes: 3, close_after: 2")).await;
+    let server = start(&ONE.replace("open_for: 5s", "open_for: 5s, probes: 3, close_after: 2")).await;
     for _ in 0..2 {
         let answer = check(&server).await;
         leave(&server, &answer, 500).await;

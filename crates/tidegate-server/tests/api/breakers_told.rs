@@ -94,7 +94,7 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
 #[tokio::test]
 async fn the_refusal_of_several_probes_says_how_many_there_are() {
     let server =
-        start(&one(&BREAKER.replace("probes: 1, close_after: 1", "probes: 3, close_after: 3"))).await;
+        start(&one(&BREAKER.replace("open_for: 5s", "open_for: 5s, probes: 3, close_after: 3"))).await;
     put(&server, "/v1/breakers/payments", r#"{"state": "open"}"#).await;
     put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
     let mut passed = 0;

@@ -235,7 +235,7 @@ policies:
         assert_eq!(lines[0], "DENIED by per-ip, retry after 2 s");
         assert!(lines[1].starts_with("  1 shield   allowed"), "{lines:#?}");
         assert!(lines[1].ends_with("not charged, another limit denied"), "{lines:#?}");
-        assert_eq!(lines[2], "  2 login    not charged the request has no request.path");
+        assert_eq!(lines[2], "  2 login    not charged path does not match");
         assert!(
             lines[3].contains("DENIED      gcra 1/s burst 4: needs 3, has 1 of 4; key client.ip=203.0.113.9")
         );

@@ -147,7 +147,9 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
         let ticket = ticket_of(&server.post("/v1/check", CALL).await);
         let told = settle(&server, &ticket, ended).await;
         assert_eq!(told.json()["policies"], json!([]));
-        assert!(told.json()["note"].as_str().unwrap().contains("the outcome changes no limit"), "{told:?}");
+        let note = told.json()["note"].as_str().unwrap().to_owned();
+        assert!(note.contains("the outcome changes no limit"), "{note}");
+        assert!(note.contains("until then the charge stays"), "{note}");
         let told = settle(&server, &ticket, r#""attributes": {"llm.input": 900, "llm.output": 400}"#).await;
         assert_eq!(told.status, StatusCode::OK, "what was spent can be told later: {told:?}");
     }

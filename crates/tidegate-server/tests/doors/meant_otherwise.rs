@@ -191,23 +191,27 @@ async fn a_policy_by_what_no_sub_request_has_is_told() {
 version: 1
 forward_auth: { proxy: nginx }
 client_ip: { trusted_proxies: [127.0.0.0/8] }
+access: { deny: [203.0.113.66] }
 policies:
   - { name: login, match: { path: /login }, by: [client.ip], limit: { rate: 1/s } }
   - { name: per-user, by: [user.id], limit: { rate: 1/s } }
   - { name: plan, match: { attributes: { user_tier: gold } }, limit: { rate: 1/s } }
 ";
     let server = start(file).await;
-    let sub_request = async |path: &str| {
+    let sub_request_of = async |path: &str, client: &str| {
         let headers = [
             ("x-original-uri", path),
             ("x-original-method", "GET"),
             ("x-original-host", "a.example"),
-            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-for", client),
         ];
-        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
-        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await.status
     };
+    let sub_request =
+        async |path: &str| assert_eq!(sub_request_of(path, "203.0.113.9").await, StatusCode::OK, "{path}");
     sub_request("/login").await;
+    // A refusal asks no limit either, and is no sign of it.
+    assert_eq!(sub_request_of("/other", "203.0.113.66").await, StatusCode::FORBIDDEN);
     let told = verbose(&server).await;
     assert!(!told.contains("sub-requests of a proxy"), "{told}");
     sub_request("/other").await;

@@ -61,6 +61,24 @@ fn profiles_are_those_of_the_library() {
     }
 }
 
+/// Regression: a profile that opens at a share was replaced by one that opens above it.
+#[test]
+fn the_line_for_a_profile_of_the_library_alone_does_what_it_did() {
+    let five = Duration::from_secs(5);
+    for (name, profile, open_for) in [
+        ("sentinel-go", CircuitBreaker::sentinel_go(SentinelRule::ErrorRatio(0.5), five, 0), 5),
+        ("polly", CircuitBreaker::polly().evaluate(Evaluate::EachCall), 5),
+        ("tower-resilience", CircuitBreaker::tower_resilience(), 30),
+    ] {
+        let told = mistake(&format!(", profile: {name}"));
+        let (_, line) = told.split_once("write ").unwrap();
+        let (line, _) = line.split_once(", or ").unwrap();
+        let profile =
+            profile.strictly_after().ttl(Duration::from_secs(60)).open_at_most(Duration::from_secs(open_for));
+        assert_eq!(quota(&format!(", {line}")), built(profile), "{name}");
+    }
+}
+
 #[test]
 fn profiles_that_shed_are_those_of_the_library() {
     assert_eq!(quota(", profile: sre"), built(CircuitBreaker::sre()));
@@ -200,7 +218,12 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", open_for: 5s..1s", "open_for: the longest time is shorter than the first"),
         (
             ", open_for: 5s, open_at_most: 9s",
-            "write open_for: 5s..60s, with the longest open time behind the first",
+            "write open_for: 5s..9s, with the longest open time behind the first",
+        ),
+        (", overloaded: fails", "; leave it out: a breaker counts overloaded calls as failed"),
+        (
+            ", overloaded: ignored",
+            "with outcome: ignored, which holds for every limit of the call that goes by outcomes",
         ),
         (", open_for: soon", "is neither a span of time as 5s nor two as 5s..60s"),
         (", keep_for: { critical: 20% }", "keep_for does not belong to breaker"),
@@ -285,7 +308,7 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
             "refused only for its priority; leave out keep_for",
         ),
         ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
-        ("limit: { rate: 5/s }, demote_to: sheddable", "write over: demote to sheddable"),
+        ("limit: { rate: 5/s }, demote_to: sheddable", "write over: \"demote to sheddable\""),
         (
             "limit: { rate: 5/s }, over: demote to critical-plus",
             "over: critical-plus lowers nobody, since no level is above it; write demote to critical",

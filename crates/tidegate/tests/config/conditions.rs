@@ -83,7 +83,7 @@ fn conditions_that_never_hold_at_once_are_told() {
 fn mistakes_name_the_place_and_what_would_work() {
     let limit = "limit: { rate: 10/s }";
     let follows = |rest: &str| format!("limit: {{ rate: 10/s, {rest} }}");
-    let cases: [(&str, &str, &str); 27] = [
+    let cases: [(&str, &str, &str); 29] = [
         (
             "when: cpus above 80%",
             limit,
@@ -169,7 +169,17 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "mode: enforce",
             &follows("follows: memory 1%..2% to 1/s, between: 1%..2%"),
-            "write follows: memory 70%..90% to 10/s, with the range behind the number",
+            "write follows: \"memory 1%..2% to 1/s\", with the range",
+        ),
+        (
+            "mode: enforce",
+            &follows("follows: latency 200 ms..1 s to 10/s"),
+            "follows: \"latency 200 ms..1 s to 10/s\" has a blank within a value; write latency 200ms..1s to 10/s",
+        ),
+        (
+            "mode: enforce",
+            &follows("follows: policy writes 50 %..80 %"),
+            "write policy writes 50%..80% to 10/s",
         ),
         ("mode: enforce", &follows("follows: memry 1%..2% to 1/s"), "did you mean \"memory\"?"),
         (

@@ -89,7 +89,7 @@ fn mistakes_in_estimates_and_settlements_are_named() {
         ),
         (
             "cost: { estimate: learned, start: 5, quantile: 99% }",
-            "t:5:42 unknown key \"quantile\" in cost; write estimate: learned 99% for a share other than 90%",
+            "t:5:42 unknown key \"quantile\" in cost; write estimate: \"learned 99%\"",
         ),
         ("cost: { caller: believed, settle: llm.total }", "t:5:13 cost.caller needs cost.estimate"),
         ("cost: { estimate: 5, missing: { llm.total: 1 } }", "t:5:26 cost.missing needs cost.settle"),

@@ -81,7 +81,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         ),
         (
             "previews: { off_when: cpu above 80%, for: 0s }",
-            "write off_when: cpu above 80%, stale after 10min",
+            "write off_when: \"cpu above 80%, stale after 10min\"",
         ),
         (
             "previews: { off_when: 'cpu above 80%, stale after 0s' }",

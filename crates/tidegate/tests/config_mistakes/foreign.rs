@@ -210,12 +210,37 @@ fn the_line_to_write_has_the_values_that_were_written() {
             "unknown key \"rate_by\" in limit; write rate: { by: user.tier, values: { a: 5/s }, otherwise: 1/s }",
         ),
         (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
+        // Earlier keys: regression, these were told fixed examples.
+        (
+            &["limit: { rate: 9/s }", "cost: { estimate: learned, start: 5, quantile: 50% }"],
+            "unknown key \"quantile\" in cost; write estimate: \"learned 50%\"",
+        ),
+        (
+            &["limit: { rate: 9/s, follows: latency, between: 200 ms..1 s, floor: 3/s }"],
+            "; write follows: \"latency 200ms..1s to 3/s\", with the range and the rate at its end behind the number",
+        ),
+        (
+            &["limit: { rate: 9/s, follows: memory, between: [70%, 80%] }"],
+            "; write follows: \"memory 70%..80% to 10/s\", with the range and the rate at its end behind the number",
+        ),
+        (
+            &["limit: { algorithm: breaker, open_for: 2s, open_at_most: 30s }"],
+            "; write open_for: 2s..30s, with the longest open time behind the first",
+        ),
     ] {
         let found = policy(lines);
         assert!(found.iter().any(|one| one.ends_with(says)), "{lines:?}: {found:#?}");
     }
     const POLICY: &str = "policies: [{ name: p, limit: { rate: 1/s } }]\n";
     for (line, says) in [
+        (
+            "store: { key_form: fingerprint }",
+            "unknown key \"key_form\" in store; leave it out: the store keeps fingerprints, unless its keys are in full",
+        ),
+        (
+            "switches: { p: { off_when: load above 2, for: 2h } }",
+            "unknown key \"for\" in switch; write off_when: \"load above 2, stale after 2h\"",
+        ),
         (
             "store: { kind: redis, host: redis.prod, port: 6390, nodes: 2 }",
             "; write url: \"redis://redis.prod:6390\"",

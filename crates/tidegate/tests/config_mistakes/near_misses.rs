@@ -223,6 +223,27 @@ fn a_file_in_toml_is_told_in_toml() {
     }
 }
 
+/// Regression: of a value of several words, the first one alone was put in quotes, and of several pairs the first one
+/// alone was converted, so that half of the line was accepted with another meaning.
+#[test]
+fn what_replaces_a_removed_key_is_told_whole_in_toml() {
+    for (lines, says) in [
+        ("limit = { rate = '1/s' }\ndemote_to = 'sheddable'", "; write over = \"demote to sheddable\""),
+        (
+            "limit = { algorithm = 'breaker', profile = 'polly' }",
+            "; write profile = \"resilience4j\", window = \"30s\", buckets = 10, min_calls = 100, failures = \"10%\", open_for = \"5s\", close_after = 1, probes = 1, or a threshold",
+        ),
+        (
+            "limit = { algorithm = 'adaptive', timeout = '2 s' }",
+            "; it is called slow_after now: write slow_after = \"2 s\"",
+        ),
+    ] {
+        let text = format!("version = 1\n[[policies]]\nname = 'p'\n{lines}\n");
+        let found = mistakes(&text, Format::Toml);
+        assert!(found.iter().any(|one| one.contains(says)), "{text}: {found:#?}");
+    }
+}
+
 #[test]
 fn a_line_that_is_indented_wrongly_is_named() {
     for (text, says) in [

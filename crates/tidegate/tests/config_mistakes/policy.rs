@@ -398,6 +398,13 @@ fn mistakes_of_a_policy() {
             &["by: a"][..],
             &["t:4:5  error  policy \"p\": policy has no limit; write limit: { rate: 10/s }"][..],
         ),
+        // Regression: it was told to have no limit too.
+        (
+            &["limits: [{ rate: 5/s }]"][..],
+            &[
+                "t:5:5  error  policy \"p\": unknown key \"limits\" in policy; write limit: [{ rate: 10/s }, { rate: 100/min }], a list under the same word",
+            ][..],
+        ),
         (
             &[
                 "breaker: { failure_rate: 50% }",

@@ -89,7 +89,7 @@ pub(crate) async fn forward_auth(
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion =
         app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
-    if conclusion.met() == 0 {
+    if conclusion.allowed() && conclusion.met() == 0 && !live.set.meets(&asked.request, None) {
         live.unmet.note_sub_request(&live.set);
     }
     if !conclusion.allowed() {

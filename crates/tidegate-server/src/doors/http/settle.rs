@@ -37,6 +37,9 @@ const NOT_BY_COST: &str =
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
 
+/// The note of an outcome by itself.
+const AWAITS_SPENT: &str = "what was spent may still be told with a `cost` or `attributes`, unless it was before; until then the charge stays";
+
 /// Settles a decision by what its work spent and how it ended, or gives units back.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
@@ -69,6 +72,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
             (other_half && spent, TOLD_BEFORE),
             (other_half && !spent, SPENT_BEFORE),
             (cost && spent && !settled.by_cost, NOT_BY_COST),
+            (part == Part::Outcome && settled.awaits_spent, AWAITS_SPENT),
             (part == Part::Spent && !is_refund && settled.awaits_outcome, AWAITS_OUTCOME),
         ];
         let notes: Vec<&str> = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();

@@ -5,7 +5,7 @@
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
 use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
-use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsage, Usage};
+use tidegate::policy::{CostError, Limit, Policy, SettleBy, UnknownUsage, Usage};
 use tidegate::{Charged, Cost, Outcome};
 use ulid::Ulid;
 
@@ -47,6 +47,8 @@ pub(crate) struct SettledTicket<'a> {
     pub(crate) by_cost: bool,
     /// Whether the ticket has charges that the outcome decides, settled or not.
     pub(crate) awaits_outcome: bool,
+    /// Whether the ticket has charges that what was spent decides, settled or not.
+    pub(crate) awaits_spent: bool,
 }
 
 /// Why nothing was settled.
@@ -77,18 +79,6 @@ fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
         None => policy.cost.is_none(),
     };
     by_cost && !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
-}
-
-/// Returns why a settlement without values leaves the charge of a policy that settles by them.
-fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
-    let (_, policy) = live.set.find(one.policy)?;
-    if policy.limit(one.limit).is_some_and(Limit::is_guard) {
-        return None;
-    }
-    match policy.real_cost(&Usage::default()) {
-        RealCost::Unknown(why) => Some(why),
-        RealCost::Units(_) | RealCost::AsCharged => None,
-    }
 }
 
 impl Tickets {
@@ -167,7 +157,7 @@ impl Tickets {
             }
             Spent::Refund(None) | Spent::AsCharged | Spent::Undone => {}
         }
-        let settle = |part| self.settle_part(live, &open, part, settlement);
+        let settle = |part| self.settle_part(&open, part, settlement);
         let (part, settled) = match settle(settlement.part).await {
             // One half may have been settled already; then the other is still open. Each half
             // has its own mark in the store, so if many callers try at once, only one succeeds.
@@ -182,6 +172,12 @@ impl Tickets {
             settled => (settlement.part, settled?),
         };
         self.count_settled(live, &settled);
+        // Whichever half it is: the program tells of its calls.
+        for line in open.charged().lines() {
+            if let Some(facts) = live.set.find(line.policy).and_then(|(at, _)| live.policies.get(at)) {
+                facts.met.note_ended();
+            }
+        }
         if live.breaks {
             self.breakers.note_left(open.charged()).await;
         }
@@ -194,12 +190,12 @@ impl Tickets {
             part,
             by_cost: settled.iter().any(by_cost),
             awaits_outcome: open.has(Part::Outcome),
+            awaits_spent: open.has(Part::Spent),
         }))
     }
 
     async fn settle_part<'t>(
         &self,
-        live: &ActiveConfig,
         open: &'t OpenTicket,
         part: Part,
         settlement: &Settlement<'_>,
@@ -217,14 +213,7 @@ impl Tickets {
             Spent::Usage(usage) => self.base.gate.settle_by_async(open, part, outcome, usage).await,
             _ => {
                 let finished = self.base.gate.settle_async(open, part, outcome, used).await?;
-                let told = |one: SettledCharge<'t>| {
-                    let why = match &settlement.spent {
-                        Spent::AsCharged => unsent(live, &one),
-                        _ => None,
-                    };
-                    (one, why)
-                };
-                Ok(finished.into_iter().map(told).collect())
+                Ok(finished.into_iter().map(|one| (one, None)).collect())
             }
         }
     }
@@ -235,7 +224,6 @@ impl Tickets {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some((at, policy)) = policy else { continue };
             let Some(facts) = live.policies.get(at) else { continue };
-            facts.met.note_ended();
             // A call that a breaker counts is not a unit.
             let is_call = |one: &SettledCharge<'_>| policy.limit(one.limit).is_some_and(Limit::is_breaker);
             let lines = lines.iter().filter(|(one, _)| !live.breaks || !is_call(one));
