@@ -146,7 +146,7 @@ limit = { rate = "100/s", burst = 200 }
 [[policies]]
 name = "sms"
 by = "sms.phone"
-[[policies.limits]]
+[[policies.limit]]
 algorithm = "fixed-window"
 rate = "5/day"
 calendar = "Asia/Shanghai"

@@ -96,14 +96,16 @@ pub(crate) async fn forward_auth(
         add_others(headers, proxy, &mut asked.request);
     }
     let proxied = TicketFor::Proxied;
-    let reply = reply_to(app, &live, &asked, None, Want::Take, proxied, &conclusion, &held).await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    let reply = reply.map_err(|none| unreturnable(&none, too_long))?;
-    let mut response = reply.to_proxy(&live, denied);
-    write_decision(reply.id, reply.ticket.as_ref(), response.headers_mut());
-    let wait = reply.wait();
+    // A block, so that the reply is gone before the delay: it would make the future of every request larger.
+    let (response, wait, ticket) = {
+        let reply = reply_to(app, &live, &asked, None, Want::Take, proxied, &conclusion, &held).await;
+        let reply = reply.map_err(|none| unreturnable(&none, too_long))?;
+        let mut response = reply.to_proxy(&live, denied);
+        write_decision(reply.id, reply.ticket.as_ref(), response.headers_mut());
+        (response, reply.wait(), reply.ticket.and_then(|answer| answer.ticket))
+    };
     if !wait.is_zero() {
-        let ticket = reply.ticket.and_then(|answer| answer.ticket);
         let mut hung_up = HungUp { app, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;
