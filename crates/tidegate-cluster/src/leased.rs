@@ -1,8 +1,8 @@
 //! Draws units from an engine ahead of time, so that most requests need no call to the engine.
 //!
-//! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`](tidegate_limits::store::Op::Draw)), keeps
+//! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`]), keeps
 //! them in a *batch* for a short time, and grants requests out of it on the spot
-//! ([`DecidedBy::Lease`](tidegate_limits::store::DecidedBy::Lease)). Units that are not spent in time are given back by settling the
+//! ([`DecidedBy::Lease`]). Units that are not spent in time are given back by settling the
 //! draw's own receipt. Node clocks only measure spans, so they need not agree.
 //!
 //! # The bound
@@ -56,38 +56,32 @@
 //! until the limit refills, fewer units are admitted, by at most the units in that batch.
 
 mod asking;
-mod batch;
-mod demand;
-mod draw_request;
 mod draws;
 mod engine_part;
-mod health;
-mod holds;
 mod leasable;
 mod lease;
-#[cfg(test)]
-mod model;
-mod other_steps;
-mod progress;
 mod request;
 mod shared;
-mod table;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use health::LeaseHealth;
+pub use engine_part::LeaseHealth;
 use leasable::{AllTerms, LeaseOptions};
-use shared::{LeaseCounters, LeasedState};
-use table::Table;
-use tidegate_core::{Quota, Tick};
-
-use crate::Part;
+use request::standing;
+use shared::{LeaseCounters, LeasedState, Table};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Decision, Quota, Tick};
 use tidegate_limits::background::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::{Answer, Caps, Later, Occupancy, Settled, Settling, Step, Store};
+use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::{
+    Answer, Caps, DecidedBy, Ending, Later, Occupancy, Op, Settled, Settlement, Settling, Step, Store,
+};
+
+use crate::Part;
 
 /// The default share of a burst that all nodes together may hold, in thousandths. In the strict form, the burst of the
 /// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
@@ -328,3 +322,72 @@ impl Store for Leased {
         caps
     }
 }
+
+// Handles steps that do not take units: they go to the engine, except where this node can answer without asking.
+
+impl LeasedState {
+    /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. Returns
+    /// `false` if any charge is of another kind: receipts of leases are receipts of the engine, each of its own units,
+    /// so the engine ends them, whichever node made them.
+    fn finish_at_once(&self, step: &Step<'_>, endings: &[Ending], out: &mut Settled) -> bool {
+        if refuse_repeated(step).is_err() {
+            return false;
+        }
+        out.lines.clear();
+        for (charge, ending) in step.charges.iter().zip(endings) {
+            let Ending::Finish { receipt, finish, renew: None } = ending else { return false };
+            let exact = finish.used == receipt.cost.units();
+            if !exact || charge.by_fallback || charge.quota.is_guard() {
+                return false;
+            }
+            let hash = self.table.hash(charge.key);
+            let mut shard = self.table.lock(hash);
+            let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
+                return false;
+            };
+            let ruling = Ruling::Allowed { wait: Duration::ZERO };
+            let decision = Decision { ruling, standing: standing(entry, step.now) };
+            out.lines.push(Settlement { decision, receipt: None });
+        }
+        (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
+        out.breaker = None;
+        true
+    }
+
+    /// Answers a peek, if batches have the units; returns `false` if the engine has to be asked.
+    fn peek_at_once(&self, step: &Step<'_>, out: &mut Settled) -> bool {
+        if refuse_repeated(step).is_err() {
+            return false;
+        }
+        out.lines.clear();
+        for charge in step.charges {
+            let hash = self.table.hash(charge.key);
+            let mut shard = self.table.lock(hash);
+            let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
+                return false;
+            };
+            let (now, part) = (self.now_of(step, entry.lease.terms.window), self.part.at(step.now));
+            if !entry.lease.would_grant(charge.cost, charge.kept_back, now, part) {
+                return false;
+            }
+            let decision =
+                Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: standing(entry, now) };
+            out.lines.push(Settlement { decision, receipt: None });
+        }
+        debug_assert!(matches!(step.op, Op::Peek));
+        (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
+        true
+    }
+
+    /// Drops the units held of a key that the engine has forgotten. Must not be called before the engine has forgotten
+    /// it: until then, the units are spent as usual.
+    fn forget(&self, key: &[u8]) {
+        let (hash, now) = (self.table.hash(key), self.clock.now());
+        if let Some(entry) = self.table.lock(hash).get(hash, key) {
+            self.counts.burned.fetch_add(entry.lease.forget(now), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod model;

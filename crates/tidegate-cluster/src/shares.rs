@@ -39,12 +39,10 @@
 //!   uses its part too long.
 
 mod division;
-mod document;
 mod driver;
 #[cfg(test)]
 mod model;
 mod protocol;
-mod region;
 
 pub use division::Division;
 pub use driver::{Driver, Status};

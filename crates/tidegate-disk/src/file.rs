@@ -1,6 +1,7 @@
 //! The store's file: one engine with two tables, and the check that the file is still in its place.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -8,11 +9,9 @@ use std::path::{Path, PathBuf};
 use redb::backends::FileBackend;
 use redb::{
     Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table,
-    TableDefinition,
+    TableDefinition, WriteTransaction,
 };
-
-use crate::identity::{Identity, Unknown};
-use crate::system_file::{self, FileId, place_at, place_of};
+use tidegate::store::Seed;
 
 /// The pieces by number, in the order in which they were written.
 const JOURNAL: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("journal");
@@ -132,9 +131,9 @@ impl StoreFile {
     /// Opens the file of a folder; `None` if there is none, or an empty one, which it removes.
     pub(crate) fn open(folder: &Path) -> Result<Option<Self>, FileError> {
         let path = Self::path_in(folder);
-        let file = match system_file::open(&path) {
+        let file = match open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if system_file::is_link(&error) => {
+            Err(error) if is_link(&error) => {
                 let what = "it is a symbolic link, which is not followed; name the folder that it leads to";
                 return Err(FileError::Foreign(what.to_owned()));
             }
@@ -149,7 +148,7 @@ impl StoreFile {
         let engine = engine(file)?;
         let identity = Identity::read(&engine)?;
         // Only after it is known to be a store's file: a file that was named by mistake keeps its mode.
-        system_file::make_private(&path, place);
+        make_private(&path, place);
         let mut file = Self { engine, path, identity, next: 0, place };
         file.next = file.last()?.map_or(0, |last| last + 1);
         Ok(Some(file))
@@ -159,13 +158,13 @@ impl StoreFile {
     /// [`FileError::InUse`], in the worst case both.
     pub(crate) fn make(folder: &Path, identity: Identity) -> Result<Self, FileError> {
         let (path, new) = (Self::path_in(folder), folder.join(NEW));
-        match system_file::open(&new) {
+        match open(&new) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) if system_file::is_link(&error) => std::fs::remove_file(&new)?,
+            Err(error) if is_link(&error) => std::fs::remove_file(&new)?,
             // Left by a process that died while it made the file, or still open in one that is making it.
             opened => remove_unused(&new, &opened?)?,
         }
-        let file = match system_file::create(&new) {
+        let file = match create(&new) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(FileError::InUse),
             made => made?,
         };
@@ -302,6 +301,201 @@ impl From<StorageError> for FileError {
     }
 }
 
+// The identity of a file, stored beside the states: which store it belongs to, and how its pieces are to be read.
+
+/// The format version of the whole file that this build writes, and the newest that it reads.
+pub(crate) const FORM: u64 = 1;
+
+const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
+
+/// The identity of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// The secret that keys are hashed under.
+    pub(crate) seed: Seed,
+    /// Distinguishes this store from all others, for tickets that are settled after a restart.
+    pub(crate) store: u64,
+    /// The capacity of its table, in keys: pieces name slots of a table of that size.
+    pub(crate) keys: u64,
+    /// Whether keys are kept in full.
+    pub(crate) full_keys: bool,
+    /// A check value: a build that computes another one hashes keys differently from the build that made the file.
+    pub(crate) probe: u64,
+    /// How often the file was opened: by this, a process that lost the file briefly detects that another one has used
+    /// it.
+    pub(crate) openings: u64,
+}
+
+/// Why no identity could be read.
+#[derive(Debug)]
+pub(crate) enum Unknown {
+    /// The engine could not read the file.
+    Engine(redb::Error),
+    /// The identity, or a part of it, is missing.
+    Missing,
+    /// It is in a newer format.
+    Newer(u64),
+}
+
+impl<E: Into<redb::Error>> From<E> for Unknown {
+    fn from(error: E) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl Identity {
+    /// Makes the identity of a new file.
+    pub(crate) fn new(keys: u64, full_keys: bool, seed: Seed, probe: u64) -> Self {
+        // A hash under a random key of the operating system: two stores have the same number with a probability of
+        // 2^-64.
+        let store = RandomState::new().hash_one(0);
+        Self { seed, store, keys, full_keys, probe, openings: 0 }
+    }
+
+    /// Reads the identity of a file.
+    pub(crate) fn read(engine: &impl redb::ReadableDatabase) -> Result<Self, Unknown> {
+        let reading = engine.begin_read()?;
+        let table = match reading.open_table(TABLE) {
+            Err(redb::TableError::Storage(error)) => return Err(error.into()),
+            Err(_) => return Err(Unknown::Missing),
+            Ok(table) => table,
+        };
+        let number = |name: &str| -> Result<u64, Unknown> {
+            let bytes = table.get(name)?.ok_or(Unknown::Missing)?;
+            Ok(u64::from_le_bytes(bytes.value().try_into().map_err(|_| Unknown::Missing)?))
+        };
+        let form = number("form")?;
+        if form > FORM {
+            return Err(Unknown::Newer(form));
+        }
+        let seed = table.get("seed")?.ok_or(Unknown::Missing)?;
+        let seed = Seed::from_bytes(seed.value().try_into().map_err(|_| Unknown::Missing)?);
+        Ok(Self {
+            seed,
+            store: number("store")?,
+            keys: number("keys")?,
+            full_keys: number("full-keys")? != 0,
+            probe: number("probe")?,
+            openings: number("openings")?,
+        })
+    }
+
+    /// Writes the identity.
+    pub(crate) fn write(&self, writing: &WriteTransaction) -> Result<(), redb::Error> {
+        let mut table = writing.open_table(TABLE)?;
+        let numbers = [
+            ("form", FORM),
+            ("store", self.store),
+            ("keys", self.keys),
+            ("full-keys", u64::from(self.full_keys)),
+            ("probe", self.probe),
+            ("openings", self.openings),
+        ];
+        for (name, number) in numbers {
+            table.insert(name, &number.to_le_bytes()[..])?;
+        }
+        table.insert("seed", &self.seed.expose()[..])?;
+        Ok(())
+    }
+}
+
+// File operations that do not follow links, create only new files, and identify a file by device and inode.
+//
+// Otherwise a user who may write in the folder could put a link or a file of their own where this process is about to
+// read or write.
+
+/// Identifies a file: its device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// Opens an existing file. A symbolic link is an error, see [`is_link`].
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    no_links(OpenOptions::new().read(true).write(true)).open(path)
+}
+
+/// Creates a file that must not exist, readable and writable by this user alone.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    no_links(OpenOptions::new().read(true).write(true).create_new(true)).open(path)
+}
+
+#[cfg(unix)]
+fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW)
+}
+
+#[cfg(not(unix))]
+fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+/// Returns whether opening a file failed because a symbolic link has its name.
+#[cfg(unix)]
+pub(crate) fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ELOOP)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_link(_: &io::Error) -> bool {
+    false
+}
+
+/// Removes other users' access to a file. Does nothing if this user may not change that.
+#[cfg(unix)]
+pub(crate) fn make_private(path: &Path, place: Option<FileId>) {
+    use std::os::unix::fs::PermissionsExt as _;
+    // Opened once more, because the engine owns the first handle. `place` verifies that it is the same file.
+    let Ok(file) = open(path) else { return };
+    let others = file.metadata().is_ok_and(|known| known.permissions().mode() & 0o077 != 0);
+    if others && place_of(&file) == place {
+        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn make_private(_: &Path, _: Option<FileId>) {}
+
+/// Refuses a folder that every user may write in.
+#[cfg(unix)]
+pub(crate) fn check_folder(known: &std::fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = known.permissions().mode() & 0o7777;
+    if mode & 0o002 == 0 {
+        return Ok(());
+    }
+    let reason = format!(
+        "its mode is {mode:04o}, so every user may put files in it; `chmod o-w` it, or name a folder in it that is not there yet"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn check_folder(_: &std::fs::Metadata) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+pub(crate) fn place_of(file: &File) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    file.metadata().ok().map(|known| (known.dev(), known.ino()))
+}
+
+/// Returns the identity of the file with this name; a link is not followed.
+#[cfg(unix)]
+pub(crate) fn place_at(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::symlink_metadata(path).ok().map(|known| (known.dev(), known.ino()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn place_of(_: &File) -> Option<FileId> {
+    None
+}
+
+#[cfg(not(unix))]
+pub(crate) fn place_at(_: &Path) -> Option<FileId> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate::store::Seed;
@@ -329,7 +523,7 @@ mod tests {
     #[test]
     fn a_file_that_another_process_is_making_is_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let other = engine(system_file::create(&folder.path().join(NEW)).unwrap()).unwrap();
+        let other = engine(super::create(&folder.path().join(NEW)).unwrap()).unwrap();
         let made = StoreFile::make(folder.path(), identity());
         assert!(matches!(made, Err(FileError::InUse)), "{made:?}");
         drop(other);

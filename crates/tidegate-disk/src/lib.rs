@@ -52,13 +52,10 @@ mod error;
 mod file;
 mod flush;
 mod health;
-mod identity;
 mod opening;
 mod options;
 mod orders;
 mod store;
-mod system_file;
-mod writer;
 
 pub use error::{CloseError, OpenError};
 pub use health::{Change, Health};

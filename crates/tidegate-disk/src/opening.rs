@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 use tidegate::store::{CapacityError, Recorder, RestoreError, Seed, Store as _, TrackedStore};
 
 use crate::error::OpenError;
-use crate::file::{FileError, StoreFile, guarded};
-use crate::identity::Identity;
+use crate::file::{self, FileError, Identity, StoreFile, guarded};
 use crate::options::DiskOptions;
-use crate::system_file;
 
 /// The range of the interval, and of the pause after a failed write.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3600));
@@ -142,7 +140,7 @@ fn unreadable(error: RestoreError) -> FileError {
 
 fn make_folder(folder: &Path) -> io::Result<()> {
     match std::fs::metadata(folder) {
-        Ok(known) if known.is_dir() => system_file::check_folder(&known),
+        Ok(known) if known.is_dir() => file::check_folder(&known),
         Ok(_) => Err(io::Error::new(io::ErrorKind::NotADirectory, "there is a file of that name")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => private(DirBuilder::new()).create(folder),
         Err(error) => Err(error),

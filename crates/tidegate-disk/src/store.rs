@@ -14,12 +14,11 @@ use tidegate::store::{
 
 use crate::error::{CloseError, OpenError};
 use crate::file::StoreFile;
-use crate::flush::Flush;
+use crate::flush::{self, Flush, Pace, WriterState, present};
 use crate::health::{Health, Watch};
 use crate::opening::{self, Opened};
 use crate::options::DiskOptions;
 use crate::orders::Orders;
-use crate::writer::{self, Pace, WriterState, present};
 
 /// A store that decides in memory and is kept on disk; see the [crate](crate).
 ///
@@ -63,7 +62,7 @@ impl DiskStore {
         let writes = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("tidegate-disk".to_owned())
-            .spawn(move || writer::run(flush, &writes, pace))
+            .spawn(move || flush::run_writer(flush, &writes, pace))
             .map_err(|source| OpenError::Thread { source })?;
         let thread = Mutex::new(Some(thread));
         let inner = DiskState { table: ready.table, shared, home, opened: ready.opened, path, thread };

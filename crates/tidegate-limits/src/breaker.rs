@@ -3,30 +3,25 @@
 //! The rules are those of [`CircuitBreaker`] in `tidegate-core`. This module adds the lock around its state, the call
 //! that reports its outcome, and the reports to observers.
 
-mod call;
 mod keyed;
-#[cfg(all(test, tidegate_loom))]
-mod loom_model;
-mod measured;
-mod run;
 mod shared;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use call::Call;
 pub use keyed::{KeyedBreaker, KeyedCall};
-pub use run::{CallError, Refusal};
-use shared::BreakerCore;
+pub use shared::Call;
+use shared::{BreakerCore, Refused, refused};
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
 };
-use tidegate_core::{Outcome, QuotaError};
+use tidegate_core::{Outcome, QuotaError, Retry};
 
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
+use crate::duration_text::in_words;
 use crate::observer::Observer;
 pub use crate::refusal_reason::RefusalReason;
 
@@ -110,7 +105,7 @@ impl Breaker {
     /// Enters the breaker without waiting. Report the outcome by [`Call::leave`].
     ///
     /// # Errors
-    /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`](crate::Retry::Unknown)
+    /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`]
     /// while the allowed number of probes is in flight, or while a person holds it open without an end.
     pub fn try_enter(&self) -> Result<Call, Denied> {
         if self.shared.observer.is_some() {
@@ -148,7 +143,7 @@ impl Breaker {
     pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
         let call = self.enter_to_run()?;
         let result = work.await;
-        call.leave(run::by_result(&result));
+        call.leave(by_result(&result));
         result.map_err(CallError::Failed)
     }
 
@@ -192,7 +187,7 @@ impl Breaker {
     pub fn blocking_run<T, E>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, CallError<E>> {
         let call = self.enter_to_run()?;
         let result = work();
-        call.leave(run::by_result(&result));
+        call.leave(by_result(&result));
         result.map_err(CallError::Failed)
     }
 
@@ -296,5 +291,230 @@ impl fmt::Debug for Breaker {
     }
 }
 
+// Results of work that runs through a breaker.
+
+/// A refusal by a breaker: the call was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The refusal in the form that all limits share.
+    pub denied: Denied,
+    /// Why the breaker refused.
+    pub reason: RefusalReason,
+}
+
+impl Refusal {
+    fn of(Refused { retry, reason }: Refused) -> Self {
+        Self { denied: refused(retry), reason }
+    }
+
+    /// Returns when repeating the call is worthwhile.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.denied.retry()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            RefusalReason::Open => f.write_str("the breaker is open")?,
+            RefusalReason::HalfOpen => {
+                f.write_str(
+                    "the breaker lets no more calls through while it tries the service, until one of them ends or has \
+                     lasted for its `ttl`",
+                )?;
+            }
+            RefusalReason::Shedding => {
+                f.write_str("the breaker refuses a share of the calls, because the service fails")?;
+            }
+            RefusalReason::Forced(forced) if forced.reason().is_empty() => {
+                f.write_str("the breaker was forced open")?;
+            }
+            RefusalReason::Forced(forced) => write!(f, "the breaker was forced open: {}", forced.reason())?,
+        }
+        match self.retry().after() {
+            Some(wait) => write!(f, "; retry after {}", in_words(wait)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a call through a breaker has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError<E> {
+    /// The breaker refused it: the call was not made.
+    Refused(Refusal),
+    /// The call was made and failed.
+    Failed(E),
+}
+
+impl<E: fmt::Display> fmt::Display for CallError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for CallError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
+}
+
+const fn by_result<T, E>(result: &Result<T, E>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Success,
+        Err(_) => Outcome::Failure,
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    //! A few callers in all interleavings: the bound on probes holds, no probe is lost, and the breaker never gets stuck.
+
+    use std::sync::Arc as Plain;
+    use std::sync::atomic::{AtomicU64 as Count, Ordering};
+    use std::time::Duration;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::sync::explore;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A breaker that has tripped and whose open time is over. It uses a manual clock from the start, because loom would
+    /// track the atomics of the system clock.
+    fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
+        let clock = ManualClock::default();
+        let law = CircuitBreaker::builder()
+            .consecutive(1)
+            .open_for(SECOND)
+            .growth(1.0)
+            .jitter(0.0)
+            .probes(probes)
+            .ttl(SECOND)
+            .judgement(Judgement::Successes(1))
+            .steps(steps);
+        let breaker = Breaker::build(law.build().unwrap(), Time::new(clock.clone()), None);
+        breaker.try_enter().unwrap().leave(Outcome::Failure);
+        clock.advance(SECOND);
+        (breaker, clock)
+    }
+
+    /// Enters if it may, and leaves with `outcome`, or by dropping if that is `None`; returns whether it entered.
+    fn call(breaker: &Breaker, inside: &Count, most: u64, outcome: Option<Outcome>) -> bool {
+        let Ok(call) = breaker.try_enter() else { return false };
+        let is_probe = breaker.state().as_str() == "half-open";
+        let others = inside.fetch_add(1, Ordering::SeqCst);
+        assert!(!is_probe || others < most, "more probes than may be in flight");
+        inside.fetch_sub(1, Ordering::SeqCst);
+        match outcome {
+            Some(outcome) => call.leave(outcome),
+            None => drop(call),
+        }
+        true
+    }
+
+    /// Checks that a while later, whatever has happened, a call enters and good calls close the breaker.
+    fn recovers(breaker: &Breaker, clock: &ManualClock) {
+        for _ in 0..4 {
+            clock.advance(2 * SECOND);
+            breaker.try_enter().expect("it is not stuck").leave(Outcome::Success);
+        }
+        assert_eq!(breaker.state(), Condition::Closed);
+    }
+
+    /// Three calls try at once: one hangs up, one fails, one succeeds.
+    #[test]
+    fn probes_stay_within_the_bound_however_they_end() {
+        explore(None, || {
+            let (breaker, clock) = tripped(1, 0);
+            let inside = Plain::new(Count::new(0));
+            let spawn = |outcome| {
+                let (breaker, inside) = (breaker.clone(), Plain::clone(&inside));
+                thread::spawn(move || call(&breaker, &inside, 1, outcome))
+            };
+            let (cancelled, failed) = (spawn(None), spawn(Some(Outcome::Failure)));
+            let entered = call(&breaker, &inside, 1, Some(Outcome::Success));
+            let entered = [cancelled.join().unwrap(), failed.join().unwrap(), entered];
+            assert!(entered.contains(&true), "somebody tries");
+            recovers(&breaker, &clock);
+        });
+    }
+
+    /// Cancelled probes give their places back, so the next call enters.
+    #[test]
+    fn a_cancelled_probe_leaves_its_place_to_the_next() {
+        explore(None, || {
+            let (breaker, _) = tripped(1, 0);
+            let (one, inside) = (breaker.clone(), Plain::new(Count::new(0)));
+            let other = Plain::clone(&inside);
+            let cancelled = thread::spawn(move || {
+                for _ in 0..2 {
+                    call(&one, &other, 1, None);
+                }
+            });
+            for _ in 0..2 {
+                call(&breaker, &inside, 1, None);
+            }
+            cancelled.join().unwrap();
+            assert!(matches!(breaker.state(), Condition::HalfOpen { in_flight: 0, .. }));
+            assert!(breaker.try_enter().is_ok());
+        });
+    }
+
+    /// A probe is lost while another ends. Its place comes back with time, and its late outcome changes nothing.
+    #[test]
+    fn a_lost_probe_strands_nobody() {
+        explore(None, || {
+            let (breaker, clock) = tripped(2, 1);
+            let lost = breaker.try_enter().unwrap();
+            let other = breaker.clone();
+            let inside = Plain::new(Count::new(0));
+            let another = Plain::clone(&inside);
+            let fails = thread::spawn(move || {
+                // Two calls in sequence: before the lost call's place is free, and after that.
+                call(&other, &another, 2, Some(Outcome::Ignored));
+                call(&other, &another, 2, Some(Outcome::Failure));
+            });
+            clock.advance(SECOND);
+            call(&breaker, &inside, 2, Some(Outcome::Success));
+            lost.leave(Outcome::Success);
+            fails.join().unwrap();
+            recovers(&breaker, &clock);
+        });
+    }
+
+    /// A person opens it while a probe closes it: the forced state wins.
+    #[test]
+    fn a_forced_state_holds_whatever_ends_meanwhile() {
+        explore(None, || {
+            let (breaker, clock) = tripped(1, 0);
+            let other = breaker.clone();
+            let probe = thread::spawn(move || {
+                for outcome in [Outcome::Success, Outcome::Failure] {
+                    if let Ok(call) = other.try_enter() {
+                        call.leave(outcome);
+                    }
+                }
+            });
+            breaker.force(Force::Open, None, "by hand");
+            assert!(breaker.try_enter().is_err());
+            probe.join().unwrap();
+            assert_eq!(breaker.state().as_str(), "forced-open");
+            breaker.auto();
+            recovers(&breaker, &clock);
+        });
+    }
+}

@@ -4,7 +4,6 @@
 //! [`MemoryStore`] for which key is evicted from a full table). For several limits at once, or for stores outside the process, see
 //! [`crate::store`] and the gate over it.
 
-mod fast_path;
 mod shared;
 
 use std::sync::Arc;

@@ -42,7 +42,6 @@ pub mod sync;
 mod task_local;
 #[doc(hidden)]
 pub mod thread_buffers;
-mod time_bound;
 pub mod visible;
 mod wait;
 

@@ -6,19 +6,20 @@
 //! a metric or a log line cannot become a list of callers' addresses.
 
 mod events;
-mod guards;
-mod hot_key;
-mod protection;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::breaker::Change;
+use tidegate_core::{Outcome, Retry, Tick};
 
-pub use self::events::{Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, RefusalCause};
-pub use self::guards::{CallDid, PlaceDid};
-pub use self::hot_key::HotKeyFound;
-pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, StepDid, SwitchTurned, TurnedBy, TurnedOff};
+pub use self::events::{
+    CoalesceDid, Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, PoolDid, RefusalCause, RetryDecided,
+    StepDid, SwitchTurned, TurnedBy, TurnedOff,
+};
+use crate::no_place::NoPlace;
+use crate::refusal_reason::RefusalReason;
 
 /// Receives decisions of limiters, entries into bulkheads and breakers and their ends, changes of breakers, switches and
 /// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls, steps and retriers.
@@ -386,5 +387,175 @@ impl<O: Observer> Observer for Named<O> {
     }
 }
 
+// Events of guards that are entered and left: the places of a bulkhead, and the calls of a breaker.
+
+/// What became of an entry into a [`Bulkhead`](crate::Bulkhead), and of the work that it admitted.
+///
+/// Each entry that was tried or polled has one of the first three ends, and each that entered leaves once. Entries that ask for
+/// no valid number of places are not reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlaceDid {
+    /// It was refused. Told when its caller learns of it: a waiter that gave way to another, at its next poll.
+    Refused {
+        /// Why.
+        cause: NoPlace,
+        /// How long it waited in the queue; zero if it was refused at once.
+        waited: Duration,
+    },
+    /// It was dropped before it had an answer: while it waited, or after a try that found no place
+    /// ([`Enter::try_now`](crate::Enter::try_now)). A place that it was given meanwhile goes to the next waiter.
+    Dropped {
+        /// How long it waited in the queue; zero if it was only tried.
+        waited: Duration,
+    },
+    /// It has its places.
+    Entered {
+        /// How long it waited in the queue; zero if it entered at once.
+        waited: Duration,
+    },
+    /// The work has ended, and its places are returned.
+    Left {
+        /// How it ended; [`Outcome::Ignored`] if its permit was dropped.
+        outcome: Outcome,
+        /// How long it held its places, by the bulkhead's clock.
+        held: Duration,
+    },
+}
+
+/// What became of a call that was to go through a [`Breaker`](crate::Breaker) or a
+/// [`KeyedBreaker`](crate::KeyedBreaker).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallDid {
+    /// It was refused, and not made.
+    Refused {
+        /// Why.
+        reason: RefusalReason,
+        /// When a retry is worthwhile.
+        retry: Retry,
+    },
+    /// It has ended. Told of every call that entered, also of those whose end does not count because they began before the last
+    /// change of state.
+    Ended {
+        /// How it ended; [`Outcome::Ignored`] if it was dropped.
+        outcome: Outcome,
+        /// How long it took since it entered, by the breaker's clock.
+        took: Duration,
+    },
+}
+
+// The event of a key that makes up much of the traffic.
+
+/// A key that has become hot: it makes up more than the chosen share of all, and had not before, or had cooled since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HotKeyFound {
+    /// When, as its caller told the time.
+    pub at: Tick,
+    /// The digest of the key: see [`HotKeys::digest`](tidegate_gate::hot_keys::HotKeys::digest).
+    pub key: KeyDigest,
+    /// A lower bound of its count.
+    pub least: u64,
+    /// The counted total of all keys.
+    pub total: u64,
+}
+
+impl HotKeyFound {
+    /// Creates the event.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(at: Tick, key: KeyDigest, least: u64, total: u64) -> Self {
+        Self { at, key, least, total }
+    }
+}
+
 #[cfg(all(test, not(tidegate_loom)))]
-mod tests;
+mod tests {
+    use std::sync::Mutex;
+
+    use tidegate_core::breaker::CircuitBreaker;
+    use tidegate_core::{Outcome, Quota};
+
+    use super::*;
+    use crate::{Breaker, Bulkhead, KeyedBreaker, Limiter, ManualClock};
+
+    const NO_PANIC: &str = "no test panics with the lock";
+
+    #[derive(Debug, Default)]
+    struct Names(Mutex<Vec<(String, &'static str)>>);
+
+    impl Observer for Names {
+        fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+            let kind = match event {
+                AnyEvent::Decision(_) => "decision",
+                AnyEvent::Change(_) => "change",
+                AnyEvent::KeyChange(..) => "key-change",
+                AnyEvent::Limit(_) => "limit",
+                AnyEvent::Place(_) => "place",
+                AnyEvent::Call(_) => "call",
+                AnyEvent::KeyCall(..) => "key-call",
+                _ => "other",
+            };
+            self.0.lock().expect(NO_PANIC).push((name.to_owned(), kind));
+        }
+    }
+
+    #[test]
+    fn parts_that_share_an_observer_are_told_apart() {
+        let names = Arc::new(Names::default());
+        let as_ = |name| Arc::clone(&names).named(name);
+        let limiter = Limiter::new(Quota::per_second(1)).unwrap().with_observer(as_("all"));
+        let reports = Bulkhead::new(2).unwrap().with_observer(as_("reports"));
+        let fragile = || CircuitBreaker::builder().consecutive(1);
+        let stock = Breaker::new(fragile()).unwrap().with_observer(as_("stock"));
+        let hosts = KeyedBreaker::new(fragile(), 10).unwrap().with_observer(as_("hosts").named("outer"));
+        assert!(limiter.with_clock(ManualClock::default()).allow().is_allowed());
+        reports.change(3).unwrap();
+        reports.try_enter_n(4).unwrap_err();
+        stock.try_enter().unwrap().leave(Outcome::Failure);
+        hosts.try_enter("a").unwrap().leave(Outcome::Failure);
+        let told = names.0.lock().unwrap().clone();
+        let told: Vec<_> = told.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+        let expected = [
+            ("all", "decision"),
+            ("reports", "limit"),
+            ("reports", "place"),
+            ("stock", "change"),
+            ("stock", "call"),
+            ("outer", "key-change"),
+            ("outer", "key-call"),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[derive(Debug, Default)]
+    struct Unnamed(Mutex<u32>);
+
+    impl Observer for Unnamed {
+        fn on_limit(&self, _: &LimitMoved) {
+            *self.0.lock().expect(NO_PANIC) += 1;
+        }
+
+        fn on_place(&self, _: PlaceDid) {
+            *self.0.lock().expect(NO_PANIC) += 10;
+        }
+
+        fn on_call(&self, _: &CallDid) {
+            *self.0.lock().expect(NO_PANIC) += 100;
+        }
+    }
+
+    #[test]
+    fn an_observer_that_asks_for_no_name_is_told_as_before() {
+        let moves = Arc::new(Unnamed::default());
+        let reports = Bulkhead::new(2).unwrap().with_observer(Arc::clone(&moves).named("reports"));
+        reports.change(3).unwrap();
+        assert_eq!(*moves.0.lock().unwrap(), 1);
+        drop(reports.try_enter().unwrap());
+        let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 10).unwrap();
+        let hosts = hosts.with_observer(Arc::clone(&moves).named("hosts"));
+        hosts.try_enter("a").unwrap().leave(Outcome::Success);
+        assert_eq!(*moves.0.lock().unwrap(), 121);
+    }
+}

@@ -10,13 +10,12 @@ use futures_util::stream::{StreamExt as _, iter};
 use tidegate_core::decision::Ruling;
 use tidegate_core::time::nanos;
 use tidegate_core::{Cost, Finish, Receipt, Tick};
+use tidegate_limits::store::{Answer, Charge, Ending, Later, Op, OwnedStep, Step, StepClock};
 
-use super::draw_request::{Draw, Drawn, Refused, Times};
 use super::leasable::Terms;
 use super::lease::GivenBack;
-use super::shared::{LeasedState, ask};
-use super::table::{ChargeSettings, Drawing, LeasedKey};
-use tidegate_limits::store::{Answer, Charge, Ending, Later, Op, OwnedStep, Step, StepClock};
+use super::request::{Draw, Drawn, Refused, Times};
+use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState, ask};
 
 /// The most calls in flight that give units back: a node that closes may hold units of a hundred thousand keys.
 const RETURNS_AT_ONCE: usize = 64;
@@ -276,4 +275,107 @@ fn charge<'a>(
     kept_back: u64,
 ) -> Charge<'a> {
     Charge { kept_back, rules: settings.rules, ..Charge::new(key, &terms.engine, cost) }
+}
+
+// Measures a node's demand for one key, which sizes its draws.
+
+/// The time over which the demand is averaged, in nanoseconds: long enough that one gap between requests does not
+/// shrink a draw.
+const AVERAGED_OVER: u64 = 200_000_000;
+
+/// Up to this many units are drawn even if they last longer than the target, as long as they are likely to be spent
+/// before they expire: otherwise a key that is hit a few times a second would need a draw at each hit.
+const FEW: u64 = 8;
+
+/// The recent demand for one key on this node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demand {
+    /// The averaged demand, in thousandths of a unit per second.
+    rate: u64,
+    /// Units asked for since the last draw, whether they were granted or not.
+    asked: u64,
+    since: Tick,
+}
+
+impl Demand {
+    /// Counts units that were asked for.
+    #[inline]
+    pub(super) const fn record(&mut self, units: u64) {
+        self.asked = self.asked.saturating_add(units);
+    }
+
+    /// Returns how many units to draw, so that they last for `target`, and restarts the count. A few units are drawn
+    /// even if they last longer, up to half of the time for which units may be held, `lasts`.
+    ///
+    /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and a key
+    /// that is hit all the time reaches its full size within a few draws.
+    pub(super) fn sized(&mut self, now: Tick, target: Duration, lasts: Duration) -> u64 {
+        let passed = nanos(now.since(self.since)).max(1);
+        let known = self.since > Tick::EPOCH;
+        let sample = u128::from(self.asked) * 1_000_000_000_000 / u128::from(passed);
+        let sample = u64::try_from(sample).unwrap_or(u64::MAX);
+        if !known {
+            self.rate = 0;
+        } else if passed >= AVERAGED_OVER || sample > self.rate {
+            self.rate = sample;
+        } else {
+            // Decreases slowly, by the share of the averaging time that has passed.
+            let down = u128::from(self.rate - sample) * u128::from(passed) / u128::from(AVERAGED_OVER);
+            self.rate -= u64::try_from(down).unwrap_or(self.rate);
+        }
+        let within = |span: Duration| {
+            let units = u128::from(self.rate) * u128::from(nanos(span)) / 1_000_000_000_000;
+            u64::try_from(units).unwrap_or(u64::MAX)
+        };
+        let units = within(target).max(within(lasts / 2).min(FEW)).min(self.asked.saturating_mul(2));
+        (self.asked, self.since) = (0, now);
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Duration = Duration::from_millis(50);
+    const LASTS: Duration = Duration::from_secs(1);
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_key_that_is_hit_now_and_then_draws_nothing_ahead() {
+        let mut demand = Demand::default();
+        for second in 0..10 {
+            demand.record(1);
+            assert_eq!(demand.sized(ms(second * 1000), TARGET, LASTS), 0);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_hit_a_few_times_a_second_draws_a_few() {
+        let mut demand = Demand::default();
+        let drawn: Vec<u64> = (0..5)
+            .map(|draw| {
+                demand.record(8);
+                demand.sized(ms(draw * 400), TARGET, LASTS)
+            })
+            .collect();
+        assert_eq!(drawn, [0, 8, 8, 8, 8]);
+    }
+
+    #[test]
+    fn a_key_that_is_hit_all_the_time_draws_what_lasts_for_the_target_within_a_few_draws() {
+        let mut demand = Demand::default();
+        let (mut at, mut drawn) = (0, Vec::new());
+        // A thousand a second; each draw is made when the one before is spent.
+        for _ in 0..8 {
+            let units = demand.sized(ms(at), TARGET, LASTS).max(1);
+            drawn.push(units);
+            demand.record(units);
+            at += units;
+        }
+        assert_eq!(drawn, [1, 2, 4, 8, 16, 32, 50, 50]);
+    }
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, Tick};
-
-use super::progress::{Asking, LocalLines, OnAnswer};
-use super::shared::{LeasedState, TermsOfLines, ask, by_the_engine, widen};
-use super::table::LeasedKey;
 use tidegate_limits::store::{
     Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError,
 };
+
+use super::asking::{Asking, LocalLines, OnAnswer};
+use super::draws::Return;
+use super::leasable::Terms;
+use super::lease::GivenBack;
+use super::request::Portion;
+use super::shared::{ChargeSettings, LeasedKey, LeasedState, TermsOfLines, ask, by_the_engine, widen};
 
 impl LeasedState {
     /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
@@ -144,6 +147,109 @@ impl LeasedState {
             && entry.lease.terms.engine == *charge.quota
         {
             then(entry);
+        }
+    }
+}
+
+// Holds units for requests that are not yet decided.
+
+/// Units taken by a request that is not yet admitted; put back when dropped.
+pub(super) struct HeldUnits {
+    pub(super) inner: Arc<LeasedState>,
+    pub(super) portions: SmallVec<[Taken; 4]>,
+}
+
+/// Units that were taken out of a lease, and the lease's identity.
+pub(super) struct Taken {
+    pub(super) hash: u64,
+    pub(super) key: Arc<[u8]>,
+    /// The terms of the lease. If the key has other terms by now, its lease is a new one that does not count these
+    /// units.
+    pub(super) terms: Arc<Terms>,
+    pub(super) settings: ChargeSettings,
+    pub(super) portion: Portion,
+}
+
+impl HeldUnits {
+    /// Admits the request: the units that it holds are spent.
+    pub(super) fn admit(mut self) {
+        for Taken { hash, key, terms, portion, .. } in self.portions.drain(..) {
+            let mut shard = self.inner.table.lock(hash);
+            if let Some(entry) = shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &terms))
+            {
+                entry.lease.release(&portion);
+            }
+        }
+    }
+}
+
+/// The request is not admitted: the units that it holds are put back.
+impl Drop for HeldUnits {
+    fn drop(&mut self) {
+        let mut returns = Vec::new();
+        for Taken { hash, key, terms, settings, portion } in self.portions.drain(..) {
+            let mut shard = self.inner.table.lock(hash);
+            shard.granted = shard.granted.saturating_sub(1);
+            match shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &terms)) {
+                Some(entry) => {
+                    let mut back = GivenBack::new();
+                    entry.lease.release(&portion);
+                    entry.lease.put_back(&portion, &mut back);
+                    returns.extend(LeasedState::returns(entry, back));
+                }
+                None => {
+                    let receipt = portion.receipt(&terms.engine);
+                    returns.push(Return { key, terms, settings, receipt });
+                }
+            }
+        }
+        self.inner.give_back(returns);
+    }
+}
+
+// The statistics of a leased store.
+
+/// The statistics of this node's leases, for metrics; totals count since the store was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseHealth {
+    /// Keys with units held or with recent requests.
+    pub keys: usize,
+    /// Units in batches that could be spent now, plus units taken by requests that wait for another limit's engine. The
+    /// sum for one key over all nodes is the most by which admissions may exceed the engine's limit.
+    pub outstanding: u64,
+    /// Units drawn that may not be spent yet.
+    pub reserved: u64,
+    /// Charges granted out of batches.
+    pub granted: u64,
+    /// Charges refused without asking the engine.
+    pub refused: u64,
+    /// Steps decided by the engine, in whole or in part.
+    pub central: u64,
+    /// Calls to the engine: draws, units given back, and steps that it decided.
+    pub messages: u64,
+    /// How many of these calls were draws.
+    pub draws: u64,
+    /// Units drawn.
+    pub drawn: u64,
+    /// Units given back, because they were not needed in time.
+    pub returned: u64,
+    /// Units that were sent back, but without an answer, so that it is unknown whether they came back.
+    pub burned: u64,
+}
+
+impl LeaseHealth {
+    /// Returns the part of the drawn units that was used, in thousandths, rounded down: units that were not given back
+    /// or lost, and are not held now. 1000 if nothing was drawn.
+    #[must_use]
+    pub fn used_per_mille(&self) -> u64 {
+        let held = self.outstanding.saturating_add(self.reserved);
+        let unused = self.returned.saturating_add(self.burned).saturating_add(held);
+        let used = u128::from(self.drawn.saturating_sub(unused));
+        match self.drawn {
+            0 => 1000,
+            // At most a thousand.
+            drawn => u64::try_from(used * 1000 / u128::from(drawn)).unwrap_or(1000),
         }
     }
 }

@@ -6,22 +6,15 @@
 //! admitted. Units beyond the allowance, units held too long, and units above an allowance that has shrunk are given
 //! back.
 
-mod figures;
-#[cfg(test)]
-mod model_state;
-mod refusals;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Receipt, Tick};
+use tidegate_core::{Cost, Receipt, Retry, Tick};
 
-use super::batch::{Batch, Portion};
-use super::demand::Demand;
-use super::draw_request::{Draw, Drawn, Refused, Times};
+use super::draws::Demand;
 use super::leasable::{LEAST_HELD, Terms};
-use refusals::Refusals;
+use super::request::{Batch, Draw, Drawn, Portion, Refused, Times};
 
 /// For how long the engine decides a key alone after a draw has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
@@ -399,5 +392,230 @@ impl Lease {
 
     fn end(&mut self, batch: Option<Batch>, back: &mut GivenBack) {
         back.extend(batch.and_then(|batch| batch.rest));
+    }
+}
+
+// Read-only queries: how much a lease holds.
+
+impl Lease {
+    /// Returns whether a request would find its units here, as [`Lease::look_up`] does, without changing anything.
+    pub(super) fn would_grant(&self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> bool {
+        let mut lease = self.clone();
+        lease.look_up(cost, kept_back, now, part, &mut GivenBack::new()) == Lookup::Ready
+    }
+
+    /// Returns how many units are held, whether or not they can be spent now.
+    pub(super) fn units_held(&self) -> u64 {
+        [&self.current, &self.next].into_iter().flatten().map(Batch::left).sum()
+    }
+
+    /// Returns how many units can be spent now.
+    pub(super) fn ready(&self, now: Tick) -> u64 {
+        let both = [&self.current, &self.next].into_iter().flatten();
+        both.filter(|batch| batch.from <= now && now < batch.until).map(Batch::left).sum()
+    }
+
+    /// Returns how many units can be spent now or are taken by requests that are not yet admitted.
+    pub(super) fn outstanding(&self, now: Tick) -> u64 {
+        self.ready(now).min(self.most_held()).saturating_add(self.held)
+    }
+
+    /// Returns how many units are held that may not be spent yet.
+    pub(super) fn reserved(&self, now: Tick) -> u64 {
+        let both = [&self.current, &self.next].into_iter().flatten();
+        both.filter(|batch| batch.from > now).map(Batch::left).sum()
+    }
+
+    /// Returns whether nothing is lost if the lease is forgotten.
+    pub(super) fn is_idle(&self, now: Tick) -> bool {
+        let quiet = now.since(self.touched) >= self.terms.lasts;
+        self.units_held() == 0 && self.held == 0 && self.drawing.is_none() && quiet
+    }
+}
+
+// The part of a lease's state that determines its behaviour. The model check treats two leases that are equal in it as
+// the same.
+
+#[cfg(test)]
+impl Lease {
+    /// Returns all that determines the lease's behaviour, except for the demand, which only sizes draws.
+    pub(super) fn model_state(&self) -> impl std::hash::Hash + '_ {
+        let batches = [&self.current, &self.next]
+            .map(|batch| batch.as_ref().map(|batch| (batch.rest, batch.from, batch.until)));
+        let refused = (self.refusals.model_state(), self.failed_until);
+        (
+            batches,
+            self.good_until,
+            self.part,
+            self.held,
+            refused,
+            self.waits,
+            self.is_drawing(),
+            self.remaining,
+        )
+    }
+}
+
+// Remembers the engine's refusals for one key, so that the node does not repeat a request that would be refused again.
+//
+// A refusal is remembered for at most as long as units may be held. The engine may grant the units earlier than it
+// said, when a charge is settled with less than it took, another node gives back unspent units, or the key is reset.
+// Callers are still told the time that the engine named.
+
+/// After this time, a refusal whose end the engine does not know is tried again.
+const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
+
+/// A refusal of the engine.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Refusal {
+    /// The number of units refused; covers all larger costs.
+    units: u64,
+    /// The number of units that had to be left in the limit for higher priorities; covers all requests that have to
+    /// leave more.
+    kept_back: u64,
+    /// The tick from which the engine may be asked again.
+    again: Tick,
+    /// The tick at which the units may be spent, as told to callers.
+    until: Tick,
+}
+
+impl Refusal {
+    const fn covers(&self, units: u64, kept_back: u64) -> bool {
+        units >= self.units && kept_back >= self.kept_back
+    }
+}
+
+/// The refusals of one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusals {
+    /// The last draw that was refused, because not even one unit was left.
+    draw: Option<Refusal>,
+    /// The last request that the engine decided alone and refused. It does not cover smaller costs.
+    request: Option<Refusal>,
+    /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
+    cleared: Tick,
+}
+
+impl Refusals {
+    /// Returns how long a request has to wait, if that is known without asking.
+    fn of(&self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
+        let both = [&self.draw, &self.request].into_iter().flatten();
+        let holds = |refusal: &&Refusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
+        both.filter(holds).map(|refusal| refusal.until.since(now)).max()
+    }
+
+    /// Returns whether a draw that leaves `kept_back` units would be refused.
+    fn forbid_draw(&self, kept_back: u64, now: Tick) -> bool {
+        self.draw.is_some_and(|refusal| now < refusal.again && refusal.covers(1, kept_back))
+    }
+
+    /// Forgets a refused draw that may be tried again; returns whether there was one.
+    fn lapse(&mut self, now: Tick) -> bool {
+        self.draw.take_if(|refusal| refusal.again <= now).is_some()
+    }
+
+    /// Notes a refused draw. Units drawn at the time that the engine names may be spent `ahead` later.
+    fn add_draw(&mut self, kept_back: u64, retry: Retry, sent: Tick, ahead: Duration, lasts: Duration) {
+        // Counted from when the draw was sent: a request sent at the resulting tick reaches the engine no earlier than
+        // it said.
+        let after = retry.after().unwrap_or(AFTER_AN_UNKNOWN);
+        let (again, until) = (sent.after(after.min(lasts)), sent.after(after.saturating_add(ahead)));
+        self.draw = Some(Refusal { units: 1, kept_back, again, until });
+    }
+
+    /// Notes a refused request.
+    fn add_request(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick, lasts: Duration) {
+        let (again, until) = (sent.after(after.min(lasts)), sent.after(after));
+        let new = Refusal { units: cost.units(), kept_back, again, until };
+        let known = self.request.filter(|known| sent < known.again);
+        // A refusal that says more is kept: one that covers smaller costs covers this one too.
+        if sent > self.cleared && known.is_none_or(|known| !known.covers(new.units, new.kept_back)) {
+            self.request = Some(new);
+        }
+    }
+
+    /// Notes that a draw which left `kept_back` units was granted.
+    fn end_draw(&mut self, kept_back: u64) {
+        self.draw.take_if(|refusal| kept_back >= refusal.kept_back);
+    }
+
+    /// Notes that the engine would grant such a cost.
+    fn end_for(&mut self, cost: Cost, kept_back: u64) {
+        for refusal in [&mut self.draw, &mut self.request] {
+            refusal.take_if(|refusal| refusal.covers(cost.units(), kept_back));
+        }
+    }
+
+    /// Forgets all refusals, because units came back.
+    fn clear(&mut self, now: Tick) {
+        *self = Self { cleared: now, ..Self::default() };
+    }
+
+    /// Returns all that determines what is asked next.
+    #[cfg(test)]
+    fn model_state(&self) -> impl std::hash::Hash + use<> {
+        (self.draw, self.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(1);
+    const HOURS: Duration = Duration::from_secs(36_000);
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    fn units(units: u64) -> Cost {
+        Cost::new(units).unwrap()
+    }
+
+    #[test]
+    fn a_refusal_holds_for_as_long_as_units_may_be_held_and_tells_what_the_engine_said() {
+        let mut refusals = Refusals::default();
+        let ahead = Duration::from_millis(100);
+        refusals.add_draw(0, Retry::After(HOURS), at(0), ahead, LASTS);
+        assert_eq!(refusals.of(Cost::ONE, 0, at(0)), Some(HOURS + ahead));
+        assert!(refusals.forbid_draw(0, at(999)) && !refusals.lapse(at(999)));
+        assert_eq!(refusals.of(Cost::ONE, 0, at(1000)), None);
+        assert!(!refusals.forbid_draw(0, at(1000)) && refusals.lapse(at(1000)));
+    }
+
+    #[test]
+    fn a_large_cost_that_is_refused_says_nothing_of_smaller_ones_nor_of_draws() {
+        let mut refusals = Refusals::default();
+        refusals.add_request(units(40), 5, LASTS, at(0), LASTS);
+        assert!(refusals.of(units(39), 5, at(1)).is_none() && refusals.of(units(40), 4, at(1)).is_none());
+        assert!(refusals.of(units(41), 6, at(1)).is_some() && !refusals.forbid_draw(9, at(1)));
+        refusals.add_request(units(50), 5, HOURS, at(1), LASTS);
+        assert!(refusals.of(units(40), 5, at(2)).is_some(), "what says more is kept");
+        refusals.end_for(units(39), 5);
+        assert!(refusals.of(units(40), 5, at(2)).is_some());
+        refusals.end_for(units(40), 5);
+        assert!(refusals.of(units(40), 5, at(2)).is_none());
+    }
+
+    #[test]
+    fn a_draw_for_high_priority_leaves_what_is_known_of_low_priority() {
+        let mut refusals = Refusals::default();
+        refusals.add_draw(10, Retry::After(LASTS), at(0), Duration::ZERO, LASTS);
+        assert!(refusals.forbid_draw(10, at(1)) && !refusals.forbid_draw(9, at(1)));
+        refusals.end_draw(0);
+        assert!(refusals.of(Cost::ONE, 10, at(1)).is_some());
+        refusals.end_draw(10);
+        assert!(refusals.of(Cost::ONE, 10, at(1)).is_none());
+    }
+
+    #[test]
+    fn an_answer_to_what_was_asked_before_units_came_back_says_nothing() {
+        let mut refusals = Refusals::default();
+        refusals.clear(at(5));
+        refusals.add_request(Cost::ONE, 0, HOURS, at(5), LASTS);
+        assert!(refusals.of(Cost::ONE, 0, at(6)).is_none());
+        refusals.add_request(Cost::ONE, 0, HOURS, at(6), LASTS);
+        assert!(refusals.of(Cost::ONE, 0, at(7)).is_some());
     }
 }

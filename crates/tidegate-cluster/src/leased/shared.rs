@@ -1,18 +1,27 @@
 //! The state shared by the clones of a leased store, its requests in flight and its draws.
 
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+use futures_util::future::{FutureExt as _, Shared};
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-
-use super::health::LeaseHealth;
-use super::leasable::{AllTerms, Terms};
-use super::table::Table;
-use crate::Part;
+use tidegate_core::{Quota, Replace, Tick};
 use tidegate_limits::background::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::{Answer, Charge, OwnedStep, Settled, Settling, Step, Store};
+use tidegate_limits::store::{
+    Answer, Charge, Durable, Later, OnStoreError, OwnedStep, Settled, Settling, Step, Store,
+};
+
+use super::engine_part::LeaseHealth;
+use super::leasable::{AllTerms, Terms};
+use super::lease::Lease;
+use crate::Part;
 
 #[derive(Debug)]
 pub(super) struct LeasedState {
@@ -123,5 +132,195 @@ pub(super) fn widen(settled: &mut Settled, terms: &TermsOfLines) {
         if let Some(terms) = terms {
             line.decision.standing.limit = terms.limit;
         }
+    }
+}
+
+// The leases of all keys, in bounded memory.
+
+/// The number of parts of the table, each under a lock of its own: usually more than there are cores.
+const SHARDS: usize = 64;
+
+/// The number of leases that are checked to find one that can be forgotten.
+const LOOKED_AT: usize = 8;
+
+/// A draw under way, shared by all requests that wait for it.
+#[derive(Clone)]
+pub(super) struct Drawing {
+    pub(super) made: Shared<Later<()>>,
+    /// Whether it also runs in the background, so that it goes on if all requests that wait for it are dropped.
+    in_background: Arc<AtomicBool>,
+}
+
+impl Drawing {
+    pub(super) fn of(draw: Later<()>) -> Self {
+        Self { made: draw.shared(), in_background: Arc::default() }
+    }
+
+    /// Marks it as running in the background; `true` the first time.
+    pub(super) fn goes_on(&self) -> bool {
+        // Relaxed: exactly one caller gets `true`, whichever it is.
+        !self.in_background.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// The entry of one key.
+pub(super) struct LeasedKey {
+    pub(super) key: Arc<[u8]>,
+    /// The limit that callers named; its address allows comparing it without dereferencing.
+    pub(super) quota: Arc<Quota>,
+    pub(super) lease: Lease,
+    pub(super) drawing: Option<Drawing>,
+    pub(super) settings: ChargeSettings,
+}
+
+/// The settings of a key's charges besides its limit, from the last request that did not find its units on the fast
+/// path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChargeSettings {
+    pub(super) tag: u64,
+    pub(super) rules: ChargeRules,
+}
+
+impl ChargeSettings {
+    pub(super) const fn of(charge: &Charge<'_>, tag: u64) -> Self {
+        Self { tag, rules: charge.rules }
+    }
+}
+
+impl LeasedKey {
+    /// Returns whether `quota` is the limit of the lease.
+    #[inline]
+    pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
+        Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
+    }
+}
+
+/// A part of the table.
+#[derive(Default)]
+pub(super) struct Shard {
+    entries: HashMap<u64, LeasedKey, BuildHasherDefault<Hashed>>,
+    /// Charges that were granted out of batches, and charges that were refused without asking the engine.
+    pub(super) granted: u64,
+    pub(super) refused: u64,
+}
+
+/// Leases by the hashes of their keys.
+pub(super) struct Table {
+    hasher: RandomState,
+    shards: Box<[Mutex<Shard>]>,
+    /// The most keys in a shard.
+    most: usize,
+}
+
+impl Table {
+    pub(super) fn new(keys: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { hasher: RandomState::default(), shards, most: keys.div_ceil(SHARDS).max(1) }
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// Locks the part of a key. While it is held, no other part may be locked, and the engine may not be asked.
+    #[inline]
+    pub(super) fn lock(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.shards[(hash >> 32) as usize % SHARDS].lock()
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.lock())
+    }
+
+    pub(super) const fn capacity(&self) -> usize {
+        self.most * SHARDS
+    }
+
+    /// Returns the most keys that one part has.
+    pub(super) const fn most_in_a_shard(&self) -> usize {
+        self.most
+    }
+}
+
+impl Shard {
+    /// Returns the entry of a key. Two keys with the same hash, which happens by chance for one in 2⁶⁴ pairs, cannot
+    /// both have an entry.
+    #[inline]
+    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut LeasedKey> {
+        self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
+    }
+
+    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its lease is
+    /// replaced by a new one.
+    pub(super) fn entry(
+        &mut self,
+        hash: u64,
+        most: usize,
+        now: Tick,
+        charge: &Charge<'_>,
+        terms: &Arc<Terms>,
+        settings: ChargeSettings,
+    ) -> Option<&mut LeasedKey> {
+        if !self.entries.contains_key(&hash) {
+            if self.entries.len() >= most {
+                let idle = |(_, entry): &(&u64, &LeasedKey)| entry.lease.is_idle(now);
+                let found = self.entries.iter().take(LOOKED_AT).find(idle).map(|(hash, _)| *hash)?;
+                self.entries.remove(&found);
+            }
+            let entry = LeasedKey {
+                key: charge.key.into(),
+                quota: Arc::clone(charge.quota),
+                lease: Lease::new(Arc::clone(terms)),
+                drawing: None,
+                settings,
+            };
+            self.entries.insert(hash, entry);
+        }
+        let entry = self.get(hash, charge.key)?;
+        if !entry.is_of(charge.quota) {
+            entry.lease = Lease::new(Arc::clone(terms));
+            (entry.quota, entry.drawing, entry.settings) = (Arc::clone(charge.quota), None, settings);
+        }
+        Some(entry)
+    }
+
+    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut LeasedKey> {
+        self.entries.values_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets keys with no units held and no recent requests.
+    pub(super) fn forget_idle(&mut self, now: Tick) {
+        self.entries.retain(|_, entry| !entry.lease.is_idle(now));
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("capacity", &self.capacity()).finish_non_exhaustive()
+    }
+}
+
+/// A hasher for keys that are hashes already.
+#[derive(Default)]
+pub(super) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }

@@ -1,8 +1,12 @@
 //! Computes how the whole is divided by demand.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::Part;
+use twox_hash::XxHash64;
+
+use crate::{MemberReport, Part};
 
 /// The time over which a node's demand is averaged: a burst of one second moves the average by a fifth.
 pub(super) const AVERAGED_OVER: Duration = Duration::from_secs(5);
@@ -106,6 +110,139 @@ impl Division {
     }
 }
 
+// The document that divides the pool, as text, so that an engine's own tools can show it.
+
+/// The first line: the type of the document, and its format.
+const HEAD: &str = "tidegate-shares 1";
+
+/// The document: how the pool is divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Shares {
+    /// Counts the versions of this document: one more with each version.
+    pub(super) turn: u64,
+    /// Distinguishes this document from an earlier one that was deleted: a random number drawn when a document is
+    /// begun.
+    pub(super) line: u64,
+    /// Whether anything is divided. Only after all members have seen the line, because what an earlier document divided
+    /// is not known.
+    pub(super) open: bool,
+    /// The share of each node, by [`Member::joined`](crate::Member::joined), ascending.
+    pub(super) nodes: Vec<NodeShare>,
+}
+
+/// One node's share of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NodeShare {
+    /// Its number.
+    pub(super) joined: u64,
+    /// The part that it may use.
+    pub(super) part: u32,
+    /// The part that it may still be using: at least `part`.
+    pub(super) held: u32,
+    /// The turn at which its part was last made smaller.
+    pub(super) since: u64,
+}
+
+impl Shares {
+    /// Returns how much of the pool may be in use.
+    pub(super) fn held(&self) -> u32 {
+        self.nodes.iter().fold(0, |held, node| held.saturating_add(node.held))
+    }
+
+    /// Returns the share of a node.
+    pub(super) fn of(&self, joined: u64) -> Option<&NodeShare> {
+        self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
+    }
+
+    /// Encodes the document: about 40 bytes a node.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut text = format!("{HEAD}\nturn {}\nline {}\nopen {}\n", self.turn, self.line, self.open);
+        for node in &self.nodes {
+            let _ = writeln!(
+                text,
+                "node {} part {} held {} since {}",
+                node.joined, node.part, node.held, node.since
+            );
+        }
+        text.into_bytes()
+    }
+
+    /// Decodes a document; `None` for bytes that are not a document, or that contradict themselves.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+        if lines.next()? != HEAD {
+            return None;
+        }
+        // The largest number is rejected because it has no successor; no program writes it.
+        let turn = lines.next()?.strip_prefix("turn ")?.parse().ok().filter(|turn| *turn < u64::MAX)?;
+        let line = lines.next()?.strip_prefix("line ")?.parse().ok()?;
+        let open = lines.next()?.strip_prefix("open ")?.parse().ok()?;
+        let mut nodes: Vec<NodeShare> = Vec::new();
+        for text in lines {
+            let words: Vec<&str> = text.split(' ').collect();
+            let ["node", joined, "part", part, "held", held, "since", since] = words[..] else { return None };
+            let node = NodeShare {
+                joined: joined.parse().ok()?,
+                part: part.parse().ok()?,
+                held: held.parse().ok()?,
+                since: since.parse().ok()?,
+            };
+            if node.part > node.held || nodes.last().is_some_and(|last| last.joined >= node.joined) {
+                return None;
+            }
+            nodes.push(node);
+        }
+        Some(Self { turn, line, open, nodes })
+    }
+}
+
+// Combines the nodes of a region, which share one part and are one node in the document of shares.
+//
+// All nodes of a region use its part, each by the document that it has read. So the region follows a turn when the
+// last of its nodes does, and only then what it gave up goes to others. A node that joins later reads at least what
+// was written before it joined, so nothing older than the turn that the leader counts. A node that the engine has
+// forgotten has no part any more, and is not waited for.
+
+/// A bit that is set in the numbers of regions. The engine counts nodes up from 1, so their numbers never reach it.
+const REGION: u64 = 1 << 63;
+
+/// Returns the number of a region in the document: the same in every process.
+pub(super) fn region_number(region: &str) -> u64 {
+    XxHash64::oneshot(0, region.as_bytes()) | REGION
+}
+
+/// Returns whether a number in the document is that of a region.
+pub(super) const fn is_region(number: u64) -> bool {
+    number & REGION != 0
+}
+
+/// What one node, or all nodes of a region together, report.
+#[derive(Debug)]
+pub(super) struct Reported {
+    /// Its number in the document: that of the node, or of the region.
+    pub(super) number: u64,
+    pub(super) report: MemberReport,
+}
+
+/// Combines the nodes of each region into one: its demand is their sum, and its turn is the least that they follow. A
+/// node without a region stays alone. The result is ordered by number.
+pub(super) fn by_region(nodes: impl IntoIterator<Item = Reported>) -> Vec<Reported> {
+    let mut regions: BTreeMap<u64, MemberReport> = BTreeMap::new();
+    for node in nodes {
+        let report = node.report;
+        let at = if report.region.is_empty() { node.number } else { region_number(&report.region) };
+        match regions.get_mut(&at) {
+            None => drop(regions.insert(at, report)),
+            Some(all) => {
+                all.demand = all.demand.saturating_add(report.demand);
+                (all.line, all.turn) =
+                    if all.line == report.line { (all.line, all.turn.min(report.turn)) } else { (0, 0) };
+            }
+        }
+    }
+    regions.into_iter().map(|(number, report)| Reported { number, report }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -159,5 +296,75 @@ mod tests {
             let own = u64::from(division.permanent_part()) * u64::from(division.most).max(demands.len() as u64);
             prop_assert!(u64::from(pool) + own <= u64::from(Part::WHOLE) || pool == 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod document_tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_what_contradicts_itself_is_none() {
+        let node = |joined, part, held| NodeShare { joined, part, held, since: 3 };
+        let shares =
+            Shares { turn: 7, line: 2, open: true, nodes: vec![node(4, 10, 10), node(9, 0, u32::MAX)] };
+        assert_eq!(Shares::decode(&shares.encode()), Some(shares.clone()));
+        assert_eq!(Shares::decode(&Shares::default().encode()), Some(Shares::default()));
+        assert_eq!((shares.held(), shares.of(9).unwrap().part, shares.of(5)), (u32::MAX, 0, None));
+        for (from, to) in [
+            ("shares 1", "shares 2"),
+            ("turn 7", "turn -7"),
+            ("turn 7", "turn 18446744073709551615"),
+            ("line 2\n", ""),
+            ("open true", "open yes"),
+            ("part 10 held 10", "part 11 held 10"),
+            ("node 9", "node 4"),
+            ("node 9", "node 9 "),
+            ("since 3", "since"),
+        ] {
+            let text = String::from_utf8(shares.encode()).unwrap();
+            assert!(text.contains(from), "{from}");
+            assert_eq!(Shares::decode(text.replace(from, to).as_bytes()), None, "{from} -> {to}");
+        }
+        for other in [&b""[..], b"\xff", b"tidegate-shares 1"] {
+            assert_eq!(Shares::decode(other), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod region_tests {
+    use super::*;
+
+    #[test]
+    fn a_region_asks_for_what_its_nodes_do_and_goes_by_what_all_of_them_go_by() {
+        let node = |number, region: &str, demand, line, turn| {
+            let region = region.to_owned();
+            Reported {
+                number,
+                report: MemberReport { region, demand, line, turn, ..MemberReport::default() },
+            }
+        };
+        let all = by_region([
+            node(1, "a", 10, 7, 5),
+            node(2, "b", 1, 7, 5),
+            node(3, "a", 20, 7, 4),
+            node(4, "", 3, 7, 1),
+            node(5, "b", u64::MAX, 0, 0),
+            node(6, "b", 1, 7, 9),
+        ]);
+        let of = |at: u64| {
+            let report = &all.iter().find(|node| node.number == at).unwrap().report;
+            (report.demand, report.line, report.turn)
+        };
+        assert_eq!(all.len(), 3);
+        assert_eq!(of(region_number("a")), (30, 7, 4));
+        assert_eq!(of(region_number("b")), (u64::MAX, 0, 0), "one of them has not seen the line");
+        assert_eq!(of(4), (3, 7, 1));
+    }
+
+    #[test]
+    fn the_number_of_a_region_is_the_same_in_every_release() {
+        assert_eq!(region_number("eu-west"), 12_937_010_392_400_517_884);
     }
 }

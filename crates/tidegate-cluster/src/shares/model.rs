@@ -9,13 +9,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tidegate_core::Tick;
-
-use super::division::Division;
-use super::document::Shares;
-use super::protocol::{Leader, Node, Seen};
-use super::region::{self, Reported};
-use crate::MemberReport;
 use tidegate_limits::sync::short_or_long;
+
+use super::division::{self, Division, Reported, Shares};
+use super::protocol::{Leader, Node, Seen};
+use crate::MemberReport;
 
 /// A generator of pseudo-random numbers, the same for one seed.
 struct Random(u64);
@@ -90,7 +88,7 @@ struct Peer {
 impl Peer {
     /// Its number in the document.
     fn number(&self) -> u64 {
-        if self.region.is_empty() { self.joined } else { region::number(&self.region) }
+        if self.region.is_empty() { self.joined } else { division::region_number(&self.region) }
     }
 }
 
@@ -255,7 +253,7 @@ impl World {
             Event::Looks(at) => {
                 let reported =
                     |member: &Known| Reported { number: member.joined, report: member.report.clone() };
-                let members = region::gathered(self.members.iter().map(reported));
+                let members = division::by_region(self.members.iter().map(reported));
                 self.drawn += 1;
                 let drawn = self.drawn;
                 let peer = &mut self.peers[at];

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::Tick;
 
-use super::division::{AVERAGED_OVER, Division};
-use super::document::{NodeShare, Shares};
-use super::region::{self, Reported};
+use super::division::{self, AVERAGED_OVER, Division, NodeShare, Reported, Shares};
 
 /// The number of rounds in the time for which members are kept. A round has until the next one for its answers, so two
 /// in a row may fail or hang before the part ends: the third begins three quarters into that time, and the part ends at
@@ -170,7 +168,7 @@ impl Leader {
                 // The node is not a member, or the region has no member left, so its part has lapsed. A region keeps
                 // its row, with nothing, for one more turn: a node that joins it now may have read the document before
                 // this one.
-                let keeps_place = region::is_one(node.joined) && node.part > 0;
+                let keeps_place = division::is_region(node.joined) && node.part > 0;
                 if keeps_place {
                     (node.part, node.since) = (0, turn);
                 }

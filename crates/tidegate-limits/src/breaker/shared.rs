@@ -1,5 +1,6 @@
 //! The state that the clones of a breaker share, behind its lock.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,6 @@ use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condit
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standing, Tick};
 
-use super::measured::Measured;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
 use crate::deferred_panic::DeferredPanic;
@@ -143,4 +143,132 @@ pub(super) fn refused(retry: Retry) -> Denied {
     let reset_after = retry.after().unwrap_or(Duration::MAX);
     let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };
     Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
+}
+
+// A call that a breaker has admitted.
+
+/// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
+/// hung up, is neither success nor failure, and a probe's place becomes free.
+#[must_use = "a call that is dropped at once says nothing of the service"]
+pub struct Call {
+    shared: Arc<BreakerCore>,
+    /// `None` once it has ended.
+    receipt: Option<Receipt>,
+    measured: Measured,
+}
+
+impl Call {
+    pub(super) fn new(shared: Arc<BreakerCore>, receipt: Receipt) -> Self {
+        Self { shared, receipt: Some(receipt), measured: Measured::default() }
+    }
+
+    /// Returns the tick at which it entered, by the breaker's clock.
+    #[must_use]
+    pub fn entered(&self) -> Tick {
+        self.receipt.map_or(Tick::EPOCH, |receipt| receipt.at)
+    }
+
+    /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then depends
+    /// on the time until now. Only the first call counts. Reads the clock once.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate::{Breaker, ManualClock, Outcome};
+    ///
+    /// let clock = ManualClock::default();
+    /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);
+    /// let model = Breaker::new(slow)?.with_clock(clock.clone());
+    /// let mut call = model.try_enter()?;
+    /// clock.advance(Duration::from_millis(300)); // until the first token
+    /// call.answer_begins();
+    /// clock.advance(Duration::from_secs(20)); // until the last one
+    /// call.leave(Outcome::Success);
+    /// assert_eq!(model.state().as_str(), "closed", "the call was not slow");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn answer_begins(&mut self) {
+        self.measured.answer_begins(|| self.shared.time.now());
+    }
+
+    /// Notes that the work begins only now: until now the call waited for a turn of the caller's own, at a rate limit or in
+    /// a queue. Whether the call is slow then depends on the time from now on. If there were several waits, call this
+    /// after each of them. Reads the clock once.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate::{Breaker, ManualClock, Outcome};
+    ///
+    /// let clock = ManualClock::default();
+    /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);
+    /// let stock = Breaker::new(slow)?.with_clock(clock.clone());
+    /// let mut call = stock.try_enter()?;
+    /// clock.advance(Duration::from_secs(2)); // in our own queue
+    /// call.work_begins();
+    /// clock.advance(Duration::from_millis(300)); // at the service
+    /// call.leave(Outcome::Success);
+    /// assert_eq!(stock.state().as_str(), "closed", "the service was not slow");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn work_begins(&mut self) {
+        self.measured.work_begins(self.shared.time.now());
+    }
+
+    /// Reports how the call went. Its latency is the time since it entered, or since its [work
+    /// began](Call::work_begins), until its [answer began](Call::answer_begins) if that was streamed.
+    pub fn leave(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        let Some(receipt) = self.receipt.take() else { return };
+        self.shared.leave(&receipt, self.measured, outcome);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.end(Outcome::Ignored);
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("entered", &self.entered()).finish_non_exhaustive()
+    }
+}
+
+// The part of a call that counts as its latency.
+
+/// Which part of a call counts as its latency: by default all of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    /// When the work began, if the call waited for its turn before.
+    began: Option<Tick>,
+    /// When the answer began, if it was streamed.
+    answered: Option<Tick>,
+}
+
+impl Measured {
+    /// Notes that the work begins now.
+    pub(super) const fn work_begins(&mut self, now: Tick) {
+        self.began = Some(now);
+    }
+
+    /// Notes that the answer begins now. Only the first time counts.
+    pub(super) fn answer_begins(&mut self, now: impl FnOnce() -> Tick) {
+        if self.answered.is_none() {
+            self.answered = Some(now());
+        }
+    }
+
+    /// Returns the tick until which the law measures the latency of a call, which it counts from the receipt's tick;
+    /// `None`: until now.
+    pub(super) fn answered(self, receipt: &Receipt, now: Tick) -> Option<Tick> {
+        let Some(began) = self.began else { return self.answered };
+        Some(receipt.at.after(self.answered.unwrap_or(now).since(began)))
+    }
 }

@@ -10,22 +10,21 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, NotACost, Priority, Tick};
 
-use super::latency::Times;
-use super::permit::Permit;
+use super::Permit;
+use super::build::TurnedAway;
+use super::moving::Times;
 use super::places::EnterFailure;
-use super::rules::TurnedAway;
 use super::shared::BulkheadState;
 use super::waiters::{Answer, PlaceRequest, Ticket};
 use crate::answer::TakeError;
 use crate::block_on::block_on;
 use crate::clock::Sleep;
-use crate::deadline;
-use crate::deadline::Deadline;
+use crate::deadline::{self, Deadline};
 use crate::key::Key;
 use crate::no_place::NoPlace;
 use crate::observer::PlaceDid;
 use crate::priority::named_or_carried;
-use crate::time_bound::TimeBound;
+use crate::wait::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///

@@ -4,13 +4,14 @@
 //! locked puts its sample into an inbox, and the next sample takes it along. So a sample may be late by one permit, and
 //! none is lost. A thread that finds the inbox full as well waits for the law.
 
-use std::fmt;
-use std::mem;
+use std::time::Duration;
+use std::{fmt, mem};
 
 use tidegate_core::Tick;
 use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
+use tidegate_core::time::nanos;
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
 /// holds it is preempted.
@@ -154,5 +155,141 @@ where
     fn restarted(&self, now: Tick) -> Box<dyn ErasedLaw> {
         let state = self.law.start(now);
         Box::new(Self { law: self.law.clone(), state })
+    }
+}
+
+// How long work takes: the ticks of one permit, and the mean time of recent ones, which bounds the wait in a short queue.
+
+/// The weight of one sample in the mean is 1/32, so about the last hundred count.
+const WEIGHT: u64 = 32;
+
+/// The shortest bound on a wait in a short queue: timers are exact only to some milliseconds.
+const LEAST_WAIT: Duration = Duration::from_millis(5);
+
+/// The longest bound on a wait in a short queue.
+const MOST_WAIT: Duration = Duration::from_secs(1);
+
+/// The ticks from which a law learns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// When the work began.
+    pub(super) began: Tick,
+    /// When the answer began, if it was streamed.
+    pub(super) answered: Option<Tick>,
+    /// Until when the caller waits, if it said so and there is a law.
+    pub(super) deadline: Option<Tick>,
+}
+
+/// The mean time from entering to leaving, in nanoseconds; zero until the first permit has left.
+#[derive(Debug, Default)]
+pub(super) struct MeanLatency(AtomicU64);
+
+impl MeanLatency {
+    /// Adds one sample to the mean. When two samples arrive at once, one may be lost; in a mean of about a hundred that
+    /// does not matter.
+    pub(super) fn learn(&self, latency: Duration) {
+        let latency = nanos(latency);
+        // Relaxed, here and below: no other data depends on the number.
+        let mean = self.0.load(Ordering::Relaxed);
+        let next = match mean {
+            0 => latency,
+            mean => mean - mean / WEIGHT + latency / WEIGHT,
+        };
+        self.0.store(next, Ordering::Relaxed);
+    }
+
+    /// Returns the longest wait in a short queue: half the mean, but at least 5 ms and at most 1 s.
+    pub(super) fn short_wait(&self) -> Duration {
+        let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
+        half.clamp(LEAST_WAIT, MOST_WAIT)
+    }
+}
+
+// How fast waiters are served, so that a caller who cannot be served in time is refused at once.
+
+/// The weight of one measurement in the average is 1/8, so about the last dozen turns count.
+const PACE_WEIGHT: u64 = 8;
+
+/// The average time between two places given to waiters. Measured only while the queue was never empty in between:
+/// otherwise it would measure the time between arrivals, not how fast places become free.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When the last waiter was served, or when the first waiter joined an empty queue. `None` while nobody waits.
+    last: Option<Tick>,
+    /// Nanoseconds from one place to the next; `None` before the first measurement.
+    per_place: Option<u64>,
+}
+
+impl Pace {
+    /// Records that a waiter joined an empty queue.
+    pub(super) fn begin(&mut self, now: Tick) {
+        self.last = Some(now);
+    }
+
+    /// Records that the queue is empty.
+    pub(super) fn end(&mut self) {
+        self.last = None;
+    }
+
+    /// Records that a waiter was given this many places.
+    pub(super) fn turn(&mut self, now: Tick, places: u64) {
+        let Some(last) = self.last else { return };
+        self.last = Some(now.max(last));
+        let took = tidegate_core::time::nanos(now.since(last)) / places.max(1);
+        self.per_place = Some(match self.per_place {
+            None => took,
+            Some(average) => average - average / PACE_WEIGHT + took / PACE_WEIGHT,
+        });
+    }
+
+    /// Returns the expected time until this many places have been given; `None` before the first measurement.
+    pub(super) fn expected(&self, places: u64) -> Option<Duration> {
+        self.per_place.map(|nanos| Duration::from_nanos(nanos.saturating_mul(places)))
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_wait_is_half_of_what_work_takes_within_bounds() {
+        let latency = MeanLatency::default();
+        assert_eq!(latency.short_wait(), LEAST_WAIT, "nobody has left");
+        latency.learn(Duration::from_millis(40));
+        assert_eq!(latency.short_wait(), Duration::from_millis(20));
+        for _ in 0..200 {
+            latency.learn(Duration::from_millis(100));
+        }
+        let wait = latency.short_wait();
+        assert!(wait > Duration::from_millis(49) && wait <= Duration::from_millis(50), "{wait:?}");
+        for _ in 0..200 {
+            latency.learn(Duration::MAX);
+        }
+        assert_eq!(latency.short_wait(), MOST_WAIT);
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod pace_tests {
+    use super::*;
+
+    #[test]
+    fn the_average_follows_the_turns_and_not_the_idle_time() {
+        let mut pace = Pace::default();
+        pace.turn(Tick::from_secs(1), 1);
+        assert_eq!(pace.expected(1), None, "nobody waited");
+        pace.begin(Tick::from_secs(10));
+        pace.turn(Tick::from_secs(12), 2);
+        assert_eq!(pace.expected(3), Some(Duration::from_secs(3)));
+        pace.end();
+        pace.begin(Tick::from_secs(1000));
+        for second in 1..200 {
+            pace.turn(Tick::from_secs(1000 + 9 * second), 1);
+        }
+        let expected = pace.expected(1).unwrap().as_secs_f64();
+        assert!((8.9..=9.0).contains(&expected), "{expected}");
+        pace.turn(Tick::EPOCH, u64::MAX);
+        assert!(pace.expected(u64::MAX).is_some(), "a clock that steps back is no harm");
     }
 }

@@ -1,33 +1,28 @@
 //! The state that the clones of a bulkhead share, with the two ways to enter: the fast path without the lock, and the
 //! slow path with it.
 
-mod leaving;
-mod observed;
-
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use tidegate_core::concurrency::Signal;
+use tidegate_core::concurrency::{Sample, Signal};
 use tidegate_core::decision::Ruling;
-use tidegate_core::throttle::Room;
+use tidegate_core::throttle::{Arrival, Room, Throttle};
 use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
-use super::counter::{Counter, OwnedCounter, Owner};
-use super::latency::{MeanLatency, Times};
-use super::moving::Moving;
-use super::places::EnterFailure;
-use super::queues::Class;
-use super::rules::{BulkheadRules, TurnedAway};
-use super::throttling::Throttling;
-use super::waiters::{Answer, Granted, PlaceRequest, Ticket, Waiters};
-use super::wakers::PendingWakers;
+use super::build::{BulkheadRules, TurnedAway};
+use super::moving::{MeanLatency, Moving, Times};
+use super::places::{Counter, EnterFailure, OwnedCounter, Owner};
+use super::queue::Class;
+use super::waiters::{Answer, Granted, PendingWakers, PlaceRequest, Ticket, Waiters};
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
 use crate::deadline;
 use crate::deferred_panic::DeferredPanic;
 use crate::no_place::NoPlace;
 use crate::observer::{LimitMoved, Observer, PlaceDid};
+use crate::rng::Rng;
 use crate::sync::Mutex;
 
 #[derive(Debug)]
@@ -389,3 +384,244 @@ impl BulkheadState {
 #[derive(Debug)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct LimitChange(Option<(PendingWakers, LimitMoved)>);
+
+// How places come back: they go to waiters, and the law, the throttle and the short queue learn how the work ended.
+
+impl BulkheadState {
+    /// Returns places, gives them to waiters, and reports the outcome to the law, the throttle and the observer.
+    ///
+    /// Places and times are references, because the atomic step would wait for copies of them.
+    #[inline]
+    pub(super) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
+        let locked = self.places.leave(granted.places());
+        if locked || outcome != Outcome::Ignored || self.reports_everybody() {
+            if self.is_observed() {
+                return self.after_observed_leave(granted, times, outcome, locked);
+            }
+            self.after_leave(granted, times, outcome, locked);
+        }
+    }
+
+    #[inline(never)]
+    fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
+        // A throttle has counted the arrival, so it is also told of work whose outcome is unknown, and so is a law that
+        // waits for those inside to leave. A short queue is not: such work shows nothing about the service.
+        let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
+        if !locked && !told {
+            return;
+        }
+        let (now, clock_panic) = self.now_or_panic();
+        let (waiting, waker_panic) =
+            if locked { self.pass_on(granted, now) } else { (0, DeferredPanic::default()) };
+        if let (true, Some(at)) = (told, now) {
+            self.learn(granted, times, outcome, at, waiting);
+        }
+        clock_panic.or(waker_panic).resume_unless_panicking();
+    }
+
+    /// Tells the observer that the work has ended, after all else: also if a waker, the law or the throttle panicked.
+    #[cold]
+    fn after_observed_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
+        let panicked = DeferredPanic::of(|| self.after_leave(granted, times, outcome, locked)).1;
+        let (now, clock_panic) = self.now_or_panic();
+        let held = now.map_or(Duration::ZERO, |now| now.since(times.began));
+        let end_panic = self.tell_held(PlaceDid::Left { outcome, held });
+        panicked.or(clock_panic).or(end_panic).resume_unless_panicking();
+    }
+
+    /// Takes back places whose caller never learns of them, and gives them to the next waiters. Reports no outcome.
+    #[cold]
+    fn take_back(&self, granted: &Granted) {
+        if self.places.leave(granted.places()) {
+            // Of several panics the first one goes on, in the caller of this method.
+            let (now, _later) = self.now_or_panic();
+            let (_, _later) = self.pass_on(granted, now);
+        }
+    }
+
+    /// Gives returned places to the next waiters. Returns how many callers still wait.
+    fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> (usize, DeferredPanic) {
+        let mut waiters = self.waiters.lock();
+        let wakers = waiters.give_returned(&self.rules, &self.places, *granted, now);
+        let waiting = waiters.waiting();
+        drop(waiters);
+        (waiting, wakers.wake_all())
+    }
+
+    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, at: Tick, waiting: usize) {
+        let Times { began, answered, deadline } = *times;
+        let held = at.since(began);
+        let latency = answered.map_or(held, |answered| answered.since(began));
+        // The throttle comes before the law and its observer, which are foreign code and may panic.
+        if let Some(throttling) = &self.throttling {
+            throttling.learn(at, latency.saturating_add(granted.waited()), outcome);
+        }
+        let mut change = None;
+        if outcome != Outcome::Ignored {
+            self.latency.learn(latency);
+        }
+        if let Some(moving) = &self.moving {
+            let time_left = deadline.map(|deadline| deadline.since(began));
+            let (in_flight, places) = (granted.in_flight(), granted.places());
+            let sample = Sample { at, latency, held, in_flight, places, time_left, outcome };
+            let apply = |limit| self.set_limit(limit, at);
+            change = match outcome {
+                Outcome::Ignored => moving.count_ignored(&sample, apply),
+                _ => moving.learn(sample, apply),
+            };
+        }
+        if let Some(throttling) = &self.throttling {
+            throttling.sense(at, Room { free: self.standing().remaining, waiting: waiting as u64 });
+        }
+        self.announce(change);
+    }
+}
+
+// What the observer of a bulkhead is told. It is called with no lock held, and after places are in order.
+
+impl BulkheadState {
+    #[inline]
+    pub(super) const fn is_observed(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    /// Tells the observer, if there is one. Its panic goes on, unless another one is under way.
+    pub(super) fn tell(&self, did: PlaceDid) {
+        self.tell_held(did).resume_unless_panicking();
+    }
+
+    /// Tells the observer, if there is one. Returns its panic.
+    fn tell_held(&self, did: PlaceDid) -> DeferredPanic {
+        match &self.observer {
+            Some(observer) => DeferredPanic::of(|| observer.on_place(did)).1,
+            None => DeferredPanic::default(),
+        }
+    }
+
+    /// Tells the observer that a caller has places. If that panics, they are returned. Called before the permit is made: the
+    /// fast path then keeps no permit across a call.
+    #[cold]
+    pub(super) fn tell_entered(&self, granted: Granted, times: Times, waited: Duration) {
+        let panicked = self.tell_held(PlaceDid::Entered { waited });
+        // During another panic this one is swallowed, and the caller gets its permit.
+        if panicked.is_some() && !std::thread::panicking() {
+            let again = DeferredPanic::of(|| self.leave(&granted, &times, Outcome::Ignored)).1;
+            panicked.or(again).resume();
+        }
+    }
+
+    /// Makes the refusal of a caller that waited for this time, and tells the observer.
+    #[cold]
+    pub(super) fn refuse(&self, refused: TurnedAway, waited: Duration) -> Denied {
+        let denied = self.denied(refused);
+        self.tell(PlaceDid::Refused { cause: refused.why, waited });
+        denied
+    }
+}
+
+// A throttle in front of the queue: it refuses some callers on arrival, before they take a place or wait for one.
+
+/// The seed of the random draws. It is fixed, so that the same arrivals get the same answers in every process and every
+/// replay.
+const SEED: u64 = 0;
+
+/// A throttle and its state.
+pub(super) struct Throttling {
+    /// Held while the throttle is asked or given an outcome. No other lock is taken while it is held.
+    throttle: Mutex<Box<dyn ErasedThrottle>>,
+    draws: Rng,
+}
+
+impl Throttling {
+    pub(super) fn new<T>(throttle: T, now: Tick) -> Self
+    where
+        T: Throttle + Send + 'static,
+        T::State: Send,
+    {
+        let state = throttle.start(now);
+        Self::with(Box::new(ThrottleWithState { throttle, state }))
+    }
+
+    fn with(throttle: Box<dyn ErasedThrottle>) -> Self {
+        Self { throttle: Mutex::new(throttle), draws: Rng::seeded(SEED) }
+    }
+
+    /// Returns the same throttle in its initial state.
+    pub(super) fn restarted(&self, now: Tick) -> Self {
+        Self::with(self.throttle.lock().restarted(now))
+    }
+
+    /// Says whether the throttle admits an arrival.
+    pub(super) fn admits(&self, at: Tick, priority: Priority) -> bool {
+        let draw = self.draws.next();
+        self.throttle.lock().admit(&Arrival { at, priority, draw })
+    }
+
+    /// Records that a caller the throttle admitted got no place.
+    pub(super) fn turned_away(&self, at: Tick) {
+        self.throttle.lock().learn(at, Duration::ZERO, Outcome::Overloaded);
+    }
+
+    /// Records that an admitted caller has ended its work. `latency` includes its wait for a place.
+    pub(super) fn learn(&self, at: Tick, latency: Duration, outcome: Outcome) {
+        self.throttle.lock().learn(at, latency, outcome);
+    }
+
+    /// Tells the throttle how many places are free and how many callers wait.
+    pub(super) fn sense(&self, at: Tick, room: Room) {
+        self.throttle.lock().sense(at, room);
+    }
+
+    /// Returns the share of arrivals that is refused now, in millionths.
+    pub(super) fn refused_share(&self, now: Tick) -> u32 {
+        self.throttle.lock().refused_share(now)
+    }
+}
+
+impl fmt::Debug for Throttling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.throttle.lock().fmt(f)
+    }
+}
+
+/// A throttle with its state; erases the throttle's type.
+trait ErasedThrottle: fmt::Debug + Send {
+    fn admit(&mut self, arrival: &Arrival) -> bool;
+    fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
+    fn sense(&mut self, at: Tick, room: Room);
+    fn refused_share(&self, now: Tick) -> u32;
+    fn restarted(&self, now: Tick) -> Box<dyn ErasedThrottle>;
+}
+
+#[derive(Debug)]
+struct ThrottleWithState<T: Throttle> {
+    throttle: T,
+    state: T::State,
+}
+
+impl<T> ErasedThrottle for ThrottleWithState<T>
+where
+    T: Throttle + Send + 'static,
+    T::State: Send,
+{
+    fn admit(&mut self, arrival: &Arrival) -> bool {
+        self.throttle.admit(&mut self.state, arrival)
+    }
+
+    fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome) {
+        self.throttle.learn(&mut self.state, at, latency, outcome);
+    }
+
+    fn sense(&mut self, at: Tick, room: Room) {
+        self.throttle.sense(&mut self.state, at, room);
+    }
+
+    fn refused_share(&self, now: Tick) -> u32 {
+        self.throttle.refused_share(&self.state, now)
+    }
+
+    fn restarted(&self, now: Tick) -> Box<dyn ErasedThrottle> {
+        let state = self.throttle.start(now);
+        Box::new(Self { throttle: self.throttle.clone(), state })
+    }
+}

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tidegate_core::{Priority, Tick};
 
-use super::pace::Pace;
+use super::build::{BulkheadRules, TurnedAway};
+use super::moving::Pace;
 use super::places::Places;
-use super::queue::{Turn, Waiting};
-use super::queues::{Class, Queues};
-use super::rules::{BulkheadRules, TurnedAway};
-use super::wakers::PendingWakers;
+use super::queue::{Class, Queues, Turn, Waiting};
+use crate::deferred_panic::DeferredPanic;
 use crate::no_place::NoPlace;
 
 /// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
@@ -349,6 +349,31 @@ impl Waiters {
     fn open_if_empty(&self, places: &Places) {
         if self.queues.len() == 0 && !self.queues.are_divided() {
             places.open();
+        }
+    }
+}
+
+// Wakers that are called after the lock of the queue is released.
+
+/// Wakers to call, or only to drop, once the lock is released.
+#[derive(Debug, Default)]
+#[must_use = "wakers wait to be called"]
+pub(super) struct PendingWakers {
+    pub(super) to_wake: SmallVec<[Waker; 2]>,
+    pub(super) to_drop: Option<Waker>,
+}
+
+impl PendingWakers {
+    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
+    /// waiter that is not woken would hold places without knowing it. Returns the first panic.
+    pub(super) fn wake_all(self) -> DeferredPanic {
+        let mut first = DeferredPanic::default();
+        for waker in self.to_wake {
+            first = first.or(DeferredPanic::of(|| waker.wake()).1);
+        }
+        match self.to_drop {
+            None => first,
+            Some(waker) => first.or(DeferredPanic::of(|| drop(waker)).1),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Parsers of the kernel's files. Every function takes the text of a file, and returns `None` if it does not have the
 //! value.
 
+use std::fs::File;
+use std::io::Read;
+
 /// A quota of processor time in each period, both in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
@@ -176,5 +179,285 @@ fn unescaped(path: &str) -> String {
     whole
 }
 
+// The control groups that this process is in, and the allowance of each.
+//
+// A group's allowance is bounded by those of the groups around it, so all visible ones are read. In a container only
+// the part of the tree below the container's own group is visible, and the group's path there differs from the one
+// that the process is told. The mount states which group is at its top.
+
+/// The most groups above the process's own that are read.
+const DEEPEST: usize = 32;
+
+/// The folders of the groups of one hierarchy, the process's own first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Folders {
+    /// The common prefix of all folders.
+    point: String,
+    /// The path below `point`, for each group.
+    below: Vec<String>,
+}
+
+impl Folders {
+    fn new(membership: &Membership<'_>, mount: &Mount) -> Self {
+        let path = membership.path.trim_end_matches('/');
+        let root = mount.root.trim_end_matches('/');
+        // If the mount shows another part of the tree, only its top is known.
+        let below = path.strip_prefix(root).filter(|below| below.is_empty() || below.starts_with('/'));
+        let mut below = below.unwrap_or_default();
+        let mut all = Vec::new();
+        while !below.is_empty() && all.len() < DEEPEST {
+            all.push(below.to_owned());
+            below = below.rsplit_once('/').map_or("", |(parent, _)| parent);
+        }
+        all.push(String::new());
+        Self { point: mount.point.trim_end_matches('/').to_owned(), below: all }
+    }
+
+    fn of(text: &str, mounts: &[Mount], controller: &str) -> Option<Self> {
+        let has = |list: &str| list.split(',').any(|one| one == controller);
+        let membership = memberships(text).find(|one| has(one.controllers))?;
+        let mount = mounts.iter().find(|mount| match &mount.controllers {
+            None => controller.is_empty(),
+            Some(list) => has(list),
+        })?;
+        Some(Self::new(&membership, mount))
+    }
+}
+
+/// The files of one group about processor time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Processors {
+    /// The folder of a group of version 2.
+    V2(String),
+    /// The folders of version 1: the one with the quota, and the one with the usage.
+    V1(String, String),
+}
+
+impl Processors {
+    pub(super) fn quota(&self, files: &dyn Files) -> Option<Quota> {
+        match self {
+            Self::V2(folder) => cpu_max(&files.text(&format!("{folder}/cpu.max"))?),
+            Self::V1(folder, _) => {
+                let quota = files.text(&format!("{folder}/cpu.cfs_quota_us"))?;
+                cfs_quota(&quota, &files.text(&format!("{folder}/cpu.cfs_period_us"))?)
+            }
+        }
+    }
+
+    /// Returns the nanoseconds of processor time used so far.
+    pub(super) fn used(&self, files: &dyn Files) -> Option<u64> {
+        match self {
+            Self::V2(folder) => {
+                let stat = files.text(&format!("{folder}/cpu.stat"))?;
+                keyed(&stat, "usage_usec")?.checked_mul(1000)
+            }
+            Self::V1(_, folder) => number(&files.text(&format!("{folder}/cpuacct.usage"))?),
+        }
+    }
+}
+
+/// The folder of one group with its files about memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    V2(String),
+    V1(String),
+}
+
+impl Memory {
+    /// Returns the limit and the use in bytes, without memory that the kernel can reclaim at once.
+    pub(super) fn limit_and_used(&self, files: &dyn Files) -> Option<(u64, u64)> {
+        let (folder, limit, used, inactive) = match self {
+            Self::V2(folder) => (folder, "memory.max", "memory.current", "inactive_file"),
+            Self::V1(folder) => {
+                (folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            }
+        };
+        let number = |name: &str| number(&files.text(&format!("{folder}/{name}"))?);
+        let (limit, used) = (number(limit)?, number(used)?);
+        let stat = files.text(&format!("{folder}/memory.stat")).unwrap_or_default();
+        Some((limit, used.saturating_sub(keyed(&stat, inactive).unwrap_or(0))))
+    }
+}
+
+/// The groups whose allowances apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ControlGroups {
+    pub(super) processors: Vec<Processors>,
+    pub(super) memory: Vec<Memory>,
+}
+
+impl ControlGroups {
+    /// Finds the groups. The lists are empty if the process is in no group, or its groups are not visible.
+    pub(super) fn find(files: &dyn Files) -> Self {
+        let own = files.text("/proc/self/cgroup").unwrap_or_default();
+        let mounts: Vec<Mount> = mounts(&files.text("/proc/self/mountinfo").unwrap_or_default()).collect();
+        let folders = |controller: &str| Folders::of(&own, &mounts, controller).unwrap_or_default();
+        let mut found = Self::default();
+        let unified = folders("");
+        for below in &unified.below {
+            let folder = format!("{}{below}", unified.point);
+            found.processors.push(Processors::V2(folder.clone()));
+            found.memory.push(Memory::V2(folder));
+        }
+        let (quotas, usage) = (folders("cpu"), folders("cpuacct"));
+        for below in &quotas.below {
+            let [quota, usage] = [&quotas, &usage].map(|folders| format!("{}{below}", folders.point));
+            found.processors.push(Processors::V1(quota, usage));
+        }
+        let memory = folders("memory");
+        let groups = memory.below.iter().map(|below| Memory::V1(format!("{}{below}", memory.point)));
+        found.memory.extend(groups);
+        found
+    }
+}
+
+// Reads the kernel's files.
+
+/// The most bytes read of a file: a list of a thousand processors has about 100 KiB, and one of all mounts of a large
+/// host about 500 KiB.
+const LONGEST: u64 = 4 << 20;
+
+/// A source of file texts: the kernel, or a test. Returns `None` for a file that is missing or cannot be read.
+pub(super) trait Files: Send {
+    fn text(&self, path: &str) -> Option<String>;
+}
+
+impl<F: Fn(&str) -> Option<String> + Send> Files for F {
+    fn text(&self, path: &str) -> Option<String> {
+        self(path)
+    }
+}
+
+/// Reads a file of the kernel.
+pub(super) fn kernel(path: &str) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn quotas_of_both_versions() {
+        let half = Some(Quota { micros: 50_000, period: 100_000 });
+        assert_eq!(cpu_max("50000 100000\n"), half);
+        assert_eq!(cpu_max("50000\n"), half);
+        assert_eq!(cfs_quota("50000\n", "100000\n"), half);
+        for none in ["max 100000\n", "", "0 100000", "50000 0", "-1 100000", "many 100000", "50000 few"] {
+            assert_eq!(cpu_max(none), None, "{none:?}");
+        }
+        assert_eq!(cfs_quota("-1\n", "100000\n"), None);
+        assert_eq!(number("max\n"), None);
+        assert_eq!(number("9223372036854771712\n"), Some(9_223_372_036_854_771_712));
+    }
+
+    #[test]
+    fn the_load_average_of_one_minute() {
+        assert_eq!(loadavg("0.52 0.58 0.59 1/467 12345\n"), Some(52));
+        assert_eq!(loadavg("12.05 1.00 1.00 1/1 1\n"), Some(1205));
+        for none in ["", "x", "12", "1.x", "-1.00 0.0", "99999999.99", "1.100"] {
+            assert_eq!(loadavg(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_whole() {
+        let stat = "usage_usec 76591166082\nuser_usec 70789898774\nsystem_usec 5801267307\n";
+        assert_eq!(keyed(stat, "usage_usec"), Some(76_591_166_082));
+        assert_eq!(
+            keyed("inactive_file_x 1\ntotal_inactive_file 2\ninactive_file 3\n", "inactive_file"),
+            Some(3)
+        );
+        assert_eq!(keyed("inactive_file\ninactive_file x\n", "inactive_file"), None);
+    }
+
+    #[test]
+    fn the_machines_memory() {
+        let text = "MemTotal:       24731708 kB\nMemFree:          514024 kB\nMemAvailable:   24094880 kB\n";
+        assert_eq!(meminfo(text), Some((24_731_708 * 1024, 24_094_880 * 1024)));
+        let old = "MemTotal: 100 kB\nMemFree: 20 kB\nBuffers: 5 kB\nCached: 30 kB\n";
+        assert_eq!(meminfo(old), Some((102_400, 51_200)));
+        assert_eq!(meminfo("MemTotal: 100 kB\n"), None);
+        assert_eq!(meminfo("MemTotal: 99999999999999999999 kB\nMemAvailable: 1 kB"), None);
+    }
+
+    const STAT: &str = "cpu  6552127 524677 568044 2424253 23116 0 11897 7860 0 0
+cpu0 3276646 262788 283526 1211367 12255 0 5191 3934 0 0
+cpu1 3275481 261889 284517 1212885 10860 0 6705 3926 0 0
+intr 1 2 3
+ctxt 5
+";
+
+    #[test]
+    fn the_processors_that_may_be_used() {
+        let both = stat(STAT, &[(0, 1)]).unwrap();
+        assert_eq!(both.processors, 2);
+        assert_eq!(both.all - both.busy, 1_211_367 + 12_255 + 1_212_885 + 10_860);
+        assert_eq!(
+            both.busy,
+            3_276_646 + 262_788 + 283_526 + 5191 + 3934 + 3_275_481 + 261_889 + 284_517 + 6705 + 3926
+        );
+        assert_eq!(stat(STAT, &[(1, 7)]).unwrap().processors, 1);
+        assert_eq!(stat(STAT, &[]), Some(both), "all, where the list is not known");
+        assert_eq!(stat("cpu 1 2 3\n", &[]), None);
+        assert_eq!(allowed_processors("Name:\tx\nCpus_allowed_list:\t0-3,8,10-x\n"), [(0, 3), (8, 8)]);
+    }
+
+    #[test]
+    fn groups_and_mounts_of_both_versions() {
+        let text = "4:memory:/process_api/7212\n2:cpu,cpuacct:/\n0::/user.slice/a:b\nnonsense\n";
+        let all: Vec<_> = memberships(text).map(|one| (one.controllers, one.path)).collect();
+        assert_eq!(all, [("memory", "/process_api/7212"), ("cpu,cpuacct", "/"), ("", "/user.slice/a:b")]);
+        let text = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+35 31 0:32 /docker/ab /sys/fs/cgroup/memory rw,relatime shared:12 master:3 - cgroup cgroup rw,memory
+41 31 0:38 / /mnt/all\\040groups rw,relatime - cgroup2 cgroup2 rw
+short
+";
+        let all: Vec<Mount> = mounts(text).collect();
+        let [memory, unified] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((memory.root.as_str(), memory.point.as_str()), ("/docker/ab", "/sys/fs/cgroup/memory"));
+        assert_eq!(memory.controllers.as_deref(), Some("rw,memory"));
+        assert_eq!((unified.controllers.as_deref(), unified.point.as_str()), (None, "/mnt/all groups"));
+        assert_eq!(unescaped("a\\"), "a\\");
+        assert_eq!(unescaped("\\777\\134x"), "\\777\\x");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_strange(text in "([a-z0-9:./ \\\\-]|\n|µ|cpu[0-9]|MemTotal: |max| - cgroup2? | kB){0,60}") {
+            let _ = (cpu_max(&text), number(&text), keyed(&text, "max"), meminfo(&text));
+            let _ = stat(&text, &allowed_processors(&text));
+            let _ = (memberships(&text).count(), mounts(&text).count());
+        }
+    }
+}
+
+#[cfg(test)]
+mod control_groups_tests {
+    use super::*;
+
+    fn folders(path: &str, root: &str) -> Vec<String> {
+        let membership = Membership { controllers: "memory", path };
+        let mount = Mount { controllers: None, root: root.to_owned(), point: "/m/".to_owned() };
+        let folders = Folders::new(&membership, &mount);
+        folders.below.iter().map(|below| format!("{}{below}", folders.point)).collect()
+    }
+
+    #[test]
+    fn every_group_around_the_own_is_looked_at() {
+        assert_eq!(folders("/a/b", "/"), ["/m/a/b", "/m/a", "/m"]);
+        assert_eq!(folders("/", "/"), ["/m"]);
+        assert_eq!(
+            folders("/docker/ab/c", "/docker/ab"),
+            ["/m/c", "/m"],
+            "a container with a mount of its own"
+        );
+        assert_eq!(folders("/docker/abc", "/docker/ab"), ["/m"], "another group that begins alike");
+        assert_eq!(folders("/../other", "/"), ["/m/../other", "/m/..", "/m"]);
+        assert_eq!(folders(&"/a".repeat(1000), "/").len(), DEEPEST + 1);
+    }
+}

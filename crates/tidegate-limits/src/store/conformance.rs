@@ -2,18 +2,15 @@
 //!
 //! [`run`] takes a function that makes an empty store. It panics, naming the law and the seed, if the store breaks a
 //! law. Most laws are checked by one differential trace: random steps run on the store and on
-//! [`PlainStore`](super::PlainStore), and their answers must be equal line by line. Steps run one by one and many at
+//! [`PlainStore`], and their answers must be equal line by line. Steps run one by one and many at
 //! once ([`Store::settle_each`]), by the caller's clock, a fresh clock and the engine's clock.
 //!
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime must bring its own.
 
-mod laws;
-mod subject;
 mod trace;
 
-pub use trace::Random;
-
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidegate_core::breaker::{CircuitBreaker, SentinelRule, Window};
@@ -21,11 +18,13 @@ use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Bounds, Concurre
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
 };
-use tidegate_core::{Quota, QuotaError, Rate};
+use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Rate, Tick};
+pub use trace::Random;
 
-use self::subject::Subject;
-use super::Store;
-use crate::clock::ManualClock;
+use super::{Answer, Home, PlainStore, Settling, Store, StoreError};
+use crate::block_on::block_on;
+use crate::clock::{Clock as _, ManualClock};
+use crate::store::step::{Charge, DecidedBy, Ending, Op, Settled, Step, StepClock};
 
 /// Runs the whole suite against stores that `make` returns, which must be empty.
 ///
@@ -81,7 +80,7 @@ fn suite<S: Store>(
 ) {
     let unused = ManualClock::default();
     let make = || make(clock.unwrap_or(&unused));
-    laws::run(&make, quotas);
+    check_laws(&make, quotas);
     for seed in 1..=5 {
         let store = make();
         let mut subject = Subject::new(&store, clock);
@@ -153,4 +152,303 @@ fn adaptive(
     let law: Adaptive = law.parse().expect("the name of a law");
     let law = law.with_bounds(Bounds::new(1, 8)?.start_at(start)?);
     with(AdaptiveConcurrency::new(law).ttl(Duration::from_secs(2))?).map(Quota::from)
+}
+
+// Runs the store under test and a plain map on the same steps, and compares their answers.
+
+/// A store may follow a clock that is at least this far behind the latest tick.
+const FAR_BEHIND: Duration = Duration::from_secs(10);
+
+/// A store under test, and a plain map that gets the same steps.
+struct Subject<'a> {
+    store: &'a dyn Store,
+    /// The store's own clock, if the suite controls it.
+    clock: Option<&'a ManualClock>,
+    plain: PlainStore,
+    /// The latest tick at which the store has decided.
+    latest: Tick,
+}
+
+impl<'a> Subject<'a> {
+    fn new(store: &'a dyn Store, clock: Option<&'a ManualClock>) -> Self {
+        assert_eq!(store.caps(), store.caps(), "law: a store says the same of itself each time");
+        assert_eq!(store.home(), store.home(), "law: a store says the same of itself each time");
+        Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH }
+    }
+
+    /// Checks that an answer equals the plain map's, and returns the plain map's.
+    fn judge(&mut self, step: &Step<'_>, ours: Answer, context: &str) -> Answer {
+        let at = match &ours {
+            Ok(settled) => {
+                self.judge_at(step, settled, context);
+                self.latest = settled.at;
+                settled.at
+            }
+            Err(_) => step.now,
+        };
+        let theirs = self.plain.blocking_settle(&Step { now: at, clock: StepClock::Caller, ..*step });
+        let alike = |answer: Answer| {
+            answer.map(|settled| {
+                let mut settled = Settled { by: DecidedBy::Local, ..settled };
+                if !step.receipts {
+                    settled.lines.iter_mut().for_each(|line| line.receipt = None);
+                }
+                settled
+            })
+        };
+        assert_eq!(alike(ours), alike(theirs.clone()), "law: equal to the plain map; {context}, {step:?}");
+        theirs
+    }
+
+    /// Checks that an answer was decided at the tick, and by the kind of store, that the step and the store name.
+    fn judge_at(&self, step: &Step<'_>, settled: &Settled, context: &str) {
+        let local = matches!(self.store.home(), Home::Process { .. });
+        assert_eq!(
+            settled.by == DecidedBy::Local,
+            local,
+            "law: an answer says whether this process decided it; {context}, {step:?}"
+        );
+        // A store may follow a clock that is far behind, so that a clock that was far ahead for a moment does not stop
+        // time.
+        let held = |tick: Tick| {
+            let behind = self.latest.since(tick);
+            settled.at == tick.max(self.latest) || behind > FAR_BEHIND && settled.at > self.latest
+        };
+        let in_time = match step.clock {
+            StepClock::Caller => held(step.now),
+            // A permission may be by the older tick; a refusal is by the fresh one.
+            StepClock::Fresh(clock) => {
+                let fresh = clock.now().max(step.now);
+                held(fresh) || held(step.now) && (settled.allowed || settled.at >= fresh)
+            }
+            StepClock::Engine if !self.store.caps().own_clock => held(step.now),
+            StepClock::Engine => match self.clock {
+                Some(clock) => held(clock.now()),
+                None => settled.at >= self.latest,
+            },
+        };
+        assert!(
+            in_time,
+            "law: decided by the clock that the step names, which does not step back; {context}, at {:?} after {:?}, {step:?}",
+            settled.at, self.latest
+        );
+    }
+}
+
+/// Settles a step, and waits if the store answers later.
+fn settle(store: &dyn Store, step: &Step<'_>) -> Answer {
+    let mut settled = Settled::default();
+    match store.settle_into(step, &mut settled) {
+        Settling::Done(done) => done.map(|()| settled),
+        Settling::Later(later) => {
+            assert!(store.caps().may_wait, "law: only a store that says so answers later");
+            block_on(later)
+        }
+    }
+}
+
+// Laws that are checked with a few fixed steps, each on an empty store.
+
+/// Checks all of these laws, each on a store of its own.
+fn check_laws<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {
+    repeated_keys_are_refused(&make(), quotas);
+    a_refused_step_changes_nothing(&make(), quotas);
+    a_step_that_happens_once_is_all_or_nothing(&make(), quotas);
+    an_answer_that_nobody_awaits_is_not_asked_for(&make(), quotas);
+    an_answer_that_is_given_up_holds_up_nobody(&make(), quotas);
+    a_state_that_is_too_large_is_refused(&make());
+    permits_are_neither_lost_nor_doubled(&make());
+    a_place_is_held_longer_by_its_receipt_alone(&make());
+}
+
+fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let charges =
+        [Charge::new(b"twice", &quotas[0], Cost::ONE), Charge::new(b"twice", &quotas[0], Cost::ONE)];
+    let answer = settle(store, &Step::new(Tick::from_secs(1), Op::Take, &charges));
+    assert_eq!(answer, Err(StoreError::RepeatedKey), "law: a key named twice is refused");
+}
+
+fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    let small = Arc::new(Quota::per_second(1).gcra().expect("constant parameters in range"));
+    for (index, quota) in quotas.iter().enumerate() {
+        let (key, other) = ([b'k', index as u8], [b'o', index as u8]);
+        let peek = |cost| {
+            let charges = [Charge::new(&key, quota, cost)];
+            settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered")
+        };
+        let before = peek(Cost::ONE);
+        let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, &small, Cost::MAX)];
+        let refused = settle(store, &Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
+        assert!(!refused.allowed, "law: the maximum cost is refused");
+        assert_eq!(peek(Cost::ONE), before, "law: a refused step changes nothing ({quota:?})");
+    }
+}
+
+/// A step that ends a charge, forgets a key and makes a mark is settled twice: the second time, the mark refuses it,
+/// and nothing changes.
+fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
+    let settle = |op: Op<'_>, charges: &[Charge<'_>]| {
+        settle(store, &Step::new(now, op, charges)).expect("a step over distinct keys is settled")
+    };
+    for (index, quota) in quotas.iter().enumerate() {
+        let keys = [b'e', b'f', b'm'].map(|first| [first, index as u8]);
+        let charges = [quota, quota, &mark];
+        let charges: Vec<_> =
+            keys.iter().zip(charges).map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
+        let taken = settle(Op::Take, &charges[..2]);
+        let Some(receipt) = taken.lines[0].receipt else { continue };
+        let undone = Ending::new(receipt, Finish::UNDONE);
+        let endings = [undone, Ending::Forget, Ending::Once];
+        let first = settle(Op::Finish(&endings), &charges);
+        assert!(first.allowed, "law: what was not yet done is done ({quota:?})");
+        // The first step left nothing to end, so if the second acted, it would show as debts and forgotten charges.
+        let more = settle(Op::Take, &charges[1..2]);
+        let before = settle(Op::Peek, &charges);
+        let owed = Ending::new(receipt, Finish { used: 100, outcome: Outcome::Success });
+        let second = settle(Op::Finish(&[owed, Ending::Forget, Ending::Once]), &charges);
+        assert!(!second.allowed, "law: a mark is made once ({quota:?}, {more:?})");
+        assert!(second.lines.iter().all(|line| line.receipt.is_none()), "law: refused, nothing is charged");
+        assert_eq!(
+            settle(Op::Peek, &charges),
+            before,
+            "law: a refused settlement changes nothing ({quota:?})"
+        );
+        let note = Charge { binding: false, ..charges[2] };
+        let third = settle(Op::Finish(&[Ending::Forget, Ending::Once]), &[charges[1], note]);
+        assert!(third.allowed, "law: a mark that is not binding refuses nothing ({quota:?})");
+        assert_eq!(third.lines[1].receipt, None, "law: such a mark tells whether it was made ({quota:?})");
+    }
+}
+
+/// A place that is held longer has another receipt, and the former one finds nothing. Where the place has lapsed, the step
+/// is refused with the marks in it.
+fn a_place_is_held_longer_by_its_receipt_alone(store: &dyn Store) {
+    let start = Tick::from_secs(1_000_000);
+    let places =
+        Arc::new(Quota::concurrency(2, Duration::from_secs(30)).expect("constant parameters in range"));
+    let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
+    let charges = [b"mark-1".as_slice(), b"held"].map(|key| {
+        let quota = if key == b"held" { &places } else { &mark };
+        Charge::new(key, quota, Cost::ONE)
+    });
+    let settle = |secs, op: Op<'_>, charges: &[Charge<'_>]| {
+        let now = start.after(Duration::from_secs(secs));
+        settle(store, &Step::new(now, op, charges)).expect("a step over distinct keys is settled")
+    };
+    let in_use = |secs| 2 - settle(secs, Op::Peek, &charges[1..]).lines[0].decision.standing.remaining;
+    let taken = settle(0, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
+    let held = settle(20, Op::Finish(&[Ending::Once, Ending::Extend { receipt: taken }]), &charges);
+    assert!(held.allowed, "law: a place is held longer");
+    let receipt = held.lines[1].receipt.expect("law: a place that is held longer has a receipt");
+    assert_eq!(in_use(49), 1, "law: it is held from then on");
+    let again = settle(49, Op::Finish(&[Ending::Extend { receipt: taken }]), &charges[1..]);
+    assert!(!again.allowed && again.lines[0].receipt.is_none(), "law: the former receipt holds nothing");
+    settle(49, Op::Finish(&[Ending::new(taken, Finish::UNDONE)]), &charges[1..]);
+    assert_eq!(in_use(49), 1, "law: the former receipt returns nothing");
+    settle(49, Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), &charges[1..]);
+    assert_eq!(in_use(49), 0, "law: the new receipt returns the place");
+
+    let lapsed = settle(50, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
+    let charges = [Charge::new(b"mark-2", &mark, Cost::ONE), charges[1]];
+    let late = settle(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
+    assert!(!late.allowed, "law: a place that has lapsed is not held");
+    let unmarked = settle(81, Op::Finish(&[Ending::Once]), &charges[..1]);
+    assert!(unmarked.allowed, "law: a refused step makes no mark");
+    let charges = [Charge::new(b"mark-3", &mark, Cost::ONE), Charge { binding: false, ..charges[1] }];
+    let shadow = settle(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
+    assert!(shadow.allowed, "law: a place that is not binding refuses nothing");
+    let receipts = shadow.lines.iter().map(|line| line.receipt.is_some()).collect::<Vec<_>>();
+    assert_eq!(receipts, [true, false], "law: and is not held where it has lapsed");
+}
+
+/// If a future is dropped before it is polled, its step was not done: for one step, and for many at once.
+fn an_answer_that_nobody_awaits_is_not_asked_for(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    for (index, quota) in quotas.iter().enumerate() {
+        let key = [b'd', index as u8];
+        let charges = [Charge::new(&key, quota, Cost::ONE)];
+        let peek = || settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
+        let (before, take) = (peek(), Step::new(now, Op::Take, &charges));
+        match store.settle_into(&take, &mut Settled::default()) {
+            // It answers on the spot.
+            Settling::Done(_) => return,
+            Settling::Later(later) => drop(later),
+        }
+        assert_eq!(peek(), before, "law: an answer that is not polled asks nothing");
+        if let Some(later) = store.settle_each(&[take, take], &mut Vec::new()) {
+            drop(later);
+            assert_eq!(peek(), before, "law: answers that are not polled ask nothing");
+        }
+    }
+}
+
+/// If a future is dropped after it was polled, its step may or may not be done, and no lock is left behind.
+fn an_answer_that_is_given_up_holds_up_nobody(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    for (index, quota) in quotas.iter().enumerate() {
+        let key = [b'g', index as u8];
+        let charges = [Charge::new(&key, quota, Cost::ONE)];
+        let take = Step::new(now, Op::Take, &charges);
+        if let Settling::Later(mut later) = store.settle_into(&take, &mut Settled::default()) {
+            let _ = later.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        let next = settle(store, &take).expect("law: a step after one that was given up is answered");
+        assert_eq!(next.lines.len(), 1, "law: one line for each charge");
+    }
+}
+
+/// If a store has a bound on its cells, a log grows up to it and no further.
+fn a_state_that_is_too_large_is_refused(store: &dyn Store) {
+    let Some(most) = store.caps().largest_cell else { return };
+    let log = Arc::new(Quota::per_hour(most as u64).sliding_log().expect("as many as bytes"));
+    let charges = [Charge::new(b"log", &log, Cost::ONE)];
+    let start = Tick::from_secs(1_000_000);
+    let tick = |turn: usize| start.after(Duration::from_millis(turn as u64));
+    for turn in 0..most {
+        let answer = settle(store, &Step::new(tick(turn), Op::Take, &charges));
+        match answer {
+            Ok(settled) => assert!(settled.allowed, "law: a log takes what it has room for"),
+            Err(StoreError::CellTooLarge { bytes, most: bound }) => {
+                assert!(bound == most && bytes > most, "law: a state too large is named with its size");
+                let peek =
+                    settle(store, &Step::new(tick(turn), Op::Peek, &charges)).expect("a peek is answered");
+                let left = peek.lines[0].decision.standing.remaining;
+                assert_eq!(left, (most - turn) as u64, "law: what is refused for its size is not charged");
+                return;
+            }
+            Err(error) => panic!("law: a state too large is told as such, not as {error:?}"),
+        }
+    }
+    panic!("law: no state is larger than the {most} bytes that the store says");
+}
+
+/// Threads race for one shared limit, together with one of their own in each step: the shared limit is spent exactly.
+fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
+    const BURST: u64 = 200;
+    let shared = Arc::new(Quota::per_day(1).burst(BURST).gcra().expect("constant parameters in range"));
+    let (now, threads) = (Tick::from_secs(1), 4u8);
+    let allowed: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let shared = &shared;
+                scope.spawn(move || {
+                    let own = [b'w', thread];
+                    let charges =
+                        [Charge::new(b"all", shared, Cost::ONE), Charge::new(&own, shared, Cost::ONE)];
+                    let step = Step::new(now, Op::Take, &charges);
+                    // A store may give up under contention; then nothing was spent, and the caller asks again.
+                    let taken = || settle(store, &step).is_ok_and(|settled| settled.allowed);
+                    (0..BURST).filter(|_| taken()).count() as u64
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker only settles")).sum()
+    });
+    let charges = [Charge::new(b"all", &shared, Cost::ONE)];
+    let left = settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
+    let left = left.lines[0].decision.standing.remaining;
+    assert_eq!(allowed + left, BURST, "law: every permit is given once");
 }

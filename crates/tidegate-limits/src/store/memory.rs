@@ -1,8 +1,8 @@
 //! Keeps the states of a bounded number of keys in memory: a table of cache lines that withstands callers who never
 //! repeat a key.
 //!
-//! A key has a slot in one of two cache lines ([`mod@line`]): a name and one word of state. Larger states lie in the
-//! [`overflow`]. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again
+//! A key has a slot in one of two cache lines ([`cache_line`]): a name and one word of state. Larger states lie in the
+//! overflow. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again
 //! is equivalent to no state, so its slot counts as free: no sweep is needed, and a table that is large enough loses
 //! nothing that matters. When all slots of a key's two lines are live, the key nearest to full is evicted and counted.
 //! "Nearest" is measured by the share of the limit that is spent, not by the time until it is full: a daily limit that
@@ -14,13 +14,13 @@
 //! unit, so that each key is over its limit at once. The count of evictions shows whether the table is large enough.
 //!
 //! # Fingerprints
-//! Unless keys are kept in full ([`full_keys`]), they are kept as 64-bit fingerprints under a seed of the process, so
-//! no caller's address lies in memory. The slot holds 48 of the bits, and the others choose the lines, so two given
-//! keys are taken for the same key with odds of about 2⁻⁴⁸ · 4 / lines. Among `n` live keys in a table made for `n`,
+//! Unless keys are kept in full, they are kept as 64-bit fingerprints under a seed of the process, so no caller's address
+//! lies in memory. The slot holds 48 of the bits, and the others choose the lines, so two given keys
+//! are taken for the same key with odds of about 2⁻⁴⁸ · 4 / lines. Among `n` live keys in a table made for `n`,
 //! which has `11n/30` lines, the odds that any two collide are about `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
 //!
 //! An outsider cannot choose keys that meet in one line, whether keys are kept in full or not: tests with keys that
-//! collide under another seed, and with patterns of keys, found them spread as random keys are (`table/flooding.rs`).
+//! collide under another seed, and with patterns of keys, found them spread as random keys are (`table.rs`).
 //! The hash, foldhash, is keyed and fast but not cryptographic, which suffices against callers who only see whether
 //! they are allowed. An attacker who can time single checks to the nanosecond, on the same machine, might learn the
 //! seed. That attacker could then have a victim's key evicted (last, where it is over its limit), and could share a
@@ -35,28 +35,16 @@
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
-//! use at once; numbers that no live key needs are reused ([`reclaim`]). The state of a charge whose quota holds for
+//! use at once; numbers that no live key needs are reused. The state of a charge whose quota holds for
 //! one step only ([`Charge::inline_quota`]) lies in the overflow, without a number.
 
-mod batch;
 mod cache_line;
-mod cache_lines;
-mod capacity;
 mod cell_path;
-mod changed_slots;
 mod changes;
 mod classes;
 mod eviction;
 mod export;
-mod export_form;
-mod full_keys;
-mod in_place;
 mod limit;
-mod name;
-mod overflow;
-mod prefault;
-mod reading;
-mod reclaim;
 mod seed;
 mod table;
 mod tracked;
@@ -65,24 +53,21 @@ mod word_path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+pub(crate) use cell_path::Absent;
+pub use export::{Export, RestoreError};
+use limit::Class;
+pub(crate) use limit::{CachedClass, Limit, PermanentLimit};
+pub use seed::Seed;
 use smallvec::SmallVec;
-use tidegate_core::{Quota, Retry, Tick};
+pub(crate) use table::Fingerprint;
+use table::{Keep, Sought, Table};
+use tidegate_core::{Quota, QuotaError, Retry, Tick};
+pub use tracked::{Recorder, TrackedStore};
+pub(crate) use word_path::{Reading, WordOutcome};
 
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
 use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
 use crate::clock::HeldTime;
-pub use capacity::CapacityError;
-use capacity::{MAX_KEYS, in_range};
-pub use export::Export;
-pub use export_form::RestoreError;
-pub(crate) use in_place::Absent;
-pub(crate) use limit::{CachedClass, Limit, PermanentLimit};
-use name::Class;
-pub(crate) use reading::{Reading, WordOutcome};
-pub use seed::Seed;
-pub(crate) use table::Fingerprint;
-use table::{Keep, Sought, Table};
-pub use tracked::{Recorder, TrackedStore};
 
 /// Keeps the state of a bounded number of keys.
 ///
@@ -177,7 +162,7 @@ impl MemoryStore {
 
     fn of(table: Table) -> Self {
         let shared = Arc::new(MemoryShared { table, time: HeldTime::default(), home: Home::of_process() });
-        prefault::start(&shared);
+        cache_line::start_prefault(&shared);
         Self { shared }
     }
 
@@ -394,5 +379,288 @@ impl Table {
     }
 }
 
+// Checks how many keys a table may be made for.
+
+/// The most keys that a table has room for. Published as [`MemoryStore::MAX_KEYS`].
+const MAX_KEYS: u64 = 1 << 32;
+
+/// Why a table for so many keys cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CapacityError {
+    /// Zero, or more than [`MemoryStore::MAX_KEYS`].
+    #[error("a table cannot have room for {keys} keys; use 1 to {}", MAX_KEYS)]
+    OutOfRange {
+        /// The number of keys given.
+        keys: usize,
+    },
+    /// The system has not enough memory.
+    #[error("the system has no memory for a table of {keys} keys; use fewer")]
+    NoMemory {
+        /// The number of keys given.
+        keys: usize,
+    },
+}
+
+/// For limiters, which report all their parameters as a quota's.
+impl From<CapacityError> for QuotaError {
+    fn from(error: CapacityError) -> Self {
+        let (keys, want) = match error {
+            CapacityError::OutOfRange { keys } => (keys, "is not a number of keys; use 1 to 4294967296"),
+            CapacityError::NoMemory { keys } => (keys, "takes more memory than the system has; use fewer"),
+        };
+        Self::Parameter { name: "capacity", value: keys.to_string(), want }
+    }
+}
+
+/// Checks a number of keys; every table that a caller asks for goes through here.
+fn in_range(keys: usize) -> Result<usize, CapacityError> {
+    match keys {
+        0 => Err(CapacityError::OutOfRange { keys }),
+        // The cast is exact: no platform has a `usize` of more than 64 bits.
+        _ if keys as u64 > MAX_KEYS => Err(CapacityError::OutOfRange { keys }),
+        _ => Ok(keys),
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod capacity_tests {
+    use super::*;
+
+    #[test]
+    fn none_and_too_many_are_refused_with_what_would_work() {
+        assert_eq!(in_range(1), Ok(1));
+        for keys in [0, usize::MAX] {
+            let error = in_range(keys).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("a table cannot have room for {keys} keys; use 1 to 4294967296")
+            );
+            let error = QuotaError::from(error).to_string();
+            assert_eq!(error, format!("capacity {keys} is not a number of keys; use 1 to 4294967296"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The store as its callers see it: which keys are kept, which are evicted, and that keys do not affect each other.
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::{Ending, conformance};
+    use tidegate_core::{Cost, Finish, Receipt};
+
+    fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
+        let charges = [Charge::new(key, quota, Cost::ONE)];
+        store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
+    }
+
+    #[test]
+    fn a_step_without_receipts_differs_by_its_receipts_only() {
+        let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
+        let charges = [b"a", b"b", b"c"].map(|key| Charge::new(key, &quota, Cost::ONE));
+        for many in 1..=charges.len() {
+            let (one, other) =
+                (MemoryStore::with_capacity(64).unwrap(), MemoryStore::with_capacity(64).unwrap());
+            for turn in 0..5 {
+                let step = Step::new(Tick::from_secs(1 + turn), Op::Take, &charges[..many]);
+                let (mut with, mut without) = (Settled::default(), Settled::default());
+                let for_good = Step { receipts: false, ..step };
+                assert!(matches!(one.settle_into(&step, &mut with), Settling::Done(Ok(()))));
+                assert!(matches!(other.settle_into(&for_good, &mut without), Settling::Done(Ok(()))));
+                assert_eq!(with.allowed, turn < 3);
+                assert!(with.lines.iter().all(|line| line.receipt.is_some() == with.allowed));
+                with.lines.iter_mut().chain(&mut without.lines).for_each(|line| line.receipt = None);
+                assert_eq!(with, without, "turn {turn} of {many}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flood_of_new_keys_neither_grows_the_table_nor_frees_a_key_over_its_limit() {
+        let store = MemoryStore::with_capacity(64).unwrap();
+        let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
+        let now = Tick::from_secs(1);
+        assert!(take(&store, now, b"abuser", &quota) && take(&store, now, b"abuser", &quota));
+        for key in 0..50 * 64u32 {
+            assert!(take(&store, now, &key.to_le_bytes(), &quota), "a new key starts full");
+        }
+        assert!(!take(&store, now, b"abuser", &quota), "still over its limit");
+        let occupancy = store.occupancy();
+        assert!(occupancy.used <= occupancy.capacity, "{occupancy:?}");
+        assert_eq!(occupancy.evicted_over_limit, 0);
+        assert!(occupancy.evicted > 1000, "the others had to go: {occupancy:?}");
+    }
+
+    /// A key of a limit of a hundred per second had one unit again after ten milliseconds, so it was not over its limit,
+    /// and it was full again before any key of a daily limit. When the time until full decided, it was evicted first:
+    /// invented keys of the other policy gave its caller a hundred units more each time.
+    #[test]
+    fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
+        let fast = Arc::new(Quota::per_second(100).gcra().unwrap());
+        let mut made_up = 0u64;
+        for slow in [Quota::per_day(5).gcra().unwrap(), Quota::per_day(5).fixed_window().unwrap()] {
+            let store = MemoryStore::with_capacity(64).unwrap();
+            let slow = Arc::new(slow);
+            let key = format!("{slow:?}");
+            let mut taken = 0;
+            for round in 0..20 {
+                let now = Tick::from_secs(1000).after(Duration::from_millis(11 * round));
+                taken += (0..100).filter(|_| take(&store, now, key.as_bytes(), &fast)).count();
+                let later = now.after(Duration::from_millis(10));
+                for _ in 0..2000 {
+                    made_up += 1;
+                    let _ = take(&store, later, &made_up.to_le_bytes(), &slow);
+                }
+            }
+            assert_eq!(taken, 100 + 20, "what returns in 209 ms, and no more");
+        }
+    }
+
+    /// Sixteen keys in a table of eight slots: keys that find no slot are counted as evicted, and nothing breaks.
+    #[test]
+    fn a_step_of_more_keys_than_slots_is_settled() {
+        let store = MemoryStore::with_capacity(1).unwrap();
+        let quota = Arc::new(Quota::per_minute(20).gcra().unwrap());
+        let window = Arc::new(Quota::per_minute(20).fixed_window().unwrap());
+        let keys: Vec<[u8; 1]> = (0..16).map(|key| [key]).collect();
+        for (turn, quota) in [&quota, &window, &quota].into_iter().enumerate() {
+            let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
+            let now = Tick::from_secs(1 + turn as u64);
+            assert!(store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
+        }
+        let occupancy = store.occupancy();
+        assert_eq!((occupancy.used, occupancy.capacity), (8, 8));
+        assert!(occupancy.evicted >= 8, "{occupancy:?}");
+    }
+
+    #[test]
+    fn memory_is_24_bytes_a_key_and_one_key_in_160_is_lost_to_crowding() {
+        const KEYS: usize = 100_000;
+        let store = MemoryStore::with_capacity(KEYS).unwrap();
+        assert!(size_of::<cache_line::Slot>() * store.occupancy().capacity <= 24 * KEYS + 64);
+        let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
+        for key in 0..KEYS as u32 {
+            assert!(take(&store, Tick::from_secs(1), &key.to_le_bytes(), &quota));
+        }
+        let occupancy = store.occupancy();
+        assert_eq!(occupancy.used + occupancy.evicted as usize, KEYS);
+        assert!(occupancy.evicted < KEYS as u64 / 140, "{occupancy:?}");
+    }
+
+    #[test]
+    fn forgettable_slots_are_reused_before_any_live_key_goes() {
+        let store = MemoryStore::with_capacity(64).unwrap();
+        let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
+        for second in 0..1000 {
+            let now = Tick::from_nanos(0).after(Duration::from_secs(2 * second));
+            assert!(take(&store, now, &second.to_le_bytes(), &quota));
+        }
+        assert_eq!(store.occupancy().evicted, 0, "each key was full again before the next came");
+    }
+
+    #[test]
+    fn full_keys_take_24_bytes_more() {
+        let store = MemoryStore::with_full_keys(100_000).unwrap();
+        let slots = store.occupancy().capacity;
+        assert_eq!(store.shared.table.bytes(), 2 * 16 * slots);
+        assert!(2 * 16 * slots <= 48 * 100_000 + 128);
+        assert_eq!(MemoryStore::with_capacity(100_000).unwrap().shared.table.bytes(), 16 * slots);
+    }
+
+    /// Six keys with the same fingerprint, under all kinds of steps, against a plain map: each has its own limit. A table
+    /// of fingerprints takes them for one key.
+    #[test]
+    fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
+        let keys: [&[u8]; 6] =
+            [b"", b"a", b"a\0", b"fifteen letters", b"sixteen  letters", b"seventeen letters"];
+        let quotas: Vec<Arc<Quota>> = [
+            Quota::per_second(1).burst(3).gcra(),
+            Quota::per_second(1).burst(5).gcra(),
+            Quota::per_second(2).fixed_window(),
+        ]
+        .map(|quota| Arc::new(quota.unwrap()))
+        .into();
+        let (full, blurred) =
+            (MemoryStore::with_full_keys(6).unwrap(), MemoryStore::with_capacity(6).unwrap());
+        let plain = crate::store::PlainStore::default();
+        let mut random = conformance::Random::seeded(1);
+        let mut below = |bound| random.below(bound);
+        let (mut now, mut differ) = (Tick::from_secs(1000), 0);
+        let mut last: [Option<(Arc<Quota>, Receipt)>; 6] = Default::default();
+        for turn in 0..20_000 {
+            now = now.after(Duration::from_millis(below(300)));
+            let first = below(6) as usize;
+            let many = if below(3) == 0 { 1 + below(3) as usize } else { 1 };
+            let held = last[first].take().filter(|_| below(4) == 0);
+            let ending = held.as_ref().map(|(_, receipt)| [Ending::new(*receipt, Finish::UNDONE)]);
+            let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
+            for at in first..first + many {
+                let quota = &quotas[if below(8) == 0 { below(3) as usize } else { at % 2 }];
+                charges.push(Charge::new(keys[at % 6], quota, Cost::new(1 + below(2)).unwrap()));
+            }
+            if let Some((quota, receipt)) = &held {
+                charges.truncate(1);
+                charges[0] = Charge::new(keys[first], quota, receipt.cost);
+            }
+            let op = match below(12) {
+                _ if held.is_some() => Op::Finish(ending.as_ref().unwrap()),
+                1 => Op::Peek,
+                2 if below(8) == 0 => Op::Reset,
+                _ => Op::Take,
+            };
+            let step = Step::new(now, op, &charges);
+            let settled = |store: &MemoryStore| {
+                let table = &store.shared.table;
+                let alike = |charge: &Charge<'_>| {
+                    table.sought(Fingerprint::default(), charge.key).with_fingerprint(7 << 30)
+                };
+                let alike: Vec<Sought> = charges.iter().map(alike).collect();
+                let mut settled = Settled::default();
+                table.settle_any(&step, &alike, &mut settled);
+                settled.at = step.now;
+                settled
+            };
+            let expected = plain.blocking_settle(&step).unwrap();
+            assert_eq!(settled(&full), expected, "turn {turn}: {step:?}");
+            if matches!(op, Op::Take) {
+                last[first] = expected.lines[0].receipt.map(|receipt| (charges[0].quota.clone(), receipt));
+            }
+            differ += u32::from(charges.len() == 1 && settled(&blurred) != expected);
+        }
+        assert_eq!(full.occupancy().evicted, 0);
+        assert!(differ > 1000, "the keys do meet");
+    }
+
+    /// Steps of one key are settled in place, and steps of two keys under the locks of their lines; no charge of either is
+    /// lost.
+    #[test]
+    fn states_beside_the_table_are_charged_once_by_steps_of_one_key_and_of_two() {
+        const TURNS: u64 = 3_000;
+        let store = MemoryStore::with_capacity(100).unwrap();
+        let quota = Arc::new(Quota::per_hour(1_000_000).fixed_window().unwrap());
+        let step = |keys: &[&[u8]]| {
+            let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
+            assert!(store.settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed);
+        };
+        // So that other keys, which spend one unit each, are nearer to full and are evicted first.
+        (0..10).for_each(|_| step(&[b"a", b"b"]));
+        std::thread::scope(|scope| {
+            for both in [[&b"a"[..], b"b"], [b"b", b"a"]] {
+                scope.spawn(move || (0..TURNS).for_each(|_| step(&both)));
+            }
+            for one in [&b"a"[..], b"b"] {
+                scope.spawn(move || (0..TURNS).for_each(|_| step(&[one])));
+            }
+            // Other keys come and are evicted.
+            scope.spawn(move || (0..TURNS).for_each(|turn| step(&[&turn.to_le_bytes()])));
+        });
+        for key in [b"a", b"b"] {
+            let charges = [Charge::new(key, &quota, Cost::ONE)];
+            let seen = store.settle(&Step::new(Tick::from_secs(1), Op::Peek, &charges)).unwrap();
+            assert_eq!(seen.lines[0].decision.standing.remaining, 1_000_000 - 10 - 3 * TURNS);
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Replace, Tick};
 
 use super::super::step::{Charge, ChargeRules, Ending, Op, Settled, Step, StepClock};
-use super::subject::{Subject, settle};
+use super::{Subject, settle};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
 

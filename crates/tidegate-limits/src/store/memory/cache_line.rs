@@ -17,11 +17,16 @@
 //! table.
 
 use std::hint::select_unpredictable;
+use std::ops::Range;
+use std::sync::Arc;
+use std::{array, thread};
 
 use tidegate_core::rate::GcraWord;
 
-use super::name::{LOCK, Name};
-use super::reading::{Reading, WordOutcome};
+use super::limit::{LOCK, Name};
+use super::seed::Hashing;
+use super::table::Table;
+use super::word_path::{Reading, WordOutcome};
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
@@ -295,9 +300,236 @@ impl Drop for LockedLine<'_> {
     }
 }
 
+// Memory divided into cache lines of four cells; it stays blank until it is touched.
+
+/// The size of a page of memory, in bytes. Where pages are larger, prefaulting writes to some of them more often than
+/// needed.
+pub(super) const PAGE: usize = 4096;
+
+/// Cells of sixteen bytes, four to a cache line.
+#[derive(Debug)]
+pub(super) struct Lines<T> {
+    cells: Box<[T]>,
+    /// The index of the cell where the first line starts: the allocation begins anywhere, lines at multiples of 64
+    /// bytes.
+    start: usize,
+    count: usize,
+}
+
+impl<T: Blank> Lines<T> {
+    /// Makes blank lines; `None` if the system has not enough memory.
+    pub(super) fn new(count: usize) -> Option<Self> {
+        let cells = blank((count + 1) * WAYS - 1)?;
+        Some(Self { start: aligned(&cells), cells, count })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the index of a cell, counted from the first line.
+    #[inline]
+    pub(super) fn number(&self, cell: &T) -> usize {
+        let from_first = std::ptr::from_ref(cell).addr() - self.cells.as_ptr().addr();
+        from_first / size_of::<T>() - self.start
+    }
+
+    /// Returns one cell of each page in the given range; fewer at the end of the memory, and none beyond it.
+    pub(super) fn pages(&self, pages: Range<usize>) -> impl Iterator<Item = &T> {
+        const CELLS: usize = PAGE / 16;
+        self.cells.iter().step_by(CELLS).skip(pages.start).take(pages.len())
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, line: usize) -> &[T; WAYS] {
+        let cells = &self.cells[self.start + line * WAYS..];
+        cells.first_chunk().expect("there are as many cells as the lines need")
+    }
+}
+
+/// A type whose blank value has zeros in all of its bytes.
+#[cfg(not(tidegate_loom))]
+pub(super) trait Blank: Default + bytemuck::Zeroable {}
+
+#[cfg(not(tidegate_loom))]
+impl<T: Default + bytemuck::Zeroable> Blank for T {}
+
+/// Loom's atomics cannot be zeroed, so they are made one by one.
+#[cfg(tidegate_loom)]
+pub(super) trait Blank: Default {}
+
+#[cfg(tidegate_loom)]
+impl<T: Default> Blank for T {}
+
+/// Returns blank cells, in memory that the system provides when it is first touched: so making a table for a million
+/// keys takes no time, and its pages are touched afterwards ([`start_prefault`]). `None` if there is not enough memory.
+#[cfg(not(tidegate_loom))]
+pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
+    // Not allocated as whole lines: with an alignment of 64 bytes, the allocator would write zeros instead of returning
+    // blank memory.
+    bytemuck::try_zeroed_slice_box(cells).ok()
+}
+
+#[cfg(tidegate_loom)]
+pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
+    Some((0..cells).map(|_| T::default()).collect())
+}
+
+/// Returns the index of the first cell that starts a cache line; 0 if there is none, which only costs speed.
+fn aligned<T>(cells: &[T]) -> usize {
+    Some(cells.as_ptr().align_offset(64)).filter(|start| *start < WAYS).unwrap_or(0)
+}
+
+// Prefaults the memory of a large table: a background thread makes the system provide it before checks need it.
+//
+// A new table is blank memory: the system provides each page at the first write to it. On a virtual machine whose host
+// has to find the page in turn, such a write has been measured at 25 to 50 µs; a table of a million keys has some
+// 5,700 pages, and a flood of new keys touches them all. Touching them while the table is made would delay the caller
+// instead, by 13 ms for a million keys. So a background thread touches them as soon as the table is made, and then
+// ends. A check that reaches a page before it pays the same cost as without the thread.
+
+/// Tables of fewer slots are not prefaulted.
+const FEW: usize = (1 << 20) / size_of::<Slot>();
+
+/// The number of pages, about ten microseconds' worth, after which the thread yields the core and checks whether the
+/// table still exists.
+const STRETCH: usize = 8;
+
+/// Starts the thread, unless the table is small. If no thread can be started, checks touch the pages.
+pub(super) fn start_prefault<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
+    if (**shared).as_ref().slots() < FEW {
+        return;
+    }
+    let weak = Arc::downgrade(shared);
+    let through = move || {
+        let more = |page| {
+            // Threads with other work run first.
+            thread::yield_now();
+            weak.upgrade().is_some_and(|shared| (*shared).as_ref().prefault(page) > 0)
+        };
+        (0..).step_by(STRETCH).all(more)
+    };
+    let _ = thread::Builder::new().name("tidegate-prefault".to_owned()).spawn(through);
+}
+
+impl Table {
+    /// Touches a stretch of pages, beginning with the given one, and returns how many there were.
+    fn prefault(&self, page: usize) -> usize {
+        let pages = page..page + STRETCH;
+        let kept = self.full_keys.as_ref().map_or(0, |full_keys| full_keys.prefault(pages.clone()));
+        self.lines.pages(pages).map(Slot::prefault).count() + kept
+    }
+}
+
+// Keeps keys in full besides their fingerprints, for limits where two keys must not be taken for the same one.
+//
+// A full key takes sixteen bytes for each slot, in separate lines: a check has a second cache miss, which overlaps
+// with the first; keys are compared while the slot is seized. A key of up to [`LONGEST`] bytes is kept as it is and
+// compared byte by byte. Of a longer key, 120 bits are kept, from two SipHash values under keys of the process: if
+// longer keys were kept as they are, the table would grow with the keys that callers send. Two of `n` longer keys are
+// taken for the same one only if they agree in these 120 bits and in the 48 of their slots' names: odds of about
+// `n² · 2⁻¹⁶⁹`.
+
+/// The longest key, in bytes, that is kept as it is; the sixteenth byte holds its length.
+const LONGEST: usize = 15;
+
+/// The last byte of a longer key.
+const LONGER: u8 = 0xFF;
+
+/// A key in sixteen bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FullKey([u64; 2]);
+
+impl FullKey {
+    /// Returns the form of a key that is kept.
+    pub(super) fn of(key: &[u8], hashing: &Hashing) -> Self {
+        let mut bytes = [0; LONGEST + 1];
+        if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
+            room.copy_from_slice(key);
+            bytes[LONGEST] = key.len() as u8;
+        } else {
+            let [low, high] = hashing.long(key);
+            bytes[..8].copy_from_slice(&low.to_le_bytes());
+            bytes[8..].copy_from_slice(&high.to_le_bytes());
+            bytes[LONGEST] = LONGER;
+        }
+        Self::from_bytes(bytes)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let [low, high] = self.0.map(u64::to_le_bytes);
+        array::from_fn(|byte| if byte < 8 { low[byte] } else { high[byte - 8] })
+    }
+}
+
+/// The kept key of a slot.
+#[derive(Debug, Default)]
+#[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
+struct KeptKey {
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+/// The keys of all slots.
+#[derive(Debug)]
+pub(super) struct FullKeys {
+    kept: Lines<KeptKey>,
+}
+
+// All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
+impl FullKeys {
+    /// Makes room for the keys of so many lines; `None` where there is no memory.
+    pub(super) fn new(lines: usize) -> Option<Self> {
+        Lines::new(lines).map(|kept| Self { kept })
+    }
+
+    /// Returns the key of a slot; its line must be locked.
+    pub(super) fn at(&self, line: usize, slot: usize) -> FullKey {
+        let kept = &self.kept.get(line)[slot];
+        FullKey([kept.low.load(Ordering::Relaxed), kept.high.load(Ordering::Relaxed)])
+    }
+
+    /// Makes the system provide the memory of some pages, as writes do, without changing anything. Returns the number
+    /// of pages.
+    pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
+        let prefault = |kept: &KeptKey| {
+            let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        self.kept.pages(pages).map(prefault).count()
+    }
+
+    /// Returns whether a slot is that of a key.
+    #[inline]
+    pub(super) fn holds(&self, line: usize, slot: usize, key: FullKey) -> bool {
+        let kept = &self.kept.get(line)[slot];
+        let FullKey([low, high]) = key;
+        (kept.low.load(Ordering::Relaxed) ^ low) | (kept.high.load(Ordering::Relaxed) ^ high) == 0
+    }
+
+    /// Stores the key of a slot.
+    pub(super) fn keep(&self, line: usize, slot: usize, key: FullKey) {
+        let kept = &self.kept.get(line)[slot];
+        let FullKey([low, high]) = key;
+        kept.low.store(low, Ordering::Relaxed);
+        kept.high.store(high, Ordering::Relaxed);
+    }
+
+    /// Reads from a line, to prefetch it while others are looked at.
+    #[inline]
+    pub(super) fn touch(&self, line: usize) -> u64 {
+        self.kept.get(line)[0].low.load(Ordering::Relaxed)
+    }
+}
+
+const _: () = assert!(size_of::<[KeptKey; WAYS]>() == 64 || cfg!(tidegate_loom));
+
 #[cfg(test)]
 mod tests {
-    use super::super::name::Class;
+    use super::super::limit::Class;
     use super::*;
 
     #[test]
@@ -347,4 +579,178 @@ mod tests {
 }
 
 #[cfg(all(test, tidegate_loom))]
-mod loom_model;
+mod loom_model {
+    //! The locks of a line, through all their interleavings.
+
+    use std::sync::Arc as Shared;
+
+    use loom::sync::Arc;
+    use tidegate_core::{Quota, Tick};
+
+    use super::*;
+    use crate::store::memory::limit::{Class, StoredLimit};
+    use crate::sync::explore;
+
+    const CLASS: Class = Class(1);
+    const ANN: Name = Name::new(1 << 20, CLASS);
+    const BOB: Name = Name::new(2 << 20, CLASS);
+
+    fn limit(burst: u64) -> StoredLimit {
+        let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
+        let Quota::Gcra(gcra) = &quota else { unreachable!() };
+        let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
+        StoredLimit::new(CLASS, 0, &Shared::new(quota), &form)
+    }
+
+    fn reading(limit: &StoredLimit) -> Reading<'_> {
+        Reading::at(limit.read(), Tick::from_secs(1)).unwrap()
+    }
+
+    /// A line with Ann in it. Reads every cell, so that loom creates it before the threads start.
+    fn line(at: usize) -> Arc<[Slot; WAYS]> {
+        let slots = Arc::new(<[Slot; WAYS]>::default());
+        let line = CacheLine::of(&slots);
+        {
+            let held = line.lock();
+            (0..WAYS).for_each(|at| line.seize(at).rename(&held, Name::EMPTY));
+            line.seize(at).rename(&held, ANN);
+        }
+        slots
+    }
+
+    /// As a table asks: on the fast path, and on the slow path where that does not decide.
+    fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<WordOutcome> {
+        let line = CacheLine::of(slots);
+        match line.permit_or_read(name, by, 1) {
+            Some(permitted @ WordOutcome::Permitted(_)) => Some(permitted),
+            _ => line.take(name, |_| true, by, 1),
+        }
+    }
+
+    /// Two threads ask for four units, and three are there.
+    #[test]
+    fn permits_are_neither_lost_nor_doubled() {
+        explore(Some(3), || {
+            let slots = line(0);
+            let both = |slots: &[Slot; WAYS]| {
+                let limit = limit(3);
+                let permitted =
+                    |_| matches!(ask(slots, ANN, &reading(&limit)), Some(WordOutcome::Permitted(_)));
+                (0..2).filter(|turn| permitted(*turn)).count()
+            };
+            let other = Arc::clone(&slots);
+            let other = loom::thread::spawn(move || both(&other));
+            let permits = both(&slots) + other.join().unwrap();
+            assert_eq!(permits, 3);
+        });
+    }
+
+    /// Prefaulting exchanges a word for itself, while another thread spends units of it.
+    #[test]
+    fn prefaulting_takes_nothing_back() {
+        explore(None, || {
+            let slots = line(0);
+            let other = Arc::clone(&slots);
+            let other = loom::thread::spawn(move || other.iter().chain(&*other).for_each(Slot::prefault));
+            let limit = limit(2);
+            let by = reading(&limit);
+            let permitted = |_: &usize| matches!(ask(&slots, ANN, &by), Some(WordOutcome::Permitted(_)));
+            assert_eq!((0..3).filter(permitted).count(), 2);
+            other.join().unwrap();
+            assert!(matches!(ask(&slots, ANN, &by), Some(WordOutcome::Refused(_))));
+        });
+    }
+
+    /// A check finds its slot without seizing it, and seizes it afterwards. In between, the slot goes to another key, whose
+    /// word is equal to the one that was read.
+    #[test]
+    fn a_check_never_spends_of_the_key_that_got_its_slot() {
+        for at in 0..2 {
+            explore(None, move || {
+                let limit = limit(5);
+                let by = reading(&limit);
+                let slots = line(at);
+                let Some(WordOutcome::Permitted(word)) = ask(&slots, ANN, &by) else { unreachable!() };
+                let other = {
+                    let slots = Arc::clone(&slots);
+                    loom::thread::spawn(move || {
+                        let held = CacheLine::of(&slots).lock();
+                        let Some(mut seized) = held.word(at).and_then(|seen| held.try_seize(at, seen)) else {
+                            return false;
+                        };
+                        seized.rename(&held, BOB);
+                        seized.word = word;
+                        true
+                    })
+                };
+                let taken = ask(&slots, ANN, &by);
+                let gone = other.join().unwrap();
+                let line = CacheLine::of(&slots);
+                let (held, seized) = (line.lock(), line.seize(at));
+                assert_eq!(held.name(at), if gone { BOB } else { ANN });
+                if gone {
+                    assert_eq!(seized.word, word, "{taken:?}");
+                } else {
+                    assert_eq!(taken, Some(WordOutcome::Permitted(seized.word)), "not told to be elsewhere");
+                }
+            });
+        }
+    }
+
+    /// Two threads seize two slots in ascending order, beside a third that seizes one: changes are all or nothing, and
+    /// there is no deadlock.
+    #[test]
+    fn two_slots_in_hand_are_changed_as_one() {
+        explore(Some(2), || {
+            let slots = line(0);
+            let turn = |slots: &[Slot; WAYS]| {
+                let (mut first, mut second) = (CacheLine::of(slots).seize(0), CacheLine::of(slots).seize(1));
+                assert_eq!(first.word, second.word, "nobody is between the two");
+                first.word += 1;
+                second.word += 1;
+            };
+            let other = Arc::clone(&slots);
+            let other = loom::thread::spawn(move || turn(&other));
+            turn(&slots);
+            other.join().unwrap();
+            assert_eq!(CacheLine::of(&slots).seize(1).word, 2);
+        });
+    }
+
+    /// Two threads add the same key at once: it gets one slot.
+    #[test]
+    fn a_key_that_two_bring_gets_one_slot() {
+        explore(Some(3), || {
+            let slots = line(0);
+            let bring = |slots: &[Slot; WAYS]| {
+                let held = CacheLine::of(slots).lock();
+                if held.find(BOB, |_| true).is_none() {
+                    let word = held.word(1).unwrap();
+                    held.try_seize(1, word).unwrap().rename(&held, BOB);
+                    return 1;
+                }
+                0
+            };
+            let other = Arc::clone(&slots);
+            let other = loom::thread::spawn(move || bring(&other));
+            assert_eq!(bring(&slots) + other.join().unwrap(), 1);
+        });
+    }
+}
+
+#[cfg(test)]
+mod prefault_tests {
+    use super::super::table::Keep;
+    use super::{PAGE, *};
+
+    #[test]
+    fn each_page_is_met_once() {
+        for (keep, sorts) in [(Keep::Fingerprints, 1), (Keep::Keys, 2)] {
+            let table = Table::new(1_000_000, keep).unwrap();
+            let met: usize =
+                (0..).step_by(STRETCH).map(|page| table.prefault(page)).take_while(|n| *n > 0).sum();
+            let pages = sorts * table.slots() * size_of::<Slot>() / PAGE;
+            assert!((pages..=pages + 4).contains(&met), "{met} of {pages}");
+        }
+    }
+}

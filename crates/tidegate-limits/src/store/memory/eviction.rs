@@ -19,9 +19,9 @@ use tidegate_core::rate::GcraWord;
 use tidegate_core::{Algorithm, Tick};
 
 use super::cache_line::{Seized, WAYS};
-use super::name::{Class, Name};
-use super::reading::Reading;
+use super::limit::{Class, Name};
 use super::table::{Both, Sought, Table, TablePlace};
+use super::word_path::Reading;
 use crate::store::Cell;
 
 /// The use of a place, from the point of view of a new key.

@@ -4,6 +4,7 @@
 //! need no cells, no reference counts and no 128-bit arithmetic. Other steps are settled on cells (`cell_path`): a new
 //! key among several, a wait, another limit. Both paths use the same arithmetic and the same rule of all or nothing.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -11,13 +12,12 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
 
+use super::MemoryStore;
 use super::cache_line::{Seized, Slot};
-use super::limit::Limit;
-use super::name::{Class, Name};
-use super::reading::{Reading, WordOutcome};
+use super::limit::{Class, Limit, Name};
 use super::table::{Fingerprint, Keep, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
-use crate::store::{Charge, Op, Settled, Settlement, Step};
+use crate::store::{Answer, Charge, Op, Settled, Settlement, Step};
 
 /// A charge that its word permits, as read without seizing the slot.
 struct Permit<'t> {
@@ -284,5 +284,187 @@ impl Table {
             Some((TablePlace { line, slot }, name))
         };
         look(self.first(key.fingerprint())).or_else(|| look(self.second(key.fingerprint())))
+    }
+}
+
+// How a word is read, and the outcome of a check on it.
+
+/// The outcome of a check on a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WordOutcome {
+    /// Spent; holds the new word.
+    Permitted(u64),
+    /// Not spent; holds the word that refused.
+    Refused(u64),
+    /// Not decided: the key has no word under this limit here, or the check has to be repeated another way.
+    Undecided,
+}
+
+/// The data needed to read a word: a limit, and the present time, as a tick and in the limit's scaled time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<'t> {
+    pub(crate) limit: Limit<'t>,
+    pub(crate) form: GcraWord,
+    pub(crate) tick: Tick,
+    pub(crate) now: u64,
+}
+
+impl<'t> Reading<'t> {
+    /// Makes a reading at `tick`; `None` where the limit's form does not reach that far.
+    #[inline(always)]
+    pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
+        let form = limit.form();
+        let now = form.scaled(tick)?;
+        Some(Self { limit, form, tick, now })
+    }
+
+    /// Returns the reading at another tick; `None` where the limit's form does not reach that far.
+    #[inline(always)]
+    pub(crate) fn later(&self, tick: Tick) -> Option<Self> {
+        Some(Self { tick, now: self.form.scaled(tick)?, ..*self })
+    }
+}
+
+// Settles many steps at once, and prefetches the memory of their keys before the first step is settled.
+
+/// The number of keys that are prefetched together: as many cache misses as a core has in flight at once, and a few
+/// more.
+const KEYS: usize = 16;
+
+/// The fingerprints of the keys of several steps, in order.
+type Fingerprints = SmallVec<[Fingerprint; KEYS]>;
+
+impl MemoryStore {
+    /// Settles steps in order, each as if alone; `out` gets one answer for each.
+    pub(super) fn settle_batch<const TRACK: bool>(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) {
+        out.clear();
+        out.reserve_exact(steps.len());
+        let mut rest = steps;
+        while !rest.is_empty() {
+            let (together, others) = rest.split_at(fitting(rest));
+            rest = others;
+            let fingerprints = self.shared.table.fetch(together);
+            let mut keys = &*fingerprints;
+            for step in together {
+                let (own, others) = keys.split_at(step.charges.len());
+                keys = others;
+                // Settled in place, because an answer is large to move.
+                out.push(Ok(Settled::default()));
+                let Some(answer) = out.last_mut() else { continue };
+                let Ok(settled) = answer else { continue };
+                let done = match step.receipts {
+                    true => self.settle_fingerprints::<true, TRACK>(step, |at, _| own[at], settled),
+                    false => self.settle_fingerprints::<false, TRACK>(step, |at, _| own[at], settled),
+                };
+                if let Err(error) = done {
+                    *answer = Err(error);
+                }
+            }
+        }
+    }
+}
+
+impl MemoryStore {
+    /// Reads from the lines of keys that steps will soon name.
+    pub(super) fn touch_each(&self, keys: &[&[u8]]) {
+        for keys in keys.chunks(KEYS) {
+            // All keys are hashed first: a processor looks only a few hundred instructions ahead, and has to find the
+            // reads of many keys there.
+            let fingerprints: Fingerprints = keys.iter().map(|key| self.fingerprint(key)).collect();
+            black_box(fingerprints.iter().fold(0, |touched, fingerprint| touched ^ self.touch(*fingerprint)));
+        }
+    }
+}
+
+/// Returns how many of the first steps fit into one prefetch of [`KEYS`] keys; at least one.
+fn fitting(steps: &[Step<'_>]) -> usize {
+    let mut keys = 0;
+    let fits = |step: &&Step<'_>| {
+        keys += step.charges.len();
+        keys <= KEYS
+    };
+    steps.iter().take_while(fits).count().max(1)
+}
+
+impl Table {
+    /// Hashes the keys of some steps and reads from their lines. Of a step with more than [`KEYS`] keys, only the first
+    /// are read.
+    fn fetch(&self, steps: &[Step<'_>]) -> Fingerprints {
+        let mut fingerprints = Fingerprints::new();
+        let mut touched = 0;
+        for charge in steps.iter().flat_map(|step| step.charges) {
+            let fingerprint = self.fingerprint(charge.key);
+            if fingerprints.len() < KEYS {
+                touched ^= self.touch(fingerprint);
+            }
+            fingerprints.push(fingerprint);
+        }
+        black_box(touched);
+        fingerprints
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tidegate_core::{Cost, Quota, Tick};
+
+    use super::*;
+    use crate::store::{Charge, Op, Store};
+
+    proptest! {
+        /// The same steps in batches and one by one, including steps that name a key twice.
+        #[test]
+        fn a_batch_answers_as_its_steps_one_by_one(
+            full in any::<bool>(),
+            steps in prop::collection::vec(
+                (0u64..2_000, 0u8..10, prop::collection::vec((0u8..12, 0usize..4, 1u64..4), 0..20), any::<bool>()),
+                1..60,
+            ),
+            cut in 1usize..40,
+        ) {
+            let quotas = [
+                Quota::per_second(2).burst(3).gcra(),
+                Quota::per_minute(4).gcra(),
+                Quota::per_second(3).fixed_window(),
+                Quota::per_second(5).sliding_log(),
+            ].map(|quota| Arc::new(quota.unwrap()));
+            let make = || if full { MemoryStore::with_full_keys(64).unwrap() } else { MemoryStore::with_capacity(64).unwrap() };
+            let (one, other) = (make(), make());
+            let mut now = Tick::from_secs(100);
+            let keys: Vec<[u8; 1]> = (0..12).map(|key| [key]).collect();
+            let mut lists = Vec::new();
+            for (pause, op, named, receipts) in &steps {
+                now = now.after(Duration::from_millis(*pause / 4));
+                let charge = |(key, quota, cost): &(u8, usize, u64)| Charge {
+                    max_wait: Duration::from_millis(u64::from(*op == 9) * 700),
+                    ..Charge::new(&keys[usize::from(*key)], &quotas[*quota], Cost::new(*cost).unwrap())
+                };
+                let mut charges: Vec<Charge<'_>> = named.iter().map(charge).collect();
+                if *op > 0 {
+                    charges.sort_by_key(|charge| charge.key);
+                    charges.dedup_by_key(|charge| charge.key);
+                }
+                let op = match op { 1 => Op::Peek, 2 => Op::Reset, _ => Op::Take };
+                lists.push((now, op, charges, *receipts));
+            }
+            let steps: Vec<Step<'_>> = lists.iter().map(|(now, op, charges, receipts)| {
+                Step { receipts: *receipts, ..Step::new(*now, *op, charges) }
+            }).collect();
+            let mut out = vec![Err(crate::store::StoreError::MustWait)];
+            for steps in steps.chunks(cut) {
+                prop_assert!(other.settle_each(steps, &mut out).is_none());
+                let mut expected = Vec::new();
+                for step in steps {
+                    let mut settled = Settled::default();
+                    let crate::store::Settling::Done(done) = one.settle_into(step, &mut settled) else { unreachable!() };
+                    expected.push(done.map(|()| settled));
+                }
+                prop_assert_eq!(&out, &expected);
+            }
+        }
     }
 }
