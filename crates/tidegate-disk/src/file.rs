@@ -353,7 +353,7 @@ impl Identity {
     }
 
     /// Reads the identity of a file.
-    pub(crate) fn read(engine: &impl redb::ReadableDatabase) -> Result<Self, Unknown> {
+    pub(crate) fn read(engine: &impl ReadableDatabase) -> Result<Self, Unknown> {
         let reading = engine.begin_read()?;
         let table = match reading.open_table(TABLE) {
             Err(redb::TableError::Storage(error)) => return Err(error.into()),
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn a_file_that_another_process_is_making_is_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let other = engine(super::create(&folder.path().join(NEW)).unwrap()).unwrap();
+        let other = engine(create(&folder.path().join(NEW)).unwrap()).unwrap();
         let made = StoreFile::make(folder.path(), identity());
         assert!(matches!(made, Err(FileError::InUse)), "{made:?}");
         drop(other);

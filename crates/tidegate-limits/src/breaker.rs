@@ -113,7 +113,7 @@ impl Breaker {
         }
         match self.shared.enter_unobserved() {
             Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
-            Err(retry) => Err(shared::refused(retry)),
+            Err(retry) => Err(refused(retry)),
         }
     }
 

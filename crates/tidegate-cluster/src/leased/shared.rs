@@ -11,12 +11,10 @@ use foldhash::fast::RandomState;
 use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tidegate_core::{Quota, Replace, Tick};
+use tidegate_core::{Quota, Tick};
 use tidegate_limits::background::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::{
-    Answer, Charge, Durable, Later, OnStoreError, OwnedStep, Settled, Settling, Step, Store,
-};
+use tidegate_limits::store::{Answer, Charge, ChargeRules, Later, OwnedStep, Settled, Settling, Step, Store};
 
 use super::engine_part::LeaseHealth;
 use super::leasable::{AllTerms, Terms};

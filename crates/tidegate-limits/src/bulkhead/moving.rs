@@ -235,7 +235,7 @@ impl Pace {
     pub(super) fn turn(&mut self, now: Tick, places: u64) {
         let Some(last) = self.last else { return };
         self.last = Some(now.max(last));
-        let took = tidegate_core::time::nanos(now.since(last)) / places.max(1);
+        let took = nanos(now.since(last)) / places.max(1);
         self.per_place = Some(match self.per_place {
             None => took,
             Some(average) => average - average / PACE_WEIGHT + took / PACE_WEIGHT,

@@ -404,7 +404,7 @@ pub(super) fn start_prefault<T: AsRef<Table> + Send + Sync + 'static>(shared: &A
     let through = move || {
         let more = |page| {
             // Threads with other work run first.
-            thread::yield_now();
+            yield_now();
             weak.upgrade().is_some_and(|shared| (*shared).as_ref().prefault(page) > 0)
         };
         (0..).step_by(STRETCH).all(more)
@@ -556,7 +556,7 @@ mod tests {
         let slots = <[Slot; WAYS]>::default();
         let line = CacheLine::of(&slots);
         let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for name in [one, two] {
                 scope.spawn(move || {
                     for turn in 0..50_000 {

@@ -352,7 +352,7 @@ mod reclaim_tests {
     use super::super::cache_line::WAYS;
     use super::super::limit::Class;
     use super::super::table::Table;
-    use crate::store::{Charge, Op, PlainStore, Settled, Step, Store};
+    use crate::store::{Charge, ChargeRules, Op, PlainStore, Settled, Step, Store};
 
     /// Twice as many as there are numbers of quotas.
     const QUOTAS: u64 = 2 * Class::MAX as u64;

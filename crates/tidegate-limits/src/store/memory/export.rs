@@ -460,7 +460,9 @@ mod tests {
     use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Tick};
 
     use super::*;
-    use crate::store::{Charge, Ending, Op, PlainStore, Seed, Settled, Step, Store, conformance};
+    use crate::store::{
+        Charge, ChargeRules, Ending, Op, PlainStore, Seed, Settled, Step, Store, conformance,
+    };
 
     const SEED: [u8; 32] = [7; 32];
 
