@@ -17,7 +17,6 @@
 //! | [`health`] | `grpc.health.v1.Health/Check` and `/Watch` |
 //! | [`reflection`] | describes the services and their messages, for tools |
 
-mod answers;
 mod call;
 mod connection;
 mod counts;
@@ -29,13 +28,12 @@ mod quota;
 mod rate_limit;
 mod reading;
 mod reflection;
-mod service;
 mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use self::service::Service;
+use self::methods::Service;
 use crate::app::App;
 use crate::connections::{ConnectionPlace, Door, NotEncrypted, Stream, Tls};
 use crate::options::Timeouts;

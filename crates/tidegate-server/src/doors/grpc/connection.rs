@@ -29,7 +29,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
 use super::lent_socket::{Blocked, LentSocket};
-use super::service::Service;
+use super::methods::Service;
 use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
@@ -37,16 +37,22 @@ use crate::uncovered_requests::Misdirected;
 
 /// The most calls of one connection at once. A proxy with more in flight opens another connection.
 const STREAMS: u32 = 256;
+
 /// The longest list of headers of a call, in bytes. Fits several times what tracing adds to a call.
 const HEADER_LIST: u32 = 16 << 10;
+
 /// How many bytes a peer may send in all streams together before they are read.
 const WINDOW: u32 = 256 << 10;
+
 /// The most bytes of one answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
+
 /// The longest time for a preface while the server drains.
 const SHORT_PREFACE: Duration = Duration::from_secs(2);
+
 /// How often a ping checks whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
+
 /// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -84,6 +90,7 @@ const CALL_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: application/grpc\r\ngrpc-status: 12\r\n\
     grpc-message: this is a gRPC address and the call came over HTTP/1; set http2_protocol_options for the cluster\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";
+
 /// The answer to another request over HTTP/1.
 const REQUEST_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain\r\ncontent-length: 87\r\nconnection: close\r\n\r\n\

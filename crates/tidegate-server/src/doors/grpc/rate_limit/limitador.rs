@@ -24,7 +24,7 @@ use tidegate::policy::Usage;
 use tidegate::{Charged, Outcome};
 
 use super::super::framing;
-use super::super::service::Service;
+use super::super::methods::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
@@ -35,8 +35,11 @@ use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
 pub(in super::super) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
+
 pub(in super::super) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
+
 pub(in super::super) const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
+
 pub(in super::super) const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 
 /// The reservation id of a request that no limit was charged for, so there is nothing to settle.
