@@ -4,9 +4,7 @@
 //! also when the store has none; [`tickets`] has what follows a decision; [`breakers`], [`keys`] and [`conditions`] are
 //! for operators; [`storage`] is the store beneath the gate, and [`telemetry`] what is told about decisions.
 
-mod base;
 mod breakers;
-mod conclusion;
 mod conditions;
 mod deciding;
 mod keys;
@@ -14,6 +12,7 @@ mod storage;
 mod telemetry;
 mod tickets;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -22,14 +21,12 @@ use prometheus_client::registry::Registry;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{KeyedView, Unfit};
 use tidegate::policy::PolicySet;
-use tidegate::store::Store;
-use tidegate::{Clock, Gate, Tick};
+use tidegate::store::{Occupancy, Store, StoreError};
+use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 
-use self::base::Base;
 use self::breakers::Breakers;
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
-pub(crate) use self::conclusion::{Conclusion, Want};
 use self::conditions::Conditions;
 pub(crate) use self::conditions::{Setting, SwitchedBy, WATCHED_EVERY, known, per_second};
 use self::deciding::Deciding;
@@ -47,7 +44,7 @@ use self::tickets::Tickets;
 pub(crate) use self::tickets::{
     NoTicket, SettleError, SettledTicket, Settlement, Spent, TicketAnswer, TicketFor, TicketSeal,
 };
-use crate::active_config::ActiveConfig;
+use crate::active_config::{ActiveConfig, Facts};
 use crate::events::Events;
 use crate::metrics::{Metrics, admitted_share};
 use crate::redact::Redact;
@@ -239,5 +236,173 @@ impl Engine {
     }
 }
 
+// What all parts of the engine stand on: the gate, the configuration in force, and where they tell what they do.
+
+/// The ground of the engine's parts. Made once, and shared by all of them.
+#[derive(Debug)]
+struct Base {
+    gate: Gate,
+    live: ArcSwap<ActiveConfig>,
+    metrics: Arc<Metrics>,
+    events: Arc<Events>,
+    /// Hides keys in what is told.
+    redact: Redact,
+    /// The store beneath the gate.
+    store: Arc<dyn Store>,
+    store_kind: &'static str,
+    /// Whether a decision never waits: the only store is in this process's memory.
+    decides_at_once: bool,
+    /// When this process started, by the gate's clock.
+    started: Tick,
+}
+
+impl Base {
+    /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
+    /// threads. Keep the guard for one request at most.
+    fn live(&self) -> Guard<Arc<ActiveConfig>> {
+        self.live.load()
+    }
+
+    /// Returns the present tick of the gate's clock.
+    fn now(&self) -> Tick {
+        self.gate.now()
+    }
+
+    /// Returns how full the store is.
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    /// Counts a step that the store could not settle.
+    fn count_store_error(&self) {
+        self.metrics.store_error(self.store_kind);
+    }
+}
+
+// What a request to decide asks for, and how it was decided.
+
+/// Whether a decision changes the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Charges the request and counts the decision.
+    Take,
+    /// Only looks: charges and counts nothing.
+    Peek,
+}
+
+/// How a request was decided.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
+pub(crate) enum Conclusion {
+    /// The policies decided.
+    Decided(GateDecision),
+    /// The store could not decide; `on_store_error` of the policies applies.
+    Unsettled {
+        /// Whether the request may pass.
+        allowed: bool,
+        /// The name of the first policy that refuses because its store is away.
+        policy: Option<String>,
+        /// The error of the store.
+        error: StoreError,
+    },
+}
+
+impl Conclusion {
+    /// Returns how many limits were asked.
+    pub(crate) fn met(&self) -> usize {
+        match self {
+            Self::Decided(decision) => decision.limits.len(),
+            Self::Unsettled { .. } => 1,
+        }
+    }
+
+    /// Returns whether the request may pass.
+    pub(crate) fn allowed(&self) -> bool {
+        match self {
+            Self::Decided(decision) => decision.allowed,
+            Self::Unsettled { allowed, .. } => *allowed,
+        }
+    }
+
+    /// Returns the facts of the policies that it was made under.
+    pub(crate) fn facts<'l>(&self, live: &'l ActiveConfig, metrics: &Metrics) -> Cow<'l, [Facts]> {
+        match self {
+            Self::Decided(decision) => live.facts(&decision.policies, metrics),
+            Self::Unsettled { .. } => Cow::Borrowed(&live.policies),
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! The parts of an engine together: one limit in memory, and a clock that stands still.
+
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tidegate::clock::ManualClock;
+    use tidegate::config::StoreSettings;
+    use tidegate::gate::ticket::TicketError;
+    use tidegate::gate::{Check, Part};
+    use tidegate::policy::{Descriptor, Limit, Policy};
+    use tidegate::{Charged, Outcome, Quota};
+
+    use super::*;
+    use crate::metrics::Transport;
+    use crate::ticket_options::TicketOptions;
+
+    /// Makes an engine with one policy: one request a minute, for all together.
+    fn engine() -> Engine {
+        let quota = Quota::per_minute(1).gcra().unwrap();
+        let policies = PolicySet::new(vec![Policy::new("all", Limit::new(quota, "1/minute"))]).unwrap();
+        let store = OpenStore::in_memory(&StoreSettings::default(), Some(100)).unwrap();
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let seal = TicketSeal::of(&TicketOptions::default(), &here.into()).unwrap();
+        let clock = Arc::new(ManualClock::at(Tick::from_secs(1000)));
+        Engine::new(&Settings::new(policies), store, clock, seal, EngineOptions::default())
+    }
+
+    async fn take(engine: &Engine, check: Check<'_, '_>, held: Option<&mut Charged>) -> Conclusion {
+        engine.deciding.decide(&engine.live(), check, None, Want::Take, held, Transport::http).await
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_found_by_its_id_and_a_permission_is_not() {
+        let (engine, request) = (engine(), Descriptor::new());
+        let check = Check::of(&request);
+        let (first, second) = (take(&engine, check, None).await, take(&engine, check, None).await);
+        assert_eq!((first.allowed(), second.allowed()), (true, false));
+        let name = |conclusion: &Conclusion| engine.telemetry.name(&engine.live(), &check, None, conclusion);
+        assert!(engine.telemetry.find(name(&first)).is_none());
+        let refused = engine.telemetry.find(name(&second)).unwrap();
+        assert_eq!((refused.record.policy.as_deref(), refused.record.by), (Some("all"), "limit"));
+    }
+
+    #[tokio::test]
+    async fn a_ticket_gives_its_units_back_once() {
+        let (engine, request, mut held) = (engine(), Descriptor::new(), Charged::default());
+        let check = Check::of(&request);
+        let decided = take(&engine, check, Some(&mut held)).await;
+        let id = engine.telemetry.name(&engine.live(), &check, None, &decided);
+        let wanted = TicketFor::Caller(Some(true));
+        let made = engine.tickets.make_or_undo(&request, &decided, &held, wanted, Some(id)).await;
+        let ticket = made.unwrap().and_then(|answer| answer.ticket).unwrap();
+        let undone = Settlement { part: Part::All, outcome: Outcome::Ignored, spent: Spent::Undone };
+        let live = engine.live();
+        let settled = engine.tickets.settle(&live, &ticket, &undone, |settled| settled.id).await;
+        assert_eq!(settled.unwrap(), id);
+        let again = engine.tickets.settle(&live, &ticket, &undone, |settled| settled.id).await;
+        assert!(matches!(again, Err(SettleError::Ticket(TicketError::Settled))), "{again:?}");
+        assert!(take(&engine, check, None).await.allowed());
+        assert!(!take(&engine, check, None).await.allowed());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_let_go_has_its_units_again() {
+        let (engine, request) = (engine(), Descriptor::new());
+        let check = Check::of(&request);
+        assert!(take(&engine, check, None).await.allowed());
+        let let_go = engine.keys.let_go(&engine.live(), 0, &request).await.unwrap();
+        assert_eq!((let_go.unblocked, let_go.places, let_go.still_forced), (false, Some(0), Some(0)));
+        assert!(take(&engine, check, None).await.allowed());
+    }
+}
