@@ -8,22 +8,18 @@ pub(crate) mod admitted_share;
 mod busiest_keys;
 pub(crate) mod conditions;
 mod decision_times;
-mod inline_limits;
 mod labels;
-pub(crate) mod leases;
 #[cfg(feature = "otel")]
 pub(crate) mod otlp;
-mod peak;
 pub(crate) mod peer_names;
-mod per_policy;
 mod policy_series;
 mod protection;
 #[cfg(feature = "grpc")]
 mod quota;
 mod requests;
-mod store_state;
-mod store_times;
-mod switches;
+pub(crate) mod stores;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
@@ -40,11 +36,9 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
-use crate::span_attributes;
-
 pub(crate) use self::busiest_keys::Used;
+use self::conditions::SwitchSeries;
 use self::decision_times::DecisionTimes;
-use self::inline_limits::Throttled;
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
     SwitchedByLabel, Transport,
@@ -58,10 +52,10 @@ pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};
+use self::requests::Throttled;
 pub(crate) use self::requests::{InFlight, Requests};
-pub(crate) use self::store_state::StoreState;
-pub(crate) use self::store_times::{StoreOp, StoreTimes};
-use self::switches::SwitchSeries;
+pub(crate) use self::stores::{StoreOp, StoreState, StoreTimes};
+use crate::span_attributes;
 
 /// All metrics of a server.
 #[derive(Debug)]
@@ -89,7 +83,7 @@ pub(crate) struct Metrics {
     pub(crate) switches: SwitchSeries,
     /// Requests in flight, and delays.
     pub(crate) requests: Requests,
-    store_times: store_times::Times,
+    store_times: stores::Times,
     /// The series of the quota service of the gRPC door.
     #[cfg(feature = "grpc")]
     pub(crate) quotas: Quotas,
@@ -189,7 +183,7 @@ impl Metrics {
         let protection = Protection::registered(&mut registry);
         let switches = SwitchSeries::registered(&mut registry);
         let requests = Requests::registered(&mut registry);
-        let store_times = store_times::registered(&mut registry);
+        let store_times = stores::registered(&mut registry);
         #[cfg(feature = "grpc")]
         let quotas = Quotas::registered(&mut registry);
         registry.register(
@@ -381,6 +375,3 @@ impl Metrics {
         text
     }
 }
-
-#[cfg(test)]
-mod tests;

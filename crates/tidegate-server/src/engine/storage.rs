@@ -20,7 +20,7 @@ pub(super) use self::shared_gate::shared_gate;
 use self::shared_gate::{EngineSharing, LoggedProblems};
 pub(super) use self::watched_store::{fallback_for, find_away};
 use super::Base;
-use crate::metrics::leases;
+use crate::metrics::stores;
 use crate::stores::PersistentCounters;
 
 /// How often leases are checked: a few times within the second for which units may be held.
@@ -207,14 +207,14 @@ impl Storage {
             self.base.metrics.store_is(self.base.store_kind, self.trouble().is_none());
         }
         if let Some(shared) = &self.shared {
-            leases::show(registry, &shared.leased.health());
+            stores::show(registry, &shared.leased.health());
         }
         if let Some(status) = self.membership() {
-            leases::show_part(registry, &status, self.region().is_some());
-            leases::show_membership(registry, &status);
+            stores::show_part(registry, &status, self.region().is_some());
+            stores::show_membership(registry, &status);
         }
         if let Some(policies) = self.cluster_policies() {
-            leases::show_policies(registry, &policies.report.now());
+            stores::show_policies(registry, &policies.report.now());
         }
     }
 }
