@@ -18,7 +18,7 @@ use rustls::{CertificateError, Error, RootCertStore, ServerConfig};
 use tidegate::config::TlsSettings;
 use tokio::sync::Mutex as Turn;
 
-use super::error::TlsError;
+use super::TlsError;
 use super::files::{self, Read};
 use crate::blocking_jobs::BlockingJobs;
 use crate::metrics::Transport;

@@ -11,8 +11,8 @@ use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tidegate::config::{TlsSettings, read_file};
 use tidegate::{Clock as _, SystemClock, Tick};
 
+use super::TlsError;
 use super::certificates::Validity;
-use super::error::TlsError;
 use crate::file_mode;
 
 /// The most bytes of a file: a hundred times the size of a certificate chain. A larger file is probably a different
@@ -20,7 +20,9 @@ use crate::file_mode;
 const MOST: u64 = 1 << 20;
 
 const CERT: &str = "certificate's";
+
 const KEY: &str = "certificate key's";
+
 const CLIENT_CA: &str = "client CA's";
 
 /// The content of the files, checked.
