@@ -8,12 +8,9 @@
 mod after_others;
 mod connection;
 mod door;
-mod handler;
 mod handshake;
 mod inherited;
-mod linger;
 mod listen;
-mod open_files;
 mod places;
 mod protocol_errors;
 mod stream;
@@ -22,32 +19,29 @@ mod threads;
 mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
-mod wake_flag;
 mod wire;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
-
 pub(crate) use after_others::after_others;
 pub(crate) use door::{Door, Http};
-pub(crate) use handler::{Handler, Streamed};
 pub(crate) use handshake::{NotEncrypted, Tls};
 pub(crate) use inherited::unclaimed;
-pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::Listener;
-pub(crate) use open_files::fitting;
 use places::Places;
 pub(crate) use places::{ConnectionPlace, ConnectionStage, Order, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;
 pub(crate) use timed_body::TooSlow;
+use tokio::sync::{Semaphore, watch};
 
+pub(crate) use self::door::{Handler, Streamed};
+pub(crate) use self::stream::{LINGER, linger};
+pub(crate) use self::threads::fitting;
 use crate::options::Timeouts;
-use crate::phase::Phase;
 
 /// The pause after an accept failed for lack of descriptors or memory. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -173,4 +167,17 @@ pub(crate) async fn serve(
 fn is_the_callers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+// The phases of a server between start and exit.
+
+/// The phases, in order. A server never goes back to an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Accepts connections.
+    Serving,
+    /// Accepts no connections, and answers the requests in flight.
+    Draining,
+    /// Closes all connections at once.
+    Leaving,
 }

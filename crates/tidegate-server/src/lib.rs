@@ -48,7 +48,6 @@ mod json;
 mod metrics;
 mod options;
 mod otlp;
-mod phase;
 mod problem;
 mod proxy;
 mod redact;

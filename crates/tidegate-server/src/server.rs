@@ -8,6 +8,8 @@
 mod addresses;
 mod background;
 mod error;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,14 +24,13 @@ pub use self::error::ServeError;
 use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::Access;
-use crate::connections::{self, Drained, Http, Listener, Serving, Threads, Tls};
+use crate::connections::{self, Drained, Http, Listener, Phase, Serving, Threads, Tls};
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, EngineOptions, TicketSeal};
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::Spans;
-use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::Signals;
@@ -369,6 +370,3 @@ async fn serve_grpc(
 fn listen(addr: &Address) -> Result<(Listener, Address), ServeError> {
     Listener::bind(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
 }
-
-#[cfg(test)]
-mod tests;

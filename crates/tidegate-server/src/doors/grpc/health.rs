@@ -18,8 +18,8 @@ use super::framing;
 use super::reading::{Answers, over};
 use super::status::{Code, Status};
 use crate::app::App;
+use crate::connections::Phase;
 use crate::options::Timeouts;
-use crate::phase::Phase;
 
 /// The paths of the methods.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";

@@ -17,9 +17,8 @@ use tokio::sync::watch;
 use super::routes::Query;
 use crate::app::App;
 use crate::auth::Scope;
-use crate::connections::Streamed;
+use crate::connections::{Phase, Streamed};
 use crate::events::{Event, Listener, MOST_LISTENERS};
-use crate::phase::Phase;
 use crate::problem::Problem;
 
 /// A comment is sent after this time without an event. It is shorter than the timeouts of proxies, and detects
