@@ -13,7 +13,7 @@ use tidegate::{Clock as _, SystemClock, Tick};
 
 use super::TlsError;
 use super::certificates::Validity;
-use crate::file_mode;
+use crate::files;
 
 /// The most bytes of a file: a hundred times the size of a certificate chain. A larger file is probably a different
 /// one.
@@ -89,7 +89,7 @@ pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
     let validity = Validity::of_all(&chain);
     let mut warnings = Vec::new();
     warnings.extend(validity.and_then(|validity| outside(&settings.cert, validity)));
-    if let Some(mode) = file_mode::readable_by_everybody(&settings.key) {
+    if let Some(mode) = files::readable_by_everybody(&settings.key) {
         warnings.push(format!(
             "the {KEY} file {} can be read by every user of this machine (mode {mode:o}), who can then impersonate this server; remove that \
              right: chmod o-r",

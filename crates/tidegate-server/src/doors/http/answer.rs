@@ -26,7 +26,7 @@ use crate::active_config::{ActiveConfig, Facts};
 use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::problem::STORE_RETRY;
-use crate::time_text::{moment, wall_moment};
+use crate::text::{moment, wall_moment};
 
 /// An answer is true only at its moment.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

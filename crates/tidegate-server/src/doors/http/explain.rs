@@ -29,8 +29,7 @@ use crate::json;
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
-use crate::spelling::quoted;
-use crate::time_text::moment;
+use crate::text::{moment, quoted};
 
 /// Decides without charging, and explains the decision.
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {

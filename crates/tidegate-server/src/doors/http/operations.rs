@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::reload::Taken;
 use crate::settings::limits_nothing;
-use crate::time_text::moment;
+use crate::text::moment;
 use crate::uncovered_requests::{SeenKind, Unmet};
 
 /// `/livez`: the process runs. Checks nothing, least of all the store: a restart would not repair it.

@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::engine::{known, per_second};
 use crate::problem::Problem;
 use crate::reload::{Changed, NotChanged};
-use crate::time_text::moment;
+use crate::text::moment;
 use crate::{json, requests};
 
 /// Lists all policies.

@@ -26,8 +26,7 @@ use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::missing;
 use crate::problem::Problem;
-use crate::spelling::{nearest, quoted};
-use crate::time_text::moment;
+use crate::text::{moment, nearest, quoted};
 use crate::{global_deny_list, json, requests, top_keys};
 
 /// The default number of keys that are listed. Each is looked up in the store.

@@ -31,7 +31,7 @@ use self::settlement::SettlementSeed;
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 pub(crate) use crate::requests::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
-use crate::spelling::quoted;
+use crate::text::quoted;
 
 /// The bytes that bodies may take up over all connections together: those that have come in part, and those of batches
 /// that are being answered.

@@ -9,7 +9,7 @@ use http::{Method, Uri};
 
 use crate::auth::Scope;
 use crate::problem::Problem;
-use crate::spelling::{nearest, quoted};
+use crate::text::{nearest, quoted};
 
 /// One path, its methods and its scope.
 #[derive(Debug)]

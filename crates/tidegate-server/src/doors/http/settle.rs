@@ -23,7 +23,7 @@ use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
 use crate::requests::WorkEnd;
-use crate::spelling::nearest;
+use crate::text::nearest;
 
 /// The note of an outcome that changes no limit.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the outcome changes no limit; it ends the work \

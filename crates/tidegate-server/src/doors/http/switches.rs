@@ -16,8 +16,7 @@ use crate::app::App;
 use crate::engine::{Setting, SwitchedBy};
 use crate::json;
 use crate::problem::Problem;
-use crate::spelling::{nearest, quoted};
-use crate::time_text::moment;
+use crate::text::{moment, nearest, quoted};
 
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;

@@ -22,7 +22,7 @@ use crate::engine::{SettleError, Settlement, Spent};
 use crate::metrics::Transport;
 use crate::otlp::CallEnd;
 use crate::requests::{self, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, STATUSES, WorkEnd};
-use crate::spelling::nearest;
+use crate::text::nearest;
 use crate::uncovered_requests::Misdirected;
 
 /// All commands of this module, to suggest the one that a misspelt name probably meant.

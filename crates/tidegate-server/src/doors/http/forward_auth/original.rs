@@ -25,9 +25,10 @@ use tidegate::policy::{ClientIpError, Descriptor, IpSource};
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 use crate::problem::Problem;
 use crate::proxy::{HEADER, Proxy};
-use crate::spelling::quoted;
+use crate::text::quoted;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Headers that are defined as lists, so that several lines are one list.

@@ -14,7 +14,7 @@ use tidegate::policy::Descriptor;
 use tidegate::{Cost, Priority};
 
 use super::{MAX_ATTRIBUTES, MAX_BATCH, MAX_COST, MAX_NAME, MAX_POLICIES, MAX_VALUE};
-use crate::spelling::{nearest, quoted, quoted_text};
+use crate::text::{nearest, quoted, quoted_text};
 
 /// One check as a caller writes it.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use tidegate::policy::{Usage, UsageValue};
 use super::check::{Text, TextSeed, missing, once, unknown};
 use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use crate::requests::WorkEnd;
-use crate::spelling::{quoted, quoted_text};
+use crate::text::{quoted, quoted_text};
 
 /// The body of a settlement or an extension.
 #[derive(Debug)]
