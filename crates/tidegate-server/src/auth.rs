@@ -2,7 +2,7 @@
 //!
 //! Without a token the server listens on loopback only, and two tricks of web pages are refused. A page may send
 //! requests to loopback, which its `Origin` reveals. And a page may map its own name to the server's address, which
-//! `Host` reveals ([`web_pages`]). With tokens, every request except health checks must carry a token with the scope
+//! `Host` reveals ([`access`]). With tokens, every request except health checks must carry a token with the scope
 //! that the request needs.
 
 mod access;

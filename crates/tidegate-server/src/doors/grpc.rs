@@ -9,8 +9,7 @@
 //! | [`connection`] | one connection, from its preface to its last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
 //! | [`counts`] | counts the calls that are being answered, and those that stay open silently |
-//! | [`reading`] | reads messages as they arrive |
-//! | [`answers`] | sends the answers of a streaming call |
+//! | [`reading`] | reads messages as they arrive, and sends the answers of a streaming call |
 //! | [`methods`] | the methods, by path |
 //! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
 //! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |

@@ -11,12 +11,9 @@
 //! | | |
 //! |---|---|
 //! | [`buckets`] | the buckets of one proxy: answers its reports |
-//! | [`bucket`] | one bucket: its limits and its part of them |
-//! | [`bucket_limit`] | a limit that a bucket meets |
-//! | [`limit`] | a limit in the form in which it is divided |
-//! | [`pools`] | the limits that are divided, for all proxies |
+//! | [`bucket`] | one bucket: the limits that it meets, and its part of them |
+//! | [`pools`] | the limits that are divided, for all proxies, and the memory budget for the pairs of all buckets |
 //! | [`reports`] | decodes a report |
-//! | [`budget`] | the memory budget for the pairs of all buckets |
 //! | [`assignment`] | the answer to a proxy about a bucket |
 //! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and benchmarks |
 //!

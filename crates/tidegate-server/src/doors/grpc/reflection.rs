@@ -6,11 +6,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`files`] | the files, by name and by what they declare |
-//! | [`constructors`] | functions that make descriptors |
-//! | [`envoy`] | Envoy's files, as far as they are served |
-//! | [`limitador`] | Limitador's file |
-//! | [`well_known`] | Google's files that the others import |
+//! | [`files`] | the files, by name and by what they declare, with those of Google that the others import |
+//! | [`envoy`] | Envoy's files and Limitador's, as far as they are served |
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
