@@ -12,9 +12,9 @@ use crate::engine::Engine;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
 use crate::problem::Problem;
-use crate::redact::Redact;
 use crate::reload::{Loaded, Reload};
 use crate::settings::Refused;
+use crate::text::Redact;
 use crate::tls::Certificates;
 
 /// How many proposed texts may be read at once. Reading one takes milliseconds of a core, and checks come first.

@@ -47,9 +47,9 @@ pub(crate) use self::tickets::{
 use crate::active_config::{ActiveConfig, Facts};
 use crate::events::Events;
 use crate::metrics::{Metrics, admitted_share};
-use crate::redact::Redact;
 use crate::settings::{Refused, Settings};
 use crate::stores::OpenStore;
+use crate::text::Redact;
 
 /// The engine behind all doors: its parts, and the few operations that take several of them.
 #[derive(Debug)]

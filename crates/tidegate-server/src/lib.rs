@@ -49,7 +49,6 @@ mod options;
 mod otlp;
 mod problem;
 mod proxy;
-mod redact;
 mod refused_requests;
 mod reload;
 mod requests;

@@ -9,8 +9,6 @@
 
 #[cfg(feature = "tls")]
 mod certificates;
-#[cfg(feature = "tls")]
-mod files;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +22,7 @@ pub use self::absent::check_tls;
 #[cfg(feature = "tls")]
 pub(crate) use self::certificates::Certificates;
 #[cfg(feature = "tls")]
-pub use self::files::check_tls;
+pub use self::certificates::check_tls;
 
 // Why certificates cannot be used.
 

@@ -21,7 +21,6 @@ mod connection;
 mod counts;
 mod framing;
 mod health;
-mod lent_socket;
 mod methods;
 mod quota;
 mod rate_limit;
