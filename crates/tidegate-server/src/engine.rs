@@ -4,6 +4,7 @@
 //! also when the store has none; [`tickets`] has what follows a decision; [`breakers`], [`keys`] and [`conditions`] are
 //! for operators; [`storage`] is the store beneath the gate, and [`telemetry`] what is told about decisions.
 
+mod base;
 mod breakers;
 mod conditions;
 mod deciding;
@@ -12,7 +13,6 @@ mod storage;
 mod telemetry;
 mod tickets;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -21,10 +21,12 @@ use prometheus_client::registry::Registry;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{KeyedView, Unfit};
 use tidegate::policy::PolicySet;
-use tidegate::store::{Occupancy, Store, StoreError};
-use tidegate::{Clock, Gate, GateDecision, Tick};
+use tidegate::store::Store;
+use tidegate::{Clock, Gate, Tick};
 use tokio::runtime::Handle;
 
+use self::base::Base;
+pub(crate) use self::base::{Conclusion, Want};
 use self::breakers::Breakers;
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 use self::conditions::Conditions;
@@ -44,7 +46,7 @@ use self::tickets::Tickets;
 pub(crate) use self::tickets::{
     NoTicket, SettleError, SettledTicket, Settlement, Spent, TicketAnswer, TicketFor, TicketSeal,
 };
-use crate::active_config::{ActiveConfig, Facts};
+use crate::active_config::ActiveConfig;
 use crate::events::Events;
 use crate::metrics::{Metrics, admitted_share};
 use crate::settings::{Refused, Settings};
@@ -233,103 +235,6 @@ impl Engine {
         };
         let of_peers = self.telemetry.peer_metrics(&live, self.storage.is_away());
         of_peers + &self.metrics.write(self.now(), self.base.occupancy(), series, shared)
-    }
-}
-
-// What all parts of the engine stand on: the gate, the configuration in force, and where they tell what they do.
-
-/// The ground of the engine's parts. Made once, and shared by all of them.
-#[derive(Debug)]
-struct Base {
-    gate: Gate,
-    live: ArcSwap<ActiveConfig>,
-    metrics: Arc<Metrics>,
-    events: Arc<Events>,
-    /// Hides keys in what is told.
-    redact: Redact,
-    /// The store beneath the gate.
-    store: Arc<dyn Store>,
-    store_kind: &'static str,
-    /// Whether a decision never waits: the only store is in this process's memory.
-    decides_at_once: bool,
-    /// When this process started, by the gate's clock.
-    started: Tick,
-}
-
-impl Base {
-    /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
-    /// threads. Keep the guard for one request at most.
-    fn live(&self) -> Guard<Arc<ActiveConfig>> {
-        self.live.load()
-    }
-
-    /// Returns the present tick of the gate's clock.
-    fn now(&self) -> Tick {
-        self.gate.now()
-    }
-
-    /// Returns how full the store is.
-    fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
-    }
-
-    /// Counts a step that the store could not settle.
-    fn count_store_error(&self) {
-        self.metrics.store_error(self.store_kind);
-    }
-}
-
-// What a request to decide asks for, and how it was decided.
-
-/// Whether a decision changes the counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// Charges the request and counts the decision.
-    Take,
-    /// Only looks: charges and counts nothing.
-    Peek,
-}
-
-/// How a request was decided.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
-pub(crate) enum Conclusion {
-    /// The policies decided.
-    Decided(GateDecision),
-    /// The store could not decide; `on_store_error` of the policies applies.
-    Unsettled {
-        /// Whether the request may pass.
-        allowed: bool,
-        /// The name of the first policy that refuses because its store is away.
-        policy: Option<String>,
-        /// The error of the store.
-        error: StoreError,
-    },
-}
-
-impl Conclusion {
-    /// Returns how many limits were asked.
-    pub(crate) fn met(&self) -> usize {
-        match self {
-            Self::Decided(decision) => decision.limits.len(),
-            Self::Unsettled { .. } => 1,
-        }
-    }
-
-    /// Returns whether the request may pass.
-    pub(crate) fn allowed(&self) -> bool {
-        match self {
-            Self::Decided(decision) => decision.allowed,
-            Self::Unsettled { allowed, .. } => *allowed,
-        }
-    }
-
-    /// Returns the facts of the policies that it was made under.
-    pub(crate) fn facts<'l>(&self, live: &'l ActiveConfig, metrics: &Metrics) -> Cow<'l, [Facts]> {
-        match self {
-            Self::Decided(decision) => live.facts(&decision.policies, metrics),
-            Self::Unsettled { .. } => Cow::Borrowed(&live.policies),
-        }
     }
 }
 

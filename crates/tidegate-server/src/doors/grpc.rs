@@ -26,12 +26,13 @@ mod quota;
 mod rate_limit;
 mod reading;
 mod reflection;
+mod service;
 mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use self::methods::Service;
+use self::service::Service;
 use crate::app::App;
 use crate::connections::{ConnectionPlace, Door, NotEncrypted, Stream, Tls};
 use crate::options::Timeouts;

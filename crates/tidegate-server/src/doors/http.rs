@@ -10,7 +10,6 @@ mod check;
 mod events;
 mod explain;
 mod forward_auth;
-
 mod keys;
 mod openapi;
 mod operations;

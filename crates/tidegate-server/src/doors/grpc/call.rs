@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::counts::{CallCounts, Guesses, Memory, Turn, WAITING_CALL};
-use super::methods::{Method, Service};
+use super::methods::Method;
 use super::reading::{self, Messages, head_bytes, pieces};
+use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
 use super::{framing, health, quota, rate_limit, reflection};
 use crate::auth::Access;

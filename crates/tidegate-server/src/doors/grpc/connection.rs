@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
-use super::methods::Service;
+use super::service::Service;
 use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;

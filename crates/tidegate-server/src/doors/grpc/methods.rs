@@ -1,20 +1,16 @@
 //! The methods of the door, by path: each maps the bytes of a message to the bytes of its answer.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::counts::Turn;
-use super::quota::pools::{Budget, Pools};
-use super::rate_limit::{self, limitador};
+use super::rate_limit::limitador;
+use super::service::Service;
 use super::status::{Code, Status};
-use super::{health, quota, reflection};
-use crate::app::App;
+use super::{health, quota, rate_limit, reflection};
 use crate::auth::Scope;
 use crate::metrics::Transport;
-use crate::requests::InlineQuotas;
 
 /// As how many limits a call of another method than Envoy's counts. It has a few descriptors, and writes more for each.
 const OTHERS: usize = 16;
@@ -172,26 +168,6 @@ impl Method {
             Self::Commit => Box::pin(limitador::commit(service, message)).await,
             Self::HealthCheck => health::check(&service.app, message),
         }
-    }
-}
-
-// The state that all calls of the door share.
-
-/// Answers calls.
-#[derive(Debug)]
-pub(super) struct Service {
-    pub(super) app: Arc<App>,
-    /// Quotas for the limits that callers bring along.
-    pub(super) quotas: InlineQuotas,
-    /// The limits that are divided over proxies.
-    pub(super) pools: Pools,
-    /// The memory budget for the pairs of the proxies' buckets.
-    pub(super) pairs: Budget,
-}
-
-impl Service {
-    pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: InlineQuotas::default(), pools: Pools::default(), pairs: Budget::default() }
     }
 }
 

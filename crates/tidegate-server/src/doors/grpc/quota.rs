@@ -41,8 +41,8 @@ use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
 use super::counts::Open;
-use super::methods::Service;
 use super::reading::{Answers, Holding, Messages, over};
+use super::service::Service;
 use super::status::{Code, Status};
 
 /// The path of the method.

@@ -26,7 +26,7 @@ use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
 use super::counts::Turn;
 use super::framing;
-use super::methods::Service;
+use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
 use crate::engine::{Conclusion, Engine, Together, Want};
@@ -352,7 +352,7 @@ pub(crate) mod fuzzing {
 
     use super::super::counts::Turn;
     use super::super::framing;
-    use super::super::methods::Service;
+    use super::super::service::Service;
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 

@@ -24,7 +24,7 @@ use tidegate::policy::Usage;
 use tidegate::{Charged, Outcome};
 
 use super::super::framing;
-use super::super::methods::Service;
+use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
