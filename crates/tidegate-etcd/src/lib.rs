@@ -28,10 +28,8 @@
 mod connect;
 mod coordinator;
 mod error;
-mod leases;
 mod map;
 mod options;
-mod probe;
 
 pub use connect::Etcd;
 pub use error::ConnectError;

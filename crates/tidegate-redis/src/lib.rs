@@ -27,14 +27,12 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ask;
-mod batch;
 mod call;
 mod cell;
 mod connect;
 mod counts;
 mod engine;
 mod error;
-mod find;
 mod link;
 mod loss;
 mod options;

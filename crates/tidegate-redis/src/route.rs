@@ -9,10 +9,9 @@ use parking_lot::RwLock;
 use redis::{Cmd, ConnectionInfo, Value};
 use tokio::sync::Notify;
 
-use crate::connect::{self, PAUSE, Ready, text};
+use crate::connect::{self, Find, PAUSE, Ready, at, text};
 use crate::counts::add;
 use crate::error::ConnectError;
-use crate::find::{Find, at};
 use crate::link::{Common, Link};
 use crate::options::{Servers, address, addresses};
 

@@ -7,20 +7,22 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
 use crate::auth::Access;
+use crate::connections::Phase;
 use crate::engine::Engine;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
-use crate::phase::Phase;
 use crate::problem::Problem;
-use crate::redact::Redact;
 use crate::reload::{Loaded, Reload};
 use crate::settings::Refused;
+use crate::text::Redact;
 use crate::tls::Certificates;
 
 /// How many proposed texts may be read at once. Reading one takes milliseconds of a core, and checks come first.
 const PROPOSALS: usize = 2;
+
 /// How long a request waits for its turn to begin long work.
 const TURN: Duration = Duration::from_secs(5);
+
 /// How long the collector may take for the last spans when the server ends. A reachable collector takes milliseconds.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 

@@ -2,18 +2,122 @@
 //!
 //! Without a token the server listens on loopback only, and two tricks of web pages are refused. A page may send
 //! requests to loopback, which its `Origin` reveals. And a page may map its own name to the server's address, which
-//! `Host` reveals ([`web_pages`]). With tokens, every request except health checks must carry a token with the scope
+//! `Host` reveals ([`access`]). With tokens, every request except health checks must carry a token with the scope
 //! that the request needs.
 
 mod access;
-mod scope;
-mod token;
 mod tokens;
-mod web_pages;
+
+use std::fmt;
+use std::str::FromStr;
 
 pub(crate) use self::access::Access;
-pub use self::scope::{Scope, Scopes, UnknownScope};
-pub(crate) use self::token::SHORTEST;
-pub use self::token::{Token, TokenError};
-pub(crate) use self::tokens::Grant;
-pub use self::tokens::{Tokens, TokensError};
+pub(crate) use self::tokens::{Grant, SHORTEST};
+pub use self::tokens::{Token, TokenError, Tokens, TokensError};
+
+// Scopes: what a token allows its holder to do.
+
+/// A kind of access that a token can grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Ask for decisions, and settle them.
+    Check,
+    /// See policies, keys, breakers, signals, metrics, and why a request is decided as it is.
+    Read,
+    /// Change what runs: breakers, signals, the counters of a key, a reload.
+    Admin,
+}
+
+impl Scope {
+    /// All scopes.
+    pub const ALL: [Self; 3] = [Self::Check, Self::Read, Self::Admin];
+
+    /// Returns the name of the scope in files and answers.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A set of scopes. None includes another: the right to change things does not include the right to see them.
+///
+/// # Examples
+/// ```
+/// use tidegate_server::{Scope, Scopes};
+/// let scopes: Scopes = "check,read".parse()?;
+/// assert!(scopes.has(Scope::Read) && !scopes.has(Scope::Admin));
+/// # Ok::<(), tidegate_server::UnknownScope>(())
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+/// A text is not a list of scopes. The error does not repeat the text, which may be a secret in the wrong place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "these are not scopes; write check, read or admin, or several with commas between them, as check,read"
+)]
+pub struct UnknownScope;
+
+impl Scopes {
+    /// No scope.
+    pub const NONE: Self = Self(0);
+    /// Every scope.
+    pub const ALL: Self = Self::NONE.with(Scope::Check).with(Scope::Read).with(Scope::Admin);
+
+    /// Returns this set with one more scope.
+    #[must_use]
+    pub const fn with(self, scope: Scope) -> Self {
+        Self(self.0 | scope.bit())
+    }
+
+    /// Returns the union of two sets.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns whether the set contains this scope.
+    #[must_use]
+    pub const fn has(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<_> =
+            Scope::ALL.into_iter().filter(|scope| self.has(*scope)).map(Scope::word).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scopes({self})")
+    }
+}
+
+impl FromStr for Scopes {
+    type Err = UnknownScope;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        text.split(',').try_fold(Self::NONE, |scopes, word| {
+            let scope = Scope::ALL.into_iter().find(|scope| scope.word() == word);
+            scope.map(|scope| scopes.with(scope)).ok_or(UnknownScope)
+        })
+    }
+}

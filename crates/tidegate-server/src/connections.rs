@@ -5,15 +5,11 @@
 //! everything it can make the server hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
 //! connections close, and requests in flight get their answer until the deadline.
 
-mod after_others;
 mod connection;
 mod door;
-mod handler;
 mod handshake;
 mod inherited;
-mod linger;
 mod listen;
-mod open_files;
 mod places;
 mod protocol_errors;
 mod stream;
@@ -22,32 +18,30 @@ mod threads;
 mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
-mod wake_flag;
 mod wire;
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
-
-pub(crate) use after_others::after_others;
 pub(crate) use door::{Door, Http};
-pub(crate) use handler::{Handler, Streamed};
 pub(crate) use handshake::{NotEncrypted, Tls};
 pub(crate) use inherited::unclaimed;
-pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::Listener;
-pub(crate) use open_files::fitting;
 use places::Places;
 pub(crate) use places::{ConnectionPlace, ConnectionStage, Order, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;
 pub(crate) use timed_body::TooSlow;
+use tokio::sync::{Semaphore, watch};
 
+pub(crate) use self::door::{Handler, Streamed};
+pub(crate) use self::stream::{LINGER, linger};
+pub(crate) use self::threads::fitting;
 use crate::options::Timeouts;
-use crate::phase::Phase;
 
 /// The pause after an accept failed for lack of descriptors or memory. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -173,4 +167,84 @@ pub(crate) async fn serve(
 fn is_the_callers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+// The phases of a server between start and exit.
+
+/// The phases, in order. A server never goes back to an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Accepts connections.
+    Serving,
+    /// Accepts no connections, and answers the requests in flight.
+    Draining,
+    /// Closes all connections at once.
+    Leaving,
+}
+
+// Lets all other ready tasks of a thread run first.
+//
+// When an answer is sent to a caller whose thread sleeps, the kernel must wake that thread, which takes as long as
+// deciding a request. So a connection makes its answers in its turn, and sends them after all other ready connections
+// have made theirs. The first answer then wakes a caller that has many connections, and the others find it awake. If
+// no other connection is ready, the next turn comes at once.
+
+/// Whether a task has queued behind the other ready tasks.
+#[derive(Debug, Default)]
+struct AfterOthers {
+    waited: bool,
+}
+
+impl AfterOthers {
+    /// Returns whether the task is queued behind the others now.
+    fn waits(&self) -> bool {
+        self.waited
+    }
+
+    /// The first call returns pending and queues the task behind all that are ready now. The second call returns ready.
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.waited = !self.waited;
+        if self.waited {
+            // A single-threaded runtime has one FIFO queue. A multi-threaded runtime also queues a task that wakes
+            // itself last.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Waits until all other tasks of this thread that are ready now have had a turn.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn after_others() {
+    let mut after = AfterOthers::default();
+    poll_fn(|cx| after.poll(cx)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_are_ready_go_first() {
+        let (turns, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
+        for task in 0..3 {
+            let turns = Arc::clone(&turns);
+            tasks.spawn(async move {
+                turns.lock().push((task, "made"));
+                after_others().await;
+                turns.lock().push((task, "sent"));
+            });
+        }
+        tasks.join_all().await;
+        let each = |what| (0..3).map(move |task| (task, what));
+        assert_eq!(*turns.lock(), each("made").chain(each("sent")).collect::<Vec<_>>());
+    }
 }

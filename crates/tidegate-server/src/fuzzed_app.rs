@@ -11,9 +11,9 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::auth::Access;
+use crate::connections::Phase;
 use crate::engine::{Engine, EngineOptions, TicketSeal};
 use crate::options::ServerOptions;
-use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::{Settings, Source};
 use crate::stores::OpenStore;

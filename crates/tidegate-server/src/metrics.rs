@@ -8,24 +8,17 @@ pub(crate) mod admitted_share;
 mod busiest_keys;
 pub(crate) mod conditions;
 mod decision_times;
-mod inline_limits;
 mod labels;
-pub(crate) mod leases;
-#[cfg(feature = "otel")]
-pub(crate) mod otlp;
-mod peak;
+
 pub(crate) mod peer_names;
-mod per_policy;
 mod policy_series;
 mod protection;
 #[cfg(feature = "grpc")]
 mod quota;
 mod requests;
-mod store_state;
-mod store_times;
-mod switches;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;
+pub(crate) mod stores;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -40,11 +33,9 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
-use crate::span_attributes;
-
 pub(crate) use self::busiest_keys::Used;
+use self::conditions::SwitchSeries;
 use self::decision_times::DecisionTimes;
-use self::inline_limits::Throttled;
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
     SwitchedByLabel, Transport,
@@ -58,10 +49,10 @@ pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};
+use self::requests::Throttled;
 pub(crate) use self::requests::{InFlight, Requests};
-pub(crate) use self::store_state::StoreState;
-pub(crate) use self::store_times::{StoreOp, StoreTimes};
-use self::switches::SwitchSeries;
+pub(crate) use self::stores::{StoreOp, StoreState, StoreTimes};
+use crate::span_attributes;
 
 /// All metrics of a server.
 #[derive(Debug)]
@@ -89,7 +80,7 @@ pub(crate) struct Metrics {
     pub(crate) switches: SwitchSeries,
     /// Requests in flight, and delays.
     pub(crate) requests: Requests,
-    store_times: store_times::Times,
+    store_times: stores::Times,
     /// The series of the quota service of the gRPC door.
     #[cfg(feature = "grpc")]
     pub(crate) quotas: Quotas,
@@ -189,7 +180,7 @@ impl Metrics {
         let protection = Protection::registered(&mut registry);
         let switches = SwitchSeries::registered(&mut registry);
         let requests = Requests::registered(&mut registry);
-        let store_times = store_times::registered(&mut registry);
+        let store_times = stores::registered(&mut registry);
         #[cfg(feature = "grpc")]
         let quotas = Quotas::registered(&mut registry);
         registry.register(
@@ -382,5 +373,148 @@ impl Metrics {
     }
 }
 
-#[cfg(test)]
-mod tests;
+#[cfg(feature = "otel")]
+pub(crate) mod otlp {
+    //! Metrics of decision spans, by their fate. Written only where spans are sent.
+
+    use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::family::Family;
+    use prometheus_client::registry::Registry;
+
+    /// The fate of a span.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+    #[allow(non_camel_case_types, reason = "labels are written as they are named")]
+    pub(crate) enum Fate {
+        /// The collector accepted it.
+        sent,
+        /// The collector did not accept it, or did not answer.
+        failed,
+        /// The queue was full.
+        dropped,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+    struct FateLabel {
+        fate: Fate,
+    }
+
+    /// The number of spans by fate. Clones share the counts.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Fates(Family<FateLabel, Counter>);
+
+    impl Default for Fates {
+        fn default() -> Self {
+            let family = Family::default();
+            for fate in [Fate::sent, Fate::failed, Fate::dropped] {
+                // The series exists from the start, so that its first increase is visible.
+                drop(family.get_or_create(&FateLabel { fate }));
+            }
+            Self(family)
+        }
+    }
+
+    impl Fates {
+        /// Counts spans.
+        pub(crate) fn count(&self, fate: Fate, spans: usize) {
+            self.0.get_or_create(&FateLabel { fate }).inc_by(spans as u64);
+        }
+
+        /// Returns the number of spans with this fate.
+        #[cfg(test)]
+        pub(crate) fn of(&self, fate: Fate) -> u64 {
+            self.0.get_or_create(&FateLabel { fate }).get()
+        }
+    }
+
+    /// Registers the number of spans by fate.
+    pub(crate) fn show(registry: &mut Registry, fates: &Fates) {
+        registry.register(
+            "otlp_spans",
+            "Spans of decisions: sent, failed, or dropped because the queue was full",
+            fates.0.clone(),
+        );
+    }
+}
+
+#[cfg(feature = "tls")]
+pub(crate) mod tls {
+    //! Metrics of certificates and handshakes. Written only where a door is encrypted.
+
+    use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::family::Family;
+    use prometheus_client::metrics::gauge::ConstGauge;
+    use prometheus_client::registry::Registry;
+
+    use super::Transport;
+
+    /// Why a handshake failed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+    #[allow(non_camel_case_types, reason = "labels are written as they are named")]
+    pub(crate) enum Reason {
+        /// The caller does not speak TLS.
+        plain_text,
+        /// The caller showed no certificate, or one that is not accepted.
+        certificate,
+        /// The caller refused, mostly because it does not trust the server's certificate.
+        refused,
+        /// There is no common version, cipher or protocol, or the caller violated the protocol.
+        protocol,
+        /// The caller went away.
+        broken_off,
+    }
+
+    impl Reason {
+        const ALL: [Self; 5] =
+            [Self::plain_text, Self::certificate, Self::refused, Self::protocol, Self::broken_off];
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+    struct FailureLabels {
+        transport: Transport,
+        reason: Reason,
+    }
+
+    /// The number of failed handshakes, by protocol and reason. Clones share the counts.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Failures(Family<FailureLabels, Counter>);
+
+    impl Default for Failures {
+        fn default() -> Self {
+            let family = Family::default();
+            for transport in Transport::ALL {
+                for reason in Reason::ALL {
+                    // The series exists from the start, so that its first increase is visible.
+                    drop(family.get_or_create(&FailureLabels { transport, reason }));
+                }
+            }
+            Self(family)
+        }
+    }
+
+    impl Failures {
+        /// Counts a failed handshake.
+        pub(crate) fn count(&self, transport: Transport, reason: Reason) {
+            self.0.get_or_create(&FailureLabels { transport, reason }).inc();
+        }
+    }
+
+    /// Registers when the certificate ends (Unix time in seconds), whether its last renewal succeeded, and the failed
+    /// handshakes.
+    pub(crate) fn show(registry: &mut Registry, ends: Option<u64>, renewed: bool, failures: &Failures) {
+        if let Some(ends) = ends {
+            registry.register(
+                "tls_certificate_expiry_timestamp_seconds",
+                "When the server's certificate expires, or an intermediate that expires sooner, in Unix time",
+                ConstGauge::new(i64::try_from(ends).unwrap_or(i64::MAX)),
+            );
+        }
+        registry.register(
+        "tls_last_renewal_successful",
+        "1 if the certificate's files were valid when last read, 0 if they were refused and the old certificate stays",
+        ConstGauge::new(i64::from(renewed)),
+    );
+        registry.register("tls_handshake_failures", "Failed TLS handshakes", failures.0.clone());
+    }
+}

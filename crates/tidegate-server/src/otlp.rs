@@ -8,27 +8,15 @@
 //! the queue is full, the span is dropped and counted. The OpenTelemetry crates make the spans and batches, and speak
 //! the protocol.
 
-#[cfg(not(feature = "otel"))]
-mod absent;
-#[cfg(feature = "otel")]
-mod call;
-#[cfg(feature = "otel")]
-mod collector;
 mod environment;
-mod error;
 #[cfg(feature = "otel")]
 mod exporter;
 #[cfg(feature = "otel")]
-mod queue;
-#[cfg(feature = "otel")]
 mod spans;
-#[cfg(feature = "otel")]
-mod trust;
 
 #[cfg(not(feature = "otel"))]
 pub(crate) use self::absent::Spans;
-pub use self::environment::otlp_of;
-pub use self::error::OtlpError;
+pub use self::environment::{OtlpError, otlp_of};
 #[cfg(feature = "otel")]
 pub(crate) use self::spans::Spans;
 
@@ -46,4 +34,64 @@ pub(crate) enum CallEnd {
         /// Whether the reply was an error.
         error: bool,
     },
+}
+
+#[cfg(not(feature = "otel"))]
+mod absent {
+    //! Placeholders for a build without OpenTelemetry. No span is ever made, so no method here is ever called.
+
+    use std::pin::Pin;
+    use std::time::Duration;
+
+    use http::Request;
+    use prometheus_client::registry::Registry;
+    use tidegate::config::OtlpSettings;
+
+    use super::CallEnd;
+    use super::environment::OtlpError;
+
+    /// Never made: no spans are sent.
+    #[derive(Debug)]
+    pub(crate) enum Spans {}
+
+    /// Never made: a call has no span.
+    #[derive(Debug)]
+    pub(crate) enum CallSpan {}
+
+    impl Spans {
+        pub(crate) fn open(_: &OtlpSettings) -> Result<Self, OtlpError> {
+            Err(OtlpError::NotBuilt)
+        }
+
+        pub(crate) fn http<B>(&self, _: &Request<B>) -> Option<CallSpan> {
+            match *self {}
+        }
+
+        #[cfg(feature = "grpc")]
+        pub(crate) fn grpc(&self, _: &str, _: &http::HeaderMap) -> Option<CallSpan> {
+            match *self {}
+        }
+
+        pub(crate) fn resp(&self, _: &'static str) -> Option<CallSpan> {
+            match *self {}
+        }
+
+        pub(crate) fn show(&self, _: &mut Registry) {
+            match *self {}
+        }
+
+        pub(crate) async fn close(&self, _: Duration) {
+            match *self {}
+        }
+    }
+
+    impl CallSpan {
+        pub(crate) fn around<'a, T: 'a>(
+            self,
+            _: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
+            _: fn(&T) -> CallEnd,
+        ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+            match self {}
+        }
+    }
 }

@@ -5,9 +5,7 @@
 //! changes nothing but a gauge and the output of `readyz?verbose`.
 
 mod api_policies;
-mod cluster_policies;
 mod counter_warnings;
-mod published_state;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,7 +16,6 @@ use tidegate::gate::KeyedView;
 use tokio::sync::Mutex as Turn;
 
 pub(crate) use self::api_policies::{Changed, NotChanged};
-pub(crate) use self::published_state::Taken;
 use crate::api_policies::{ApiPolicies, SavedPolicies};
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
@@ -254,4 +251,15 @@ impl Drop for Announced {
     fn drop(&mut self) {
         systemd::ready();
     }
+}
+
+// The state of the policies published for all nodes.
+
+/// The state of the policies published for all nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken {
+    /// The published policies in force; `None` if the file's are.
+    pub(crate) in_force: Option<Arc<SharedPolicies>>,
+    /// The version that was refused since then, and the reason; 0 for a document in an unknown format.
+    pub(crate) refused: Option<(u64, Arc<str>)>,
 }

@@ -5,37 +5,37 @@
 //! or a handle stops it, then drains: readiness fails, nothing new is accepted, and requests in flight are answered
 //! until the deadline.
 
-mod addresses;
 mod background;
-mod error;
 
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::config::{Address, DoorName, StoreSettings};
+use tidegate::gate::ticket::KeyError;
+use tidegate::store::CapacityError;
 use tokio::sync::watch;
 
 use self::background::Background;
-pub use self::error::ServeError;
 use crate::api_policies::SavedPolicies;
 use crate::app::App;
-use crate::auth::Access;
-use crate::connections::{self, Drained, Http, Listener, Serving, Threads, Tls};
+use crate::auth::{Access, TokensError};
+use crate::connections::{self, Drained, Http, Listener, Phase, Serving, Threads, Tls};
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, EngineOptions, TicketSeal};
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
-use crate::otlp::Spans;
-use crate::phase::Phase;
+use crate::otlp::{OtlpError, Spans};
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::Signals;
 use crate::stores::OpenStore;
 use crate::systemd;
-use crate::tls::Certificates;
+use crate::ticket_options::TicketKeyError;
+use crate::tls::{Certificates, TlsError};
 use crate::unreported_signals::unknown_numbers;
 
 /// A server that is listening and ready to run.
@@ -370,5 +370,128 @@ fn listen(addr: &Address) -> Result<(Listener, Address), ServeError> {
     Listener::bind(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
 }
 
+// Why a server does not start.
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Others could reach the server, and nothing would keep them out.
+    #[error(
+        "binding {addr}, which others can reach, needs a token; set TIDEGATE_TOKEN to {} or more characters, \
+         name a file of tokens (--tokens-file), have callers show certificates (--tls-client-ca), or bind a loopback address as 127.0.0.1:{}",
+        crate::auth::SHORTEST,
+        addr.port()
+    )]
+    Open {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: Address,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The configuration has mistakes.
+    #[error(transparent)]
+    Config(#[from] Refused),
+    /// The file of tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// The doors cannot be encrypted.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Spans of decisions cannot be sent.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
+    /// There is not enough memory for the counters.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
+    /// The ticket key kept beside the counters cannot be used.
+    #[error(transparent)]
+    TicketKey(#[from] TicketKeyError),
+    /// No ticket key was configured, and no random one could be drawn.
+    #[error("cannot draw a ticket key")]
+    Tickets(#[from] KeyError),
+    /// The program was built without gRPC.
+    #[error(
+        "{addr}: this build does not serve gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
+    )]
+    NoGrpc {
+        /// The address.
+        addr: Address,
+    },
+    /// The system could not start a thread for connections.
+    #[error("cannot start a thread for connections")]
+    Threads(#[source] io::Error),
+    /// Signals cannot be received.
+    #[error("cannot receive signals")]
+    Signals(#[source] io::Error),
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Stopping a server whose disk hangs.
+
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use tidegate::config::StoreSettings;
+    use tidegate::policy::PolicySet;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::settings::Settings;
+    use crate::stores::{OpenStore, PersistentCounters};
+
+    /// Counters on a disk that hangs until it is released.
+    #[derive(Debug)]
+    struct Hanging {
+        closing: Notify,
+        hangs: Mutex<Receiver<()>>,
+    }
+
+    impl PersistentCounters for Hanging {
+        fn trouble(&self) -> Option<(String, Duration)> {
+            None
+        }
+
+        fn close(&self) -> Result<(), String> {
+            self.closing.notify_one();
+            // Ends when the test drops the other side.
+            let _ = self.hangs.lock().recv();
+            Ok(())
+        }
+    }
+
+    async fn serving() -> (Server, Arc<Hanging>, Sender<()>) {
+        let (let_go, hangs) = channel();
+        let kept = Arc::new(Hanging { closing: Notify::new(), hangs: Mutex::new(hangs) });
+        let http = "127.0.0.1:0".parse().unwrap();
+        let mut options = ServerOptions { http, signals: false, ..ServerOptions::default() };
+        let store = OpenStore::in_memory(&StoreSettings::default(), Some(100)).unwrap();
+        options.store =
+            Some(OpenStore { kept: Some(Arc::clone(&kept) as Arc<dyn PersistentCounters>), ..store });
+        let source = Source::new(|| Ok(Settings::new(PolicySet::new(Vec::new())?)));
+        (Server::bind(options, source).await.unwrap(), kept, let_go)
+    }
+
+    /// Regression: a second signal did nothing once connections were closed, and the end had no time limit, so only a kill
+    /// helped.
+    #[tokio::test]
+    async fn a_second_stop_leaves_although_the_disk_hangs() {
+        let (server, kept, _let_go) = serving().await;
+        let handle = server.handle();
+        let running = tokio::spawn(server.run());
+        handle.stop();
+        kept.closing.notified().await;
+        handle.stop();
+        let stopped = tokio::time::timeout(Duration::from_secs(5), running).await.expect("at once");
+        assert_eq!(stopped.unwrap(), Stopped::Drained);
+    }
+}

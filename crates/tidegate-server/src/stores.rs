@@ -9,17 +9,12 @@
 )]
 mod dial;
 mod disk;
-#[cfg(feature = "etcd")]
-mod etcd;
-mod folder;
 mod opened;
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 mod password;
 #[cfg(feature = "redis")]
 mod redis;
 mod round_trips;
-#[cfg(feature = "zookeeper")]
-mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,5 +160,107 @@ fn dial_of(kind: &'static str, engine: &EngineSettings) -> Result<Dial, OpenStor
         EngineKind::ZooKeeper => zookeeper::dial(engine),
         #[allow(unreachable_patterns, reason = "reached where a client is not built in")]
         _ => Err(OpenStoreError::NotBuilt { kind }),
+    }
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    //! Opens the store on etcd.
+
+    use std::sync::Arc;
+
+    use tidegate::config::EngineSettings;
+    use tidegate::store::Caps;
+    use tidegate_etcd::{ConnectError, Etcd, EtcdOptions, Tls};
+
+    use super::dial::{Attempt, Dial, Dialled, Failed, MEMBERS_KEPT};
+    use super::opened::OpenStoreError;
+    use super::password;
+
+    const KIND: &str = "etcd";
+
+    pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
+        let mut options = EtcdOptions::new(engine.urls.iter().cloned()).prefix(&engine.prefix);
+        if let Some(user) = &engine.user {
+            options = options.user(user, password::password(engine)?.unwrap_or_default());
+        }
+        let (authorities, identity) = (password::certificates(engine)?, password::identity(engine)?);
+        if authorities.is_some() || identity.is_some() {
+            let authorities = authorities.unwrap_or_default();
+            options = options.tls(Tls { authorities, identity, ..Tls::default() });
+        }
+        let attempt = move || -> Attempt {
+            let connecting = Etcd::connect(options.clone());
+            Box::pin(async { connecting.await.map(|etcd| dialled(&etcd)).map_err(|error| failed(&error)) })
+        };
+        Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+    }
+
+    fn dialled(etcd: &Etcd) -> Dialled {
+        let coordinator = Some(etcd.coordinator(MEMBERS_KEPT));
+        Dialled { store: Arc::new(etcd.store()), coordinator, warnings: Vec::new() }
+    }
+
+    fn failed(error: &ConnectError) -> Failed {
+        let reason = error.to_string();
+        match error {
+            // Members without a leader accept no writes, and report various errors.
+            ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
+                Failed::Away(reason)
+            }
+            ConnectError::Address { .. } => Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason }),
+            _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
+        }
+    }
+}
+
+#[cfg(feature = "zookeeper")]
+mod zookeeper {
+    //! Opens the store on ZooKeeper.
+
+    use std::sync::Arc;
+
+    use tidegate::config::EngineSettings;
+    use tidegate::store::Caps;
+    use tidegate_zookeeper::{ConnectError, ZooKeeper, ZooKeeperOptions};
+
+    use super::dial::{Attempt, Dial, Dialled, Failed, MEMBERS_KEPT};
+    use super::opened::OpenStoreError;
+    use super::password;
+
+    const KIND: &str = "zookeeper";
+
+    pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
+        let addresses = engine.urls.iter().map(|url| url.trim_start_matches("zookeeper://").to_owned());
+        let mut options = ZooKeeperOptions::new(addresses).path(format!("/{}", engine.prefix));
+        if let Some(user) = &engine.user {
+            options = options.user(user, password::password(engine)?.unwrap_or_default());
+        }
+        let attempt = move || -> Attempt {
+            let connecting = ZooKeeper::connect(options.clone());
+            Box::pin(async {
+                connecting.await.map(|zookeeper| dialled(&zookeeper)).map_err(|error| failed(&error))
+            })
+        };
+        Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+    }
+
+    fn dialled(zookeeper: &ZooKeeper) -> Dialled {
+        let coordinator = Some(zookeeper.coordinator(MEMBERS_KEPT));
+        Dialled { store: Arc::new(zookeeper.store()), coordinator, warnings: Vec::new() }
+    }
+
+    fn failed(error: &ConnectError) -> Failed {
+        let reason = error.to_string();
+        match error {
+            // A server that is cut off from its ensemble accepts no writes, and reports various errors.
+            ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
+                Failed::Away(reason)
+            }
+            ConnectError::Address { .. } | ConnectError::Path { .. } => {
+                Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
+            }
+            _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
+        }
     }
 }

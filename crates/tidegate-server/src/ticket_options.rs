@@ -11,7 +11,7 @@ use tidegate::config::{ReadError, TicketSettings, read_text};
 use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
 use tidegate::policy::{Limit, Policy, PolicySet};
 
-use crate::file_mode;
+use crate::files;
 
 /// The most bytes of a file that holds ticket keys. A larger file is probably a different one.
 const MOST_FILE_BYTES: u64 = 64 << 10;
@@ -196,7 +196,7 @@ fn from_file(path: &Path) -> Result<ReadKeys, TicketKeyError> {
     let text = read_text(path, MOST_FILE_BYTES)
         .map_err(|error| TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) })?;
     let mut found = parse(&text, || format!("the ticket key's file {}", path.display()))?;
-    if let Some(mode) = file_mode::readable_by_everybody(path) {
+    if let Some(mode) = files::readable_by_everybody(path) {
         found.warnings.push(format!(
             "the ticket key's file {} can be read by every user of this machine (mode {:o}), who can then make and settle tickets; \
              remove that right: chmod o-r",
@@ -234,6 +234,7 @@ fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
 
     #[test]
     fn nodes_that_share_counters_are_told_to_share_a_key() {
@@ -284,7 +285,7 @@ mod tests {
         let text = || std::fs::read_to_string(&kept).unwrap();
         let first = kept_in(dir.path()).unwrap();
         assert!(first.warnings.is_empty(), "{:?}", first.warnings);
-        assert!(file_mode::readable_by_everybody(&kept).is_none());
+        assert!(files::readable_by_everybody(&kept).is_none());
         let drawn = text();
         kept_in(dir.path()).unwrap();
         assert_eq!(text(), drawn);

@@ -7,13 +7,13 @@
 //! TLS is provided by rustls with the cryptography of ring, versions 1.2 and 1.3, with the defaults of rustls for
 //! everything else.
 
-#[cfg(not(feature = "tls"))]
-mod absent;
 #[cfg(feature = "tls")]
 mod certificates;
-mod error;
-#[cfg(feature = "tls")]
-mod files;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate::config::{DoorName, ReadError};
 
 #[cfg(not(feature = "tls"))]
 pub(crate) use self::absent::Certificates;
@@ -21,6 +21,121 @@ pub(crate) use self::absent::Certificates;
 pub use self::absent::check_tls;
 #[cfg(feature = "tls")]
 pub(crate) use self::certificates::Certificates;
-pub use self::error::TlsError;
 #[cfg(feature = "tls")]
-pub use self::files::check_tls;
+pub use self::certificates::check_tls;
+
+// Why certificates cannot be used.
+
+/// Why the doors cannot be encrypted as configured. No message repeats the content of a file, which may be a key.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("the {what} file {} {why}", path.display())]
+    File {
+        /// The purpose of the file.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: Arc<ReadError>,
+    },
+    /// A file does not have the expected content.
+    #[error("the {what} file {} {why}", path.display())]
+    Content {
+        /// The purpose of the file.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what would work.
+        why: String,
+    },
+    /// The key does not belong to the certificate.
+    #[error(
+        "the key in {} is not that of the first certificate in {}; the server's own certificate goes first, and its key is the one that it was \
+         requested with",
+        key.display(),
+        cert.display()
+    )]
+    OtherKey {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The files could not be read in time.
+    #[error("the certificate's file {}: reading it {why}", path.display())]
+    Slow {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A door that is to stay plain has no address of its own.
+    #[error(
+        "server.tls.plain (--tls-plain) names {door}, which has no address of its own; give it one (--{door}, server.{door}), or leave it out"
+    )]
+    NoDoor {
+        /// The door.
+        door: DoorName,
+    },
+    /// The program was built without TLS.
+    #[error(
+        "this build does not support TLS; build it with the feature `tls`, or leave out --tls-cert and server.tls"
+    )]
+    NotBuilt,
+}
+
+impl TlsError {
+    /// Returns whether the settings or the files must change, and not the machine.
+    #[must_use]
+    pub const fn is_a_mistake(&self) -> bool {
+        !matches!(self, Self::File { .. } | Self::Slow { .. })
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+mod absent {
+    //! Placeholders for a build without TLS. There are no certificates, so no method here is ever called.
+
+    use std::path::Path;
+
+    use prometheus_client::registry::Registry;
+    use tidegate::config::TlsSettings;
+
+    use super::TlsError;
+
+    /// Returns the error that this build lacks the feature `tls`.
+    ///
+    /// # Errors
+    /// [`TlsError::NotBuilt`], always.
+    pub fn check_tls(_: &TlsSettings) -> Result<Vec<String>, TlsError> {
+        Err(TlsError::NotBuilt)
+    }
+
+    /// Never made: a server has no certificates.
+    #[derive(Debug)]
+    pub(crate) enum Certificates {}
+
+    impl Certificates {
+        pub(crate) async fn open(_: TlsSettings) -> Result<Self, TlsError> {
+            Err(TlsError::NotBuilt)
+        }
+
+        pub(crate) async fn renew(&self) {
+            match *self {}
+        }
+
+        pub(crate) fn files(&self) -> std::iter::Empty<&Path> {
+            match *self {}
+        }
+
+        pub(crate) fn describe(&self) -> String {
+            match *self {}
+        }
+
+        pub(crate) fn show(&self, _: &mut Registry) {
+            match *self {}
+        }
+    }
+}

@@ -31,8 +31,6 @@ mod error;
 mod layout;
 mod map;
 mod options;
-mod probe;
-mod sweep;
 
 pub use connect::ZooKeeper;
 pub use error::ConnectError;

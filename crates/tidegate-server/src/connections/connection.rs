@@ -17,30 +17,29 @@ use std::mem;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
+use futures_util::task::AtomicWaker;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use super::after_others::{AfterOthers, after_others};
-use super::handler::{Handler, Streamed};
-#[cfg(doc)]
-use super::linger::LINGER_BYTES;
-use super::linger::{LINGER, linger};
+use super::door::{Handler, Streamed};
 use super::places::{ConnectionPlace, ConnectionStage, Order, now};
-use super::protocol_errors;
-use super::stream::Stream;
+#[cfg(doc)]
+use super::stream::LINGER_BYTES;
+use super::stream::{LINGER, Stream, linger};
 use super::streamed_body::{PIECE, StreamedBody};
 use super::timed_body::TimedBody;
-use super::wake_flag::Woken;
 use super::wire::{SharedStream, State, Wire};
+use super::{AfterOthers, after_others, protocol_errors};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::problem::Delayed;
@@ -48,14 +47,19 @@ use crate::problem::Delayed;
 /// The most bytes of a request line with its headers. Long cookies and URLs fit, even when a proxy copies them. Longer
 /// heads are answered 431.
 const HEAD_BYTES: usize = 64 * 1024;
+
 /// The most header lines of a request, several times what browsers and proxies send. More are answered 431.
 const HEAD_LINES: usize = 256;
+
 /// The longest time for a head on a connection of the reserve, and on every connection while the server drains.
 pub(super) const SHORT_HEAD: Duration = Duration::from_secs(2);
+
 /// How many requests that came together are answered before others have their turn. hyper answers as many in one go.
 const SLICE: u64 = 16;
+
 /// How often the timer fires in stages without a deadline. One timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
 /// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -477,5 +481,83 @@ async fn close(
         biased;
         () = closing => {}
         () = ordered => {}
+    }
+}
+
+// Records whether one part of a task was woken.
+//
+// The task of a connection is woken for several reasons, and polling hyper for nothing costs as much as deciding a
+// request. So hyper gets its own waker, which records the call and wakes the task.
+
+/// The waker of one part of a task.
+#[derive(Debug)]
+pub(super) struct Woken {
+    noted: Arc<Noted>,
+    waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    woken: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for Noted {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Release: a thread that reads the flag sees everything that happened before the wake.
+        self.woken.store(true, Ordering::Release);
+        self.task.wake();
+    }
+}
+
+impl Default for Woken {
+    /// Starts as woken, so that the part is polled the first time.
+    fn default() -> Self {
+        let noted = Arc::new(Noted { woken: AtomicBool::new(true), task: AtomicWaker::new() });
+        Self { waker: Arc::clone(&noted).into(), noted }
+    }
+}
+
+impl Woken {
+    /// Returns whether the part was woken since it was last polled. From now on the part wakes the task of `cx`.
+    pub(super) fn look(&self, cx: &Context<'_>) -> bool {
+        // The waker first, then the flag: a wake-up that comes later wakes the task.
+        self.noted.task.register(cx.waker());
+        self.noted.woken.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the part was woken since it was last polled, for the task that has just looked.
+    pub(super) fn is_woken(&self) -> bool {
+        self.noted.woken.load(Ordering::Relaxed)
+    }
+
+    /// Polls the part, with a context whose waker is this one.
+    pub(super) fn poll<T>(&self, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        // The flag is reset before the poll, so that a wake-up during the poll counts.
+        self.noted.woken.store(false, Ordering::Relaxed);
+        poll(&mut Context::from_waker(&self.waker))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_woken_is_polled_again() {
+        let (woken, task) = (Woken::default(), Arc::new(Noted::default()));
+        let waker = Waker::from(Arc::clone(&task));
+        let cx = Context::from_waker(&waker);
+        assert!(woken.look(&cx), "never polled");
+        let kept = woken.poll(|cx| cx.waker().clone());
+        assert!(!woken.look(&cx));
+        kept.wake_by_ref();
+        assert!(woken.look(&cx) && task.woken.load(Ordering::Relaxed), "and the task was woken");
+        woken.poll(|cx| cx.waker().wake_by_ref());
+        assert!(woken.look(&cx), "by itself, while it was polled");
     }
 }

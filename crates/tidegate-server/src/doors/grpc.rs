@@ -9,21 +9,18 @@
 //! | [`connection`] | one connection, from its preface to its last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
 //! | [`counts`] | counts the calls that are being answered, and those that stay open silently |
-//! | [`reading`] | reads messages as they arrive |
-//! | [`answers`] | sends the answers of a streaming call |
+//! | [`reading`] | reads messages as they arrive, and sends the answers of a streaming call |
 //! | [`methods`] | the methods, by path |
 //! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
 //! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |
 //! | [`health`] | `grpc.health.v1.Health/Check` and `/Watch` |
 //! | [`reflection`] | describes the services and their messages, for tools |
 
-mod answers;
 mod call;
 mod connection;
 mod counts;
 mod framing;
 mod health;
-mod lent_socket;
 mod methods;
 mod quota;
 mod rate_limit;

@@ -7,28 +7,17 @@ mod answer;
 mod batch;
 mod breakers;
 mod check;
-mod dry_run;
-mod entity_tags;
 mod events;
 mod explain;
-mod extend;
 mod forward_auth;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod keys;
-mod metrics_format;
 mod openapi;
 mod operations;
 mod policies;
 mod policy_keys;
-mod put_policy;
-mod query;
-mod refused_policies;
 mod request_body;
-mod response_headers;
 mod routes;
 mod settle;
-mod signals;
 mod switches;
 
 use std::net::SocketAddr;
@@ -41,9 +30,8 @@ use http::{Method, Request};
 use serde_json::json;
 use tidegate::visible;
 
-use self::query::Query;
-use self::routes::Route;
 pub(crate) use self::routes::Serves;
+use self::routes::{Query, Route};
 use crate::app::App;
 use crate::auth::Scope;
 use crate::connections::{Handler, grpc_at_http, is_grpc};
@@ -189,7 +177,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/settle" => settle::settle(app, request).await,
         "/v1/check/batch" => batch::batch(app, request).await,
         "/v1/peek" => check::peek(app, request).await,
-        "/v1/extend" => extend::extend(app, request).await,
+        "/v1/extend" => settle::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {
             let mut guessed = false;
@@ -203,9 +191,9 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/metrics" => Ok(operations::metrics(app, request.headers())),
         "/v1/explain" => explain::explain(app, request).await,
         "/v1/policies" => Ok(policies::list(app, &request)),
-        "/v1/dry-run" => dry_run::dry_run(app, request).await,
+        "/v1/dry-run" => check::dry_run(app, request).await,
         "/v1/policies/{name}" if matches!(method, Method::PUT | Method::DELETE) => {
-            put_policy::change(app, request, named(path)).await
+            policies::change(app, request, named(path)).await
         }
         "/v1/policies/{name}" => policies::one(app, &request, named(path)),
         "/v1/breakers" => breakers::list(app, &uri).await,
@@ -218,8 +206,8 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys/{name}" if method == Method::PUT => policy_keys::block(app, request, named(path)).await,
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
-        "/v1/signals" => Ok(signals::list(app)),
-        "/v1/signals/{name}" => signals::report(app, request).await,
+        "/v1/signals" => Ok(switches::list_signals(app)),
+        "/v1/signals/{name}" => switches::report(app, request).await,
         "/v1/switches" => Ok(switches::list(app)),
         "/v1/switches/{name}" => switches::put(app, request, named(path)).await,
         "/v1/reload" => operations::reload(app).await,
@@ -280,6 +268,87 @@ fn reads(app: &App, request: &Request<Body>, encrypted: bool, guessed: &mut bool
 /// Returns the part of a path after its second segment: the `{name}` of its route.
 fn named(path: &str) -> &str {
     path.splitn(4, '/').nth(3).unwrap_or_default()
+}
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    //! The HTTP door for its fuzz target: answers requests without a connection.
+
+    use std::fmt;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use axum::body::Body;
+    use http::{Request, StatusCode};
+    use tokio::runtime::Runtime;
+
+    pub use super::forward_auth::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
+    use super::{HttpDoor, Serves};
+    use crate::connections::Handler as _;
+    use crate::fuzzed_app;
+    use crate::options::ServerOptions;
+
+    /// The most bytes read from an answer, more than any answer to a fuzzed request has.
+    const LONGEST: usize = 16 << 20;
+
+    /// An HTTP door without connections.
+    pub struct ApiDoor {
+        runtime: Runtime,
+        door: HttpDoor,
+    }
+
+    impl fmt::Debug for ApiDoor {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("ApiDoor").finish_non_exhaustive()
+        }
+    }
+
+    /// An answer of the door.
+    #[derive(Clone, Debug)]
+    pub struct ApiAnswer {
+        /// Its status.
+        pub status: StatusCode,
+        /// Its `content-type`; empty if it has none.
+        pub content_type: String,
+        /// Its body.
+        pub body: Vec<u8>,
+    }
+
+    impl ApiDoor {
+        /// Makes a door with the policies of this file.
+        ///
+        /// # Panics
+        /// If the file has errors.
+        #[must_use]
+        pub fn new(policies: &str) -> Self {
+            let runtime = fuzzed_app::runtime();
+            let app = runtime.block_on(fuzzed_app::app(policies, ServerOptions::default().clock));
+            Self { runtime, door: HttpDoor::new(app, Serves::All, false) }
+        }
+
+        /// Answers a request as if it came from this machine. Answers that never end are not waited for: `/v1/events` has
+        /// an empty body here.
+        ///
+        /// # Panics
+        /// If the body of the answer cannot be read.
+        #[must_use]
+        pub fn answer(&self, request: Request<Vec<u8>>) -> ApiAnswer {
+            let endless = request.uri().path() == "/v1/events";
+            let (request, here) = (request.map(Body::from), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+            self.runtime.block_on(async {
+                let (parts, body) = self.door.answer(request, here).await.into_parts();
+                let body = match endless && parts.status == StatusCode::OK {
+                    true => Vec::new(),
+                    false => {
+                        axum::body::to_bytes(body, LONGEST).await.expect("an answer has its bounds").to_vec()
+                    }
+                };
+                let content_type = parts.headers.get(http::header::CONTENT_TYPE);
+                let content_type =
+                    content_type.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+                ApiAnswer { status: parts.status, content_type, body }
+            })
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! What all parts of the engine stand on: the gate, the configuration in force, and where they tell what they do.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use tidegate::store::{Occupancy, Store};
-use tidegate::{Gate, Tick};
+use tidegate::store::{Occupancy, Store, StoreError};
+use tidegate::{Gate, GateDecision, Tick};
 
-use crate::active_config::ActiveConfig;
+use crate::active_config::{ActiveConfig, Facts};
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::redact::Redact;
+use crate::text::Redact;
 
 /// The ground of the engine's parts. Made once, and shared by all of them.
 #[derive(Debug)]
@@ -49,5 +50,59 @@ impl Base {
     /// Counts a step that the store could not settle.
     pub(super) fn count_store_error(&self) {
         self.metrics.store_error(self.store_kind);
+    }
+}
+
+// What a request to decide asks for, and how it was decided.
+
+/// Whether a decision changes the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Charges the request and counts the decision.
+    Take,
+    /// Only looks: charges and counts nothing.
+    Peek,
+}
+
+/// How a request was decided.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
+pub(crate) enum Conclusion {
+    /// The policies decided.
+    Decided(GateDecision),
+    /// The store could not decide; `on_store_error` of the policies applies.
+    Unsettled {
+        /// Whether the request may pass.
+        allowed: bool,
+        /// The name of the first policy that refuses because its store is away.
+        policy: Option<String>,
+        /// The error of the store.
+        error: StoreError,
+    },
+}
+
+impl Conclusion {
+    /// Returns how many limits were asked.
+    pub(crate) fn met(&self) -> usize {
+        match self {
+            Self::Decided(decision) => decision.limits.len(),
+            Self::Unsettled { .. } => 1,
+        }
+    }
+
+    /// Returns whether the request may pass.
+    pub(crate) fn allowed(&self) -> bool {
+        match self {
+            Self::Decided(decision) => decision.allowed,
+            Self::Unsettled { allowed, .. } => *allowed,
+        }
+    }
+
+    /// Returns the facts of the policies that it was made under.
+    pub(crate) fn facts<'l>(&self, live: &'l ActiveConfig, metrics: &Metrics) -> Cow<'l, [Facts]> {
+        match self {
+            Self::Decided(decision) => live.facts(&decision.policies, metrics),
+            Self::Unsettled { .. } => Cow::Borrowed(&live.policies),
+        }
     }
 }

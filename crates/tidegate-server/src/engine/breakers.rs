@@ -18,8 +18,7 @@ use self::notes::{
     why_closed,
 };
 pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, rules_of, why};
-use super::Conclusion;
-use super::base::Base;
+use super::{Base, Conclusion};
 use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
 

@@ -24,7 +24,7 @@ use tidegate::{Criticality, Priority, Tick, visible};
 pub(super) use self::switches::make_switches;
 pub(crate) use self::switches::{Setting, SwitchedBy};
 use self::warnings::LastTold;
-use super::base::Base;
+use super::Base;
 use crate::active_config::{ActiveConfig, most_of};
 use crate::metrics::conditions::{self, FollowedRate};
 

@@ -2,27 +2,23 @@
 //!
 //! The [`Gate`](tidegate::Gate) decides; this counts what it decided and turns it into a [`Conclusion`].
 
-#[cfg(feature = "grpc")]
-mod together;
-mod without_engine;
-
 use std::pin::pin;
 use std::sync::Arc;
 
 use tidegate::gate::Check;
-use tidegate::policy::{Among, Descriptor, Limit, PolicySet};
+use tidegate::policy::{Among, Descriptor, Limit, Mode, OnStoreError, Policy, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Op, Settled, StoreError};
 use tidegate::{Charged, GateDecision, LimitDecision};
 
 #[cfg(feature = "grpc")]
 pub(crate) use self::together::Together;
-use super::base::Base;
 use super::breakers::Breakers;
 use super::storage::Storage;
 use super::telemetry::Telemetry;
-use super::{Conclusion, Want};
+use super::{Base, Conclusion, Want};
 use crate::active_config::ActiveConfig;
-use crate::metrics::Transport;
+use crate::engine::telemetry::tally;
+use crate::metrics::{Decided, Transport};
 
 /// Decides requests under the policies in force.
 #[derive(Debug)]
@@ -250,4 +246,201 @@ fn least_left(decision: &GateDecision) -> Option<usize> {
         |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
     let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
     counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
+}
+
+// Counts decisions that were made without their engine, and turns them into answers.
+//
+// The library makes these decisions ([`tidegate::store::fallback`]). A policy with `on_store_error: deny` answers 503.
+// One with `on_store_error: allow` is left out of the answer, since it counts nothing.
+
+impl Deciding {
+    /// Counts a decision that was made without the engine, then does what [`Deciding::left_by_engine`] does.
+    fn without_engine(&self, live: &ActiveConfig, decision: &mut GateDecision) -> Option<Conclusion> {
+        self.base.count_store_error();
+        let policies = decision.policies.policies();
+        let facts = live.facts(&decision.policies, &self.base.metrics);
+        for at in matching(decision) {
+            tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
+        }
+        self.left_by_engine(decision)
+    }
+
+    /// Turns a decision that was made without the engine into its answer: keeps only the limits of policies with
+    /// `on_store_error: local`, and picks the binding one anew. Returns another conclusion if a policy refuses, or if
+    /// no limit is left.
+    fn left_by_engine(&self, decision: &mut GateDecision) -> Option<Conclusion> {
+        let outage = self.storage.down();
+        let reason = outage.as_deref().unwrap_or("it could not decide this request");
+        let error = StoreError::Unavailable { reason: reason.to_owned() };
+        let set = Arc::clone(&decision.policies);
+        let policy = |at: usize| -> &Policy { &set.policies()[at] };
+        let closes = |at: &usize| {
+            policy(*at).on_store_error == OnStoreError::Deny && policy(*at).mode == Mode::Enforce
+        };
+        if let Some(closed) = matching(decision).find(closes).map(|at| policy(at).name.clone()) {
+            return Some(Conclusion::Unsettled { allowed: false, policy: Some(closed), error });
+        }
+        let bound = decision.binding.map(|at| (decision.limits[at].policy, decision.limits[at].limit));
+        decision.limits.retain(|limit| policy(limit.policy).on_store_error == OnStoreError::Local);
+        if decision.limits.is_empty() {
+            return Some(Conclusion::Unsettled { allowed: true, policy: None, error });
+        }
+        let enforced = || decision.limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+        decision.binding = enforced()
+            .find(|(_, limit)| Some((limit.policy, limit.limit)) == bound)
+            .or_else(|| enforced().min_by_key(|(_, limit)| limit.remaining()))
+            .map(|(at, _)| at);
+        None
+    }
+
+    /// Makes the conclusion of a request that could not be decided at all: because of a bug here or in the store, or
+    /// because the time that its caller gives was over first. It is refused in each case, also where
+    /// `on_store_error: allow` lets requests pass: a caller must not get through uncharged by giving little time.
+    fn undecided(&self, error: StoreError) -> Conclusion {
+        if error == StoreError::DeadlinePassed {
+            // Not a failure of the store, so it is neither counted as one nor logged as a bug.
+            tracing::debug!(%error, "a request could not be decided");
+        } else {
+            self.base.count_store_error();
+            tracing::error!(%error, "a request could not be decided");
+        }
+        Conclusion::Unsettled { allowed: false, policy: None, error }
+    }
+}
+
+/// Returns the index of each policy that took part in a decision, once.
+fn matching(decision: &GateDecision) -> impl Iterator<Item = usize> {
+    decision.limits.chunk_by(|one, next| one.policy == next.policy).map(|lines| lines[0].policy)
+}
+
+#[cfg(feature = "grpc")]
+mod together {
+    //! Decides several checks of one call as one: all or nothing.
+
+    use std::time::Duration;
+
+    use smallvec::SmallVec;
+    use tidegate::Charged;
+    use tidegate::gate::Check;
+    use tidegate::store::StoreError;
+
+    use super::Deciding;
+    use crate::active_config::ActiveConfig;
+    use crate::engine::{Conclusion, Want};
+    use crate::metrics::{RequestOutcome, Transport};
+
+    /// The result of checks that were decided as one.
+    #[derive(Debug)]
+    pub(crate) struct Together {
+        /// Whether the call may pass.
+        pub(crate) allowed: bool,
+        /// How long to delay the call.
+        pub(crate) wait: Duration,
+        /// One for each check, in order. A single one if the store could not decide.
+        pub(crate) conclusions: Vec<Conclusion>,
+    }
+
+    impl Deciding {
+        /// Decides checks as one, like [`Deciding::decide`]: either all are charged or none is. A check that only looks
+        /// spends nothing, but its refusal refuses the call too. Writes what was charged to `held`, if given.
+        ///
+        /// # Errors
+        /// [`StoreError::TwoQuotas`] if two checks have different quotas for one key, which is the caller's mistake. Other
+        /// errors become a conclusion by `on_store_error`.
+        ///
+        /// # Cancel safety
+        /// As [`Deciding::decide`].
+        pub(crate) async fn decide_together(
+            &self,
+            live: &ActiveConfig,
+            checks: &[Check<'_, '_>],
+            held: Option<&mut Charged>,
+            transport: Transport,
+        ) -> Result<Together, StoreError> {
+            let deciding = async {
+                match held {
+                    Some(held) => self.base.gate.charge_together_async(checks, held).await,
+                    None => self.base.gate.check_together_async(checks).await,
+                }
+            };
+            let together = match self.base.metrics.time(transport, deciding).await {
+                Ok(together) => together,
+                Err(error @ StoreError::TwoQuotas { .. }) => return Err(error),
+                Err(error) => {
+                    let conclusions = vec![self.undecided(error)];
+                    self.base.metrics.requests.count(transport, RequestOutcome::failed_closed);
+                    return Ok(Together { allowed: false, wait: Duration::ZERO, conclusions });
+                }
+            };
+            let mut conclusions: Vec<Conclusion> =
+                together.decisions.into_iter().map(Conclusion::Decided).collect();
+            for (check, conclusion) in checks.iter().zip(&mut conclusions) {
+                let want = if check.peek { Want::Peek } else { Want::Take };
+                self.count_and_adjust(live, check.request, conclusion, want);
+                self.telemetry.note_conclusion(check.request, conclusion);
+                if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
+                    self.telemetry.note_looked_at(live, decision);
+                    self.telemetry.count_refused_look(live, check.request, decision);
+                }
+            }
+            // A policy whose store is away may refuse what the gate allows.
+            let closed = conclusions
+                .iter()
+                .any(|conclusion| matches!(conclusion, Conclusion::Unsettled { allowed: false, .. }));
+            let allowed = together.allowed && !closed;
+            // Every one, so that the kind of each is noted.
+            let each = checks.iter().zip(&conclusions).map(|(check, conclusion)| match conclusion {
+                Conclusion::Decided(decision) => {
+                    self.telemetry.is_unmet(live, transport, check.request, None, decision)
+                }
+                Conclusion::Unsettled { .. } => false,
+            });
+            let unmet: SmallVec<[bool; 8]> = each.collect();
+            let undecided =
+                conclusions.iter().any(|conclusion| matches!(conclusion, Conclusion::Unsettled { .. }));
+            let turn = self.base.metrics.requests.count(
+                transport,
+                match (allowed, undecided) {
+                    (true, true) => RequestOutcome::failed_open,
+                    (false, true) if closed => RequestOutcome::failed_closed,
+                    (false, _) => RequestOutcome::denied,
+                    (true, false) if !unmet.is_empty() && unmet.iter().all(|unmet| *unmet) => {
+                        RequestOutcome::unmatched
+                    }
+                    (true, false) if !together.wait.is_zero() => RequestOutcome::delayed,
+                    (true, false) => RequestOutcome::allowed,
+                },
+            );
+            if let Some(count) = live.unmet.looks_at(turn) {
+                for (check, _) in checks.iter().zip(&unmet).filter(|(_, unmet)| !**unmet) {
+                    live.unmet.look_at(&live.set, &live.proxy.named, transport, check.request, count);
+                }
+                note_charged_twice(live, checks, &conclusions);
+            }
+            if let Some(check) = checks.iter().find(|check| !check.peek) {
+                self.telemetry.count_call(live, check.request, transport, allowed);
+            }
+            Ok(Together { allowed, wait: together.wait, conclusions })
+        }
+    }
+
+    /// Notes policies without a key that were charged by several descriptors of one call.
+    fn note_charged_twice(live: &ActiveConfig, checks: &[Check<'_, '_>], conclusions: &[Conclusion]) {
+        let charging = checks.iter().zip(conclusions).filter(|(check, _)| !check.peek);
+        let decisions: Vec<_> = charging
+            .filter_map(|(_, conclusion)| match conclusion {
+                Conclusion::Decided(decision) => Some(decision),
+                Conclusion::Unsettled { .. } => None,
+            })
+            .collect();
+        for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| policy.by.is_empty())
+        {
+            let of_it =
+                decisions.iter().filter(|decision| decision.limits.iter().any(|line| line.policy == at));
+            let times = of_it.count();
+            if times > 1 {
+                live.unmet.note_charged_twice(&policy.name, times);
+            }
+        }
+    }
 }

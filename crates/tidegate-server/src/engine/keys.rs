@@ -12,7 +12,7 @@ use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
 use tidegate::store::{Charge, StoreError};
 use tidegate_core::Standing;
 
-use super::base::Base;
+use super::Base;
 use super::breakers::{Breakers, ListedBreaker, rules_of};
 use crate::active_config::ActiveConfig;
 use crate::global_deny_list;

@@ -20,10 +20,9 @@ use ulid::Ulid;
 #[cfg(feature = "grpc")]
 pub(crate) use self::reservations::Committed;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
-use super::Conclusion;
-use super::base::Base;
 use super::breakers::Breakers;
 use super::telemetry::Telemetry;
+use super::{Base, Conclusion};
 use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 use crate::ticket_options::TicketOptions;

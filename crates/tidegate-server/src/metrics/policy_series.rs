@@ -9,9 +9,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::busiest_keys::Hottest;
-use super::labels::Decided;
-use super::peak::Peak;
+use super::Metrics;
+use super::busiest_keys::{Hottest, Peak};
+use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
 
 /// The counters of one policy in one mode, indexed by [`Decided`].
 #[derive(Clone, Debug)]
@@ -66,24 +66,6 @@ pub(crate) fn count_units(counter: &Counter, units: u64) {
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| Some(counted.saturating_add(units)));
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: 25 settlements of 2^60 units showed as 10376293541461516784 owed, less than the value before.
-    #[test]
-    fn units_stay_at_the_most_that_a_counter_holds() {
-        let counter = Counter::default();
-        let mut before = 0;
-        for _ in 0..25 {
-            count_units(&counter, 1 << 60);
-            assert!(counter.get() >= before, "{} after {before}", counter.get());
-            before = counter.get();
-        }
-        assert_eq!(before, u64::MAX);
-    }
-}
-
 /// The most units that policies grant one key at once, by the names of the policies.
 #[derive(Debug, Default)]
 pub(super) struct Limits(pub(super) Mutex<BTreeMap<String, MostUnits>>);
@@ -111,5 +93,88 @@ impl Limits {
             }
         }
         registry.register("policy_limit", "The most units that a policy grants one key at once, for each value of rate.by (plan) and for all other keys", family);
+    }
+}
+
+// Makes and drops the series that policies have.
+
+impl Metrics {
+    /// Returns the series of one policy. `limit` is the most that it grants; `None` if unlimited.
+    pub(crate) fn policy(&self, name: &str, limit: Option<u64>) -> PolicySeries {
+        self.limit(name, limit);
+        let label = PolicyLabel { policy: name.to_owned() };
+        PolicySeries {
+            enforce: self.tally(name, ModeLabel::enforce),
+            shadow: self.tally(name, ModeLabel::shadow),
+            near: self.near.get_or_create_owned(&label),
+            returned: self.units_of(name, UnitsFate::returned),
+            owed: self.units_of(name, UnitsFate::owed),
+            utilization: Peak::default(),
+            hottest: Hottest::default(),
+            shown: self.utilization.get_or_create_owned(&label),
+        }
+    }
+
+    /// Sets the gauge of a policy's limit.
+    pub(crate) fn limit(&self, name: &str, limit: Option<u64>) {
+        self.limits.0.lock().entry(name.to_owned()).or_default().usual = limit;
+    }
+
+    /// Sets the gauges of the limits that a policy has for plans: the values of the attribute that selects the rate.
+    pub(crate) fn limits_of_plans(&self, name: &str, plans: BTreeMap<String, u64>) {
+        self.limits.0.lock().entry(name.to_owned()).or_default().plans = plans;
+    }
+
+    fn units_of(&self, policy: &str, fate: UnitsFate) -> Counter {
+        self.units.get_or_create_owned(&UnitsLabels { policy: policy.to_owned(), fate })
+    }
+
+    fn tally(&self, policy: &str, mode: ModeLabel) -> Tally {
+        Tally(Decided::ALL.map(|decided| self.decisions_of(policy, decided, mode)))
+    }
+
+    fn decisions_of(&self, policy: &str, decision: Decided, mode: ModeLabel) -> Counter {
+        self.decisions.get_or_create_owned(&DecisionLabels { policy: policy.to_owned(), decision, mode })
+    }
+
+    /// Returns the count of refusals by the deny list of the whole file; `name` stands in place of a policy's name.
+    pub(crate) fn refused_by_file(&self, name: &str) -> Counter {
+        self.decisions_of(name, Decided::denied, ModeLabel::enforce)
+    }
+
+    /// Drops the series of a removed policy.
+    pub(crate) fn forget(&self, name: &str) {
+        let label = PolicyLabel { policy: name.to_owned() };
+        self.near.remove(&label);
+        self.limits.0.lock().remove(name);
+        self.utilization.remove(&label);
+        self.protection.forget(name);
+        self.requests.forget(name);
+        for fate in [UnitsFate::returned, UnitsFate::owed] {
+            self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
+        }
+        for decision in Decided::ALL {
+            for mode in [ModeLabel::enforce, ModeLabel::shadow] {
+                self.decisions.remove(&DecisionLabels { policy: name.to_owned(), decision, mode });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: 25 settlements of 2^60 units showed as 10376293541461516784 owed, less than the value before.
+    #[test]
+    fn units_stay_at_the_most_that_a_counter_holds() {
+        let counter = Counter::default();
+        let mut before = 0;
+        for _ in 0..25 {
+            count_units(&counter, 1 << 60);
+            assert!(counter.get() >= before, "{} after {before}", counter.get());
+            before = counter.get();
+        }
+        assert_eq!(before, u64::MAX);
     }
 }

@@ -11,7 +11,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::decision_times::{PARTS, own_part};
-use super::labels::{PolicyLabel, RequestLabels, RequestOutcome, Transport, TransportLabel};
+use super::labels::{
+    Decided, PolicyLabel, RequestLabels, RequestOutcome, ThrottleLabel, Transport, TransportLabel,
+};
 
 /// Upper bounds of delays, in seconds: `max_wait` is some milliseconds for a queue that smooths bursts, or seconds for
 /// one that schedules.
@@ -117,5 +119,38 @@ impl Requests {
     /// Drops the series of a removed policy.
     pub(super) fn forget(&self, policy: &str) {
         self.waits.remove(&PolicyLabel { policy: policy.to_owned() });
+    }
+}
+
+// Counts decisions on limits that callers bring along.
+
+/// The counters, looked up once. A delayed decision counts as allowed: Redis clients are never made to wait.
+#[derive(Debug)]
+pub(crate) struct Throttled {
+    allowed: Counter,
+    denied: Counter,
+    error: Counter,
+}
+
+impl Throttled {
+    pub(super) fn registered(registry: &mut Registry) -> Self {
+        let series = Family::<ThrottleLabel, Counter>::default();
+        registry.register(
+            "throttle_decisions",
+            "Decisions on limits that Redis clients send (CL.THROTTLE), except those of quantity 0",
+            series.clone(),
+        );
+        let of = |decision| series.get_or_create_owned(&ThrottleLabel { decision });
+        Self { allowed: of(Decided::allowed), denied: of(Decided::denied), error: of(Decided::error) }
+    }
+
+    /// Counts a decision.
+    pub(crate) fn count(&self, decision: Decided) {
+        let series = match decision {
+            Decided::allowed | Decided::delayed => &self.allowed,
+            Decided::denied => &self.denied,
+            Decided::error => &self.error,
+        };
+        series.inc();
     }
 }

@@ -1,9 +1,5 @@
 //! Tests of the text of metrics.
 
-// The page has the metrics of all features, so without one of them it cannot be made.
-#[cfg(all(feature = "grpc", feature = "otel", feature = "tls"))]
-mod page;
-
 use super::*;
 
 #[tokio::test]
@@ -48,4 +44,249 @@ async fn names_are_those_of_the_dashboards() {
     metrics.forget("per-ip");
     let text = metrics.write(Tick::EPOCH, Occupancy::default(), [].into_iter(), |_| {});
     assert!(!text.contains("per-ip"), "{text}");
+}
+
+// The page has the metrics of all features, so without one of them it cannot be made.
+#[cfg(all(feature = "grpc", feature = "otel", feature = "tls"))]
+mod page {
+    //! The tables of metrics in the manual (docs/metrics.md), made from the metrics that are served.
+
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use tidegate::cluster::MemberReport;
+    use tidegate::cluster::shares::Status;
+    use tidegate::policy::{CostErrors, Holding, Limit, Over, Policy};
+    use tidegate::store::leased::LeaseHealth;
+    use tidegate::{Quota, Tick};
+    use tidegate_testkit::{cell, keep_tables, name, table};
+
+    use super::super::peer_names::{LimitadorCalls, UnknownDomains, show_envoy};
+    use super::super::*;
+    use crate::metrics::admitted_share::Judge;
+    use crate::metrics::conditions::FollowedRate;
+
+    /// Returns the text of all metrics that a server can have.
+    fn everything() -> String {
+        let metrics = Metrics::new();
+        let policy = Policy::new("a.b.c", Limit::new(Quota::per_second(10).burst(5).gcra().unwrap(), "all"));
+        let series = metrics.policy(&policy.name, Some(5));
+        let judge = Judge::of(&policy, false, None, None).unwrap();
+        metrics.store_error("redis");
+        metrics.store_states("redis").turn(false);
+        drop(metrics.store_times("redis"));
+        metrics.requests.waits(&policy.name, Duration::from_millis(1));
+        let done = &metrics.protection;
+        done.over(&policy.name, Over::Mark);
+        done.over(&policy.name, Over::Demote { to: None });
+        done.too_late(&policy.name);
+        done.blocked(&policy.name);
+        done.show_blocks(&policy.name, 1);
+        done.show_places(&policy.name, 2, 1);
+        done.show_breakers(&policy.name, [0; BreakerStateLabel::ALL.len()]);
+        for state in BreakerStateLabel::ALL {
+            done.breaker_changed(&policy.name, state);
+        }
+        done.breaker_would_open(&policy.name, 1);
+        metrics.switches.add("previews");
+        metrics.limits_of_plans(&policy.name, [("gold".to_owned(), 7)].into());
+        let mut peers = Registry::default();
+        show_envoy(&mut peers, [(&policy, &series)].into_iter());
+        let unknown = UnknownDomains::default();
+        unknown.count("b", &[]);
+        unknown.show(&mut peers);
+        let calls = LimitadorCalls::default();
+        [true, false]
+            .into_iter()
+            .for_each(|allowed| calls.count("a", allowed, std::slice::from_ref(&policy)));
+        calls.show(&mut peers, false, std::slice::from_ref(&policy));
+        let mut status = Status::default();
+        status.members = 1;
+        let others = |registry: &mut Registry| {
+            leases::show(registry, &LeaseHealth::default());
+            [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
+            leases::show_membership(registry, &status);
+            leases::show_policies(registry, &MemberReport::default());
+            conditions::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
+            admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
+            let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
+            conditions::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
+            tls::show(registry, Some(1), true, &tls::Failures::default());
+            otlp::show(registry, &otlp::Fates::default());
+        };
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode_registry(&mut text, &peers).unwrap();
+        text + &metrics.write(Tick::from_secs(1), Occupancy::default(), [&series].into_iter(), others)
+    }
+
+    /// The tables of the page: the marker, and the beginnings of the metrics' names in it, in their order. The first that
+    /// fits counts.
+    const TABLES: [(&str, &[&str]); 10] = [
+        (
+            "measured",
+            &[
+                "tidegate_policy_rate",
+                "tidegate_policy_asked",
+                "tidegate_policy_admitted",
+                "tidegate_policy_ideal",
+                "tidegate_policy_excess",
+            ],
+        ),
+        (
+            "guards",
+            &[
+                "tidegate_concurrency_limit",
+                "tidegate_inflight",
+                "tidegate_breaker_",
+                "tidegate_settlements",
+                "tidegate_extensions",
+                "tidegate_cost_errors",
+                "tidegate_settled_units",
+            ],
+        ),
+        (
+            "requests",
+            &[
+                "tidegate_requests",
+                "tidegate_decision_duration",
+                "tidegate_auth_failures",
+                "tidegate_connections_cut",
+                "tidegate_tls_",
+                "tidegate_otlp_",
+            ],
+        ),
+        ("quota", &["tidegate_quota_"]),
+        ("stores", &["tidegate_store_"]),
+        ("nodes", &["tidegate_lease_", "tidegate_node_", "tidegate_region_", "tidegate_cluster_"]),
+        ("process", &["tidegate_config_", "tidegate_log_", "tidegate_build_"]),
+        ("policies", &["tidegate_decisions", "tidegate_near_limit", "tidegate_blocked", "tidegate_"]),
+        ("envoy", &["ratelimit_service_"]),
+        ("limitador", &[""]),
+    ];
+
+    /// The page or section that says more about a metric.
+    const SECTIONS: &[(&str, &str)] = &[
+        ("tidegate_near_limit_total", "policy-file.md#a-policy"),
+        ("tidegate_blocked_total", "http-api.md#blocks"),
+        ("tidegate_over_limit_total", "policy-file.md#over-the-limit-mark-and-demote"),
+        ("tidegate_too_late_total", "policy-file.md#deadlines"),
+        ("tidegate_throttle_decisions_total", "resp.md"),
+        ("tidegate_queue_wait_seconds", "policy-file.md#limits"),
+        ("tidegate_policy_utilization_ratio", "#hottest-keys"),
+        ("tidegate_policy_followed_rate", "policy-file.md#a-rate-that-follows-a-number"),
+        ("tidegate_policy_in_force", "policy-file.md#conditions-when"),
+        ("tidegate_switch_off", "protection/degrading.md"),
+        ("tidegate_concurrency_limit", "policy-file.md#concurrency-limits"),
+        ("tidegate_breaker_state", "http-api.md#breakers"),
+        ("tidegate_settlements_total", "algorithms.md#tickets"),
+        ("tidegate_extensions_total", "http-api.md#extend"),
+        ("tidegate_cost_errors_total", "policy-file.md#cost"),
+        ("tidegate_connections_cut_total", "security.md#connections"),
+        ("tidegate_otlp_spans_total", "running.md#opentelemetry"),
+        ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
+        ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
+        ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),
+    ];
+
+    /// Labels whose values come from the configuration.
+    const CONFIGURED: [&str; 10] = [
+        "policy",
+        "plan",
+        "switch",
+        "store",
+        "domain",
+        "key1",
+        "key2",
+        "limitador_namespace",
+        "version",
+        "commit",
+    ];
+
+    /// A metric as it is served.
+    struct Metric {
+        name: String,
+        kind: String,
+        labels: Vec<Label>,
+        help: String,
+    }
+
+    /// A label, with all values that some series has.
+    struct Label {
+        name: String,
+        values: BTreeSet<String>,
+    }
+
+    impl Metric {
+        /// Adds the labels of a series, written as `policy="a",decision="denied"`.
+        fn add(&mut self, labels: &str) {
+            let pairs = labels.split("\",").filter_map(|label| label.split_once("=\""));
+            for (name, value) in pairs.filter(|(name, _)| *name != "le") {
+                let value = value.trim_end_matches('"').to_owned();
+                match self.labels.iter_mut().find(|label| label.name == name) {
+                    Some(label) => _ = label.values.insert(value),
+                    None => self.labels.push(Label { name: name.to_owned(), values: [value].into() }),
+                }
+            }
+        }
+
+        fn cells(&self) -> [String; 4] {
+            let labels = self.labels.iter().map(|label| {
+                if CONFIGURED.contains(&&*label.name) {
+                    return format!("`{}`", label.name);
+                }
+                let values: Vec<&str> = label.values.iter().map(String::as_str).collect();
+                format!("`{}` ({})", label.name, values.join(", "))
+            });
+            let labels: Vec<String> = labels.collect();
+            [name(&self.name, SECTIONS), self.kind.clone(), labels.join(", "), cell(&self.help)]
+        }
+    }
+
+    /// Reads the metrics from their text.
+    fn served() -> Vec<Metric> {
+        let text = everything();
+        let (mut metrics, mut help) = (Vec::<Metric>::new(), "");
+        for line in text.lines() {
+            if let Some((_, said)) = line.strip_prefix("# HELP ").and_then(|of| of.split_once(' ')) {
+                help = said.trim_end_matches('.');
+            } else if let Some((family, kind)) =
+                line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' '))
+            {
+                let end = match kind {
+                    "counter" => "_total",
+                    "info" => "_info",
+                    _ => "",
+                };
+                let name = format!("{family}{end}");
+                assert!(metrics.iter().all(|metric| metric.name != name), "{name} is there twice");
+                metrics.push(Metric {
+                    name,
+                    kind: kind.to_owned(),
+                    labels: Vec::new(),
+                    help: help.to_owned(),
+                });
+            } else if let Some((_, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+                let labels = labels.rsplit_once('}').unwrap().0;
+                metrics.last_mut().unwrap().add(labels);
+            }
+        }
+        metrics
+    }
+
+    #[test]
+    fn the_manual_has_the_metrics() {
+        let served = served();
+        let made = TABLES.iter().enumerate().map(|(place, (marker, names))| {
+            let of_table = |metric: &&Metric| {
+                let fits = |begins: &&str| metric.name.starts_with(*begins);
+                TABLES.iter().position(|(_, names)| names.iter().any(fits)) == Some(place)
+            };
+            let mut of_table: Vec<&Metric> = served.iter().filter(of_table).collect();
+            assert!(!of_table.is_empty(), "no metric is in the table {marker}");
+            of_table.sort_by_key(|metric| names.iter().position(|begins| metric.name.starts_with(*begins)));
+            let rows: Vec<[String; 4]> = of_table.into_iter().map(Metric::cells).collect();
+            (format!("metrics {marker}"), table(["metric", "type", "labels", "what"], &rows))
+        });
+        keep_tables("docs/metrics.md", &made.collect::<Vec<_>>());
+    }
 }

@@ -1,17 +1,29 @@
 //! Exports batches of spans: runs the OpenTelemetry exporter on this server's runtime, and counts its results.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use opentelemetry_otlp::SpanExporter as Otlp;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use opentelemetry::Context;
+use opentelemetry_http::hyper::HyperClient;
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use opentelemetry_otlp::{
+    ExporterBuildError, Protocol, SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _,
+    WithTonicConfig as _,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Span, SpanData, SpanExporter, SpanProcessor};
+use prometheus_client::registry::Registry;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use tidegate::config::{OtlpProtocol, OtlpSettings, read_file};
 use tokio::runtime::Handle;
 
-use super::queue::Tally;
-use crate::metrics::otlp::Fate;
+use super::environment::OtlpError;
+use crate::metrics::otlp::{self, Fate, Fates};
 
 /// Sends batches to the collector, and counts the fate of their spans.
 #[derive(Debug)]
@@ -63,5 +75,259 @@ impl SpanExporter for Counted {
         if let Some(otlp) = Arc::get_mut(&mut self.otlp) {
             otlp.set_resource(resource);
         }
+    }
+}
+
+// Connects to the collector: OTLP over gRPC, or as protobuf over HTTP.
+
+/// The variables with the timeout of a batch, in milliseconds. The most specific one comes first.
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+
+/// The timeout if no variable is set.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The variables with the compression of batches.
+const COMPRESSIONS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
+
+/// Makes the exporter to a collector. Connects only when there is a batch.
+///
+/// # Errors
+/// [`OtlpError`] if the collector's address, or a file of certificates, cannot be used.
+pub(super) fn exporter(settings: &OtlpSettings) -> Result<Otlp, OtlpError> {
+    let endpoint = settings.endpoint.clone().unwrap_or_default();
+    let trust = if endpoint.starts_with("https://") { Some(Trust::read()?) } else { None };
+    if let Some((variable, value)) = set(COMPRESSIONS).filter(|(_, value)| value != "none") {
+        tracing::warn!(variable, value, "spans are sent as they are: they are not compressed here");
+    }
+    let built = match (settings.protocol, trust) {
+        (OtlpProtocol::HttpProtobuf, None) => over_http(&endpoint, HttpConnector::new()),
+        (OtlpProtocol::HttpProtobuf, Some(trust)) => {
+            let connector = hyper_rustls::HttpsConnectorBuilder::new()
+                .with_tls_config(trust.for_http()?)
+                .https_only()
+                .enable_http1()
+                .build();
+            over_http(&endpoint, connector)
+        }
+        (_, trust) => {
+            let mut otlp = Otlp::builder().with_tonic().with_endpoint(&endpoint);
+            if let Some(trust) = trust {
+                // Only checks the files: the gRPC client does not say which one is wrong.
+                trust.for_http()?;
+                otlp = otlp.with_tls_config(trust.for_grpc());
+            }
+            otlp.build()
+        }
+    };
+    built.map_err(|why| OtlpError::Collector { endpoint, why: why.to_string() })
+}
+
+fn over_http<C>(endpoint: &str, connector: C) -> Result<Otlp, ExporterBuildError>
+where
+    C: Connect + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    let milliseconds = set(TIMEOUTS).and_then(|(_, text)| text.parse().ok());
+    let timeout = milliseconds.map_or(USUAL_TIMEOUT, Duration::from_millis);
+    Otlp::builder()
+        .with_http()
+        .with_http_client(HyperClient::new(connector, timeout, None))
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(endpoint)
+        .build()
+}
+
+/// Returns the first of these variables that is set, with its value.
+fn set(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
+    let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    variables.into_iter().find_map(|name| Some((name, value(name)?)))
+}
+
+// Bounds the spans that wait for the collector, and counts the fate of all spans.
+
+/// The most spans that wait, including those being sent: a few megabytes of memory.
+pub(super) const QUEUE: usize = 4096;
+
+/// The number of waiting spans, and the fates of the others.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    waiting: AtomicUsize,
+    fates: Fates,
+}
+
+impl Tally {
+    /// Reserves a place in the queue. If there is none, counts the span as dropped.
+    fn enter(&self) -> bool {
+        // Relaxed: only a bound, and each span adds and removes its own place.
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUE {
+            return true;
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.fates.count(Fate::dropped, 1);
+        false
+    }
+
+    /// Releases the places of spans that no longer wait.
+    pub(super) fn leave(&self, spans: usize, fate: Fate) {
+        self.waiting.fetch_sub(spans, Ordering::Relaxed);
+        self.fates.count(fate, spans);
+    }
+
+    /// Registers the number of spans by fate.
+    pub(super) fn show(&self, registry: &mut Registry) {
+        otlp::show(registry, &self.fates);
+    }
+}
+
+/// Passes spans to the SDK's batches while there is room. The SDK drops spans too, but does not report how many.
+#[derive(Debug)]
+pub(super) struct Bounded {
+    pub(super) batches: BatchSpanProcessor,
+    pub(super) tally: Arc<Tally>,
+}
+
+impl SpanProcessor for Bounded {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.batches.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        if self.tally.enter() {
+            self.batches.on_end(span);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.batches.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.batches.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.batches.set_resource(resource);
+    }
+}
+
+// TLS between this program and a collector at an `https://` address, with the files that the environment names.
+
+/// The variables with files of root certificates for the collector. The most specific one comes first, here and below.
+const ROOTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+
+/// The variables with files of the client certificate.
+const CERTIFICATES: [&str; 2] =
+    ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"];
+
+/// The variables with files of the client's private key.
+const KEYS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"];
+
+/// The most bytes of such a file: more than all authorities of a system take.
+const MOST: u64 = 1 << 20;
+
+/// The content of a file that a variable names.
+struct Named {
+    variable: &'static str,
+    path: String,
+    pem: Vec<u8>,
+}
+
+/// The roots that the collector's certificate must come from, and the client certificate.
+pub(super) struct Trust {
+    /// `None`: the system's roots.
+    roots: Option<Named>,
+    own: Option<(Named, Named)>,
+}
+
+impl Trust {
+    /// Reads the files that the environment names.
+    ///
+    /// # Errors
+    /// [`OtlpError::Certificate`] for a file that cannot be read, [`OtlpError::Pair`] for a certificate without its
+    /// key.
+    pub(super) fn read() -> Result<Self, OtlpError> {
+        let own = match (named(CERTIFICATES)?, named(KEYS)?) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(one), None) => return Err(OtlpError::Pair { named: one.variable, missing: KEYS[1] }),
+            (None, Some(one)) => {
+                return Err(OtlpError::Pair { named: one.variable, missing: CERTIFICATES[1] });
+            }
+            (None, None) => None,
+        };
+        Ok(Self { roots: named(ROOTS)?, own })
+    }
+
+    /// Returns the settings for the gRPC client.
+    pub(super) fn for_grpc(&self) -> ClientTlsConfig {
+        let tls = ClientTlsConfig::new();
+        let tls = match &self.roots {
+            None => tls.with_native_roots(),
+            Some(roots) => tls.ca_certificate(Certificate::from_pem(&roots.pem)),
+        };
+        match &self.own {
+            None => tls,
+            Some((certificate, key)) => tls.identity(Identity::from_pem(&certificate.pem, &key.pem)),
+        }
+    }
+
+    /// Returns the settings for the HTTP client.
+    ///
+    /// # Errors
+    /// [`OtlpError::Certificate`] for a file whose content is not valid.
+    pub(super) fn for_http(&self) -> Result<ClientConfig, OtlpError> {
+        use hyper_rustls::ConfigBuilderExt as _;
+
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|why| OtlpError::Roots { why: why.to_string() })?;
+        let builder = match &self.roots {
+            None => builder.with_native_roots().map_err(|why| OtlpError::Roots { why: why.to_string() })?,
+            Some(file) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(all::<CertificateDer<'_>>(file, "certificate")?);
+                builder.with_root_certificates(roots)
+            }
+        };
+        let Some((certificate, key)) = &self.own else { return Ok(builder.with_no_client_auth()) };
+        let chain = all::<CertificateDer<'_>>(certificate, "certificate")?;
+        let its_key = all::<PrivateKeyDer<'_>>(key, "private key")?.remove(0);
+        builder.with_client_auth_cert(chain, its_key).map_err(|why| key.wrong(why.to_string()))
+    }
+}
+
+impl Named {
+    fn wrong(&self, why: String) -> OtlpError {
+        OtlpError::Certificate { variable: self.variable, path: self.path.clone(), why }
+    }
+}
+
+/// Reads the file named by the first of these variables that is set.
+fn named(variables: [&'static str; 2]) -> Result<Option<Named>, OtlpError> {
+    let set = |name: &'static str| Some((name, std::env::var(name).ok().filter(|path| !path.is_empty())?));
+    let Some((variable, path)) = variables.into_iter().find_map(set) else { return Ok(None) };
+    match read_file(path.as_ref(), MOST) {
+        Ok(pem) => Ok(Some(Named { variable, path, pem })),
+        Err(error) => Err(OtlpError::Certificate { variable, path, why: error.to_string() }),
+    }
+}
+
+/// Reads all PEM sections of one kind from a file; there must be at least one. Errors do not repeat the content.
+fn all<T: PemObject>(file: &Named, what: &str) -> Result<Vec<T>, OtlpError> {
+    let found: Vec<T> = T::pem_slice_iter(&file.pem).filter_map(Result::ok).collect();
+    if found.is_empty() { Err(file.wrong(format!("holds no {what} in PEM"))) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_drops_and_counts() {
+        let tally = Tally::default();
+        assert_eq!((0..QUEUE + 3).filter(|_| tally.enter()).count(), QUEUE);
+        assert_eq!(tally.fates.of(Fate::dropped), 3);
+        tally.leave(2, Fate::sent);
+        assert_eq!((0..3).filter(|_| tally.enter()).count(), 2);
+        assert_eq!((tally.fates.of(Fate::sent), tally.fates.of(Fate::dropped)), (2, 4));
     }
 }

@@ -1,30 +1,32 @@
 //! Creates spans for calls, and sends them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
-use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
+use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider,
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, Span,
 };
 use prometheus_client::registry::Registry;
 use tidegate::config::OtlpSettings;
 
-use super::call::CallSpan;
-use super::collector;
-use super::error::OtlpError;
-use super::exporter::Counted;
-use super::queue::{Bounded, QUEUE, Tally};
+use super::CallEnd;
+use super::environment::OtlpError;
+use super::exporter::{self, Bounded, Counted, QUEUE, Tally};
+use crate::span_attributes::{self, Notes};
 
 /// How long a span waits to be sent together with others.
 const DELAY: Duration = Duration::from_secs(1);
+
 /// The service name, unless the environment sets another.
 const SERVICE: &str = "tidegate";
+
 /// Creates the spans of decisions.
 #[derive(Debug)]
 pub(crate) struct Spans {
@@ -41,7 +43,7 @@ impl Spans {
     /// # Errors
     /// [`OtlpError`] if the collector's address cannot be used, or a file of certificates cannot be read.
     pub(crate) fn open(settings: &OtlpSettings) -> Result<Self, OtlpError> {
-        let otlp = collector::exporter(settings)?;
+        let otlp = exporter::exporter(settings)?;
         let tally = Arc::new(Tally::default());
         let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE).with_scheduled_delay(DELAY);
         let batches = BatchSpanProcessor::new(Counted::new(otlp, Arc::clone(&tally)), batches.build());
@@ -153,5 +155,93 @@ impl Extractor for Headers<'_> {
 
     fn keys(&self) -> Vec<&str> {
         self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+}
+
+// The span of one call.
+
+/// The span of a call that is being answered. Ends when the call is answered, or when this is dropped because the
+/// caller is gone.
+#[derive(Debug)]
+pub(crate) struct CallSpan {
+    span: Span,
+    reveals_keys: bool,
+    is_answered: bool,
+}
+
+impl CallSpan {
+    /// Wraps a span that was begun; `None` if it is not sampled.
+    pub(super) fn of(
+        mut span: Span,
+        attributes: impl FnOnce() -> Vec<KeyValue>,
+        reveals_keys: bool,
+    ) -> Option<Self> {
+        if !span.is_recording() {
+            return None;
+        }
+        span.set_attributes(attributes());
+        Some(Self { span, reveals_keys, is_answered: false })
+    }
+
+    /// Runs a call, and ends the span with the notes made meanwhile and how the call ended.
+    ///
+    /// Boxed: otherwise calls without a span would reserve space for it.
+    pub(crate) fn around<'a, T: 'a>(
+        mut self,
+        answering: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
+        ended: fn(&T) -> CallEnd,
+    ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+        Box::pin(async move {
+            let notes = Notes { reveals_keys: self.reveals_keys, ..Notes::default() };
+            let (answer, notes) = span_attributes::noted(notes, answering).await;
+            self.end(notes, ended(&answer));
+            answer
+        })
+    }
+
+    fn end(&mut self, notes: Notes, ended: CallEnd) {
+        self.is_answered = true;
+        let mut failed = match ended {
+            CallEnd::Http(status) => {
+                self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+                // A refusal is an answer to the caller, not an error of the server.
+                (status >= 500).then(|| status.to_string())
+            }
+            #[cfg(feature = "grpc")]
+            CallEnd::Grpc(code) => {
+                self.span.set_attribute(KeyValue::new("rpc.response.status_code", code));
+                let ours = ["DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE"];
+                ours.contains(&code).then(|| code.to_owned())
+            }
+            CallEnd::Resp { error } => error.then(|| "error".to_owned()),
+        };
+        let Notes { reveals_keys: _, outcome, policy, key, by_fallback, id, deciding, store } = notes;
+        if outcome == Some("error") && failed.is_none() {
+            failed = Some("store".to_owned());
+        }
+        if let Some(failed) = failed {
+            self.span.set_attribute(KeyValue::new("error.type", failed));
+            self.span.set_status(Status::error(""));
+        }
+        let seconds = |name, took: Duration| KeyValue::new(name, took.as_secs_f64());
+        let noted = [
+            outcome.map(|outcome| KeyValue::new("tidegate.outcome", outcome)),
+            policy.map(|policy| KeyValue::new("tidegate.policy", policy)),
+            key.map(|key| KeyValue::new("tidegate.key", key)),
+            by_fallback.then(|| KeyValue::new("tidegate.fallback", true)),
+            id.map(|id| KeyValue::new("tidegate.decision_id", id.to_string())),
+            deciding.map(|took| seconds("tidegate.decision.duration", took)),
+            store.map(|took| seconds("tidegate.store.duration", took)),
+        ];
+        self.span.set_attributes(noted.into_iter().flatten());
+        self.span.end();
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.span.set_attribute(KeyValue::new("error.type", "cancelled"));
+        }
     }
 }

@@ -18,13 +18,12 @@ use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::answers::pieces;
 use super::counts::{CallCounts, Guesses, Memory, Turn, WAITING_CALL};
 use super::methods::Method;
-use super::reading::{Messages, head_bytes};
+use super::reading::{self, Messages, head_bytes, pieces};
 use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
-use super::{framing, health, quota, rate_limit, reading, reflection};
+use super::{framing, health, quota, rate_limit, reflection};
 use crate::auth::Access;
 use crate::connections::{ConnectionPlace, now};
 use crate::metrics::Transport;

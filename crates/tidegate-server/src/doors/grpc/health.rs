@@ -13,17 +13,19 @@ use tokio::time::Instant;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::answers::{Answers, over};
 use super::counts::Open;
 use super::framing;
+use super::reading::{Answers, over};
 use super::status::{Code, Status};
 use crate::app::App;
+use crate::connections::Phase;
 use crate::options::Timeouts;
-use crate::phase::Phase;
 
 /// The paths of the methods.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
+
 pub(super) const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
 /// The services whose health can be asked for. The empty name is the whole server.
 const SERVICES: [&str; 7] = [
     "",

@@ -11,12 +11,9 @@
 //! | | |
 //! |---|---|
 //! | [`buckets`] | the buckets of one proxy: answers its reports |
-//! | [`bucket`] | one bucket: its limits and its part of them |
-//! | [`bucket_limit`] | a limit that a bucket meets |
-//! | [`limit`] | a limit in the form in which it is divided |
-//! | [`pools`] | the limits that are divided, for all proxies |
+//! | [`bucket`] | one bucket: the limits that it meets, and its part of them |
+//! | [`pools`] | the limits that are divided, for all proxies, and the memory budget for the pairs of all buckets |
 //! | [`reports`] | decodes a report |
-//! | [`budget`] | the memory budget for the pairs of all buckets |
 //! | [`assignment`] | the answer to a proxy about a bucket |
 //! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and benchmarks |
 //!
@@ -29,12 +26,7 @@
 
 mod assignment;
 mod bucket;
-mod bucket_limit;
 mod buckets;
-pub(super) mod budget;
-#[cfg(feature = "fuzzing")]
-pub(super) mod fuzzing;
-mod limit;
 pub(super) mod pools;
 mod reports;
 
@@ -48,21 +40,24 @@ use tidegate::visible::excerpt;
 use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
-use super::answers::{Answers, over};
 use super::counts::Open;
-use super::reading::{Holding, Messages};
+use super::reading::{Answers, Holding, Messages, over};
 use super::service::Service;
 use super::status::{Code, Status};
 
 /// The path of the method.
 pub(super) const PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+
 /// The call metadata that says for how many seconds an assignment is valid.
 const TTL: &str = "x-tidegate-assignment-ttl";
+
 /// How long an assignment is valid unless the call says otherwise: four of Envoy's report intervals of five seconds.
 const USUAL_TTL: u64 = 20;
+
 /// The longest validity of an assignment. For that long, a proxy that vanishes keeps its part from others.
 const LONGEST_TTL: u64 = 600;
+
 /// The longest time between two reports. A proxy that has buckets reports every few seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 
@@ -160,4 +155,52 @@ fn ttl(headers: &HeaderMap) -> Result<Duration, Status> {
         let message = format!("{TTL}: \"{}\" is none; write seconds, 1 to {LONGEST_TTL}", excerpt(&shown));
         Status::new(Code::InvalidArgument, message)
     })
+}
+
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing {
+    //! A call of one proxy without its connection: reports in, answers out.
+
+    use std::fmt;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::super::rate_limit::fuzzing::RateLimitDoor;
+    use super::USUAL_TTL;
+    use super::buckets::Buckets;
+
+    /// The call of one proxy.
+    pub struct QuotaCall<'d> {
+        door: &'d RateLimitDoor,
+        buckets: Buckets,
+    }
+
+    impl fmt::Debug for QuotaCall<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("QuotaCall").finish_non_exhaustive()
+        }
+    }
+
+    impl<'d> QuotaCall<'d> {
+        /// Begins a call.
+        #[must_use]
+        pub fn begin(door: &'d RateLimitDoor) -> Self {
+            Self { door, buckets: Buckets::new(Duration::from_secs(USUAL_TTL)) }
+        }
+
+        /// Answers a report with the body of the answer. After an error the call is over.
+        ///
+        /// # Errors
+        /// The code and the message of the final status.
+        pub fn report(&mut self, message: Bytes) -> Result<Bytes, (u8, String)> {
+            let service = &self.door.service;
+            let answered = self.door.runtime.block_on(async {
+                let answer = self.buckets.answer(service, message, |_| Ok(())).await;
+                self.buckets.book(service).await;
+                answer
+            });
+            answered.map_err(|status| (status.code as u8, status.message.into_owned()))
+        }
+    }
 }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::quota::budget::Budget;
-use super::quota::pools::Pools;
+use super::quota::pools::{Budget, Pools};
 use crate::app::App;
 use crate::requests::InlineQuotas;
 

@@ -6,29 +6,28 @@
 //! proxy may show it to anybody: Caddy and Traefik pass the answer of forward-auth to their client. Operators find the
 //! full decision by its id: `/v1/explain?id=`.
 
-mod decision_body;
-
 use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
+use tidegate::LimitDecision;
 use tidegate::http_answer::PROBLEM_JSON;
-use tidegate::http_answer::server_parts::{Refusal, RefusalProblem, ShownLimits};
-use tidegate::policy::Descriptor;
-use tidegate::store::BreakerView;
+use tidegate::http_answer::server_parts::{
+    Refusal, RefusalProblem, ShownLimits, insert, millis_up, push_escaped,
+};
+use tidegate::policy::{Descriptor, Limit, Mode, Over, Policy};
+use tidegate::store::{BreakerView, DecidedBy};
 use tidegate_core::Retry;
-use ulid::Ulid;
+use ulid::{ULID_LEN, Ulid};
 
-use self::decision_body::DecisionBody;
-pub(crate) use self::decision_body::mode;
-use super::response_headers;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::problem::STORE_RETRY;
+use crate::text::{moment, wall_moment};
 
 /// An answer is true only at its moment.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -118,7 +117,7 @@ impl<'a, 'd> Reply<'a, 'd> {
             let body = refusal.public(status, id.as_deref());
             let mut response = (status, [(CONTENT_TYPE, PROBLEM_JSON)], json::bytes(&body)).into_response();
             if let Some(policy) = refusal.policy() {
-                response_headers::write_refusing_policy(policy, response.headers_mut());
+                write_refusing_policy(policy, response.headers_mut());
             }
             response
         };
@@ -197,5 +196,266 @@ impl<'a, 'd> Reply<'a, 'd> {
 
     fn decision_body(&self) -> DecisionBody<'a> {
         DecisionBody::of(self.conclusion, self.want, self.id, self.ticket.as_ref())
+    }
+}
+
+// A decision as JSON, with one entry for each limit that took part in it.
+
+/// A decision as response bodies show it.
+#[derive(Debug, Serialize)]
+pub(crate) struct DecisionBody<'a> {
+    /// `now` for a look, which says how a request would be decided; absent for a decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answers: Option<&'static str>,
+    decision: &'static str,
+    /// The policy that binds: of a denial, the one with the longest wait; otherwise the one with least left.
+    policy: Option<&'a str>,
+    remaining: Option<u64>,
+    limit: Option<u64>,
+    /// `after`, `unknown` or `never`: when it is worth repeating a refused request; absent if allowed.
+    retry: Option<&'static str>,
+    /// Absent if allowed, or if no wait is known.
+    retry_after_ms: Option<u64>,
+    reset_at: Option<String>,
+    delay_ms: u64,
+    decision_id: Option<String>,
+    /// The ticket that settles the decision; absent if nobody wants one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    /// Why there is no ticket although one is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_error: Option<String>,
+    policies: Vec<LimitBody<'a>>,
+    /// The policies over whose limit the request is, and that let it pass with a mark.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    marked: Vec<&'a str>,
+    /// The policies that lowered its priority.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    demoted: Vec<&'a str>,
+    /// The priority that the request was decided for, if it was lowered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_error: Option<String>,
+}
+
+/// The part of one limit in the decision.
+#[derive(Debug, Serialize)]
+struct LimitBody<'a> {
+    name: &'a str,
+    mode: &'static str,
+    /// Whether the limit only measures, in a shadow policy or as a `shadow_limit`.
+    shadow: bool,
+    decision: &'static str,
+    /// The units that a request of this priority may still take.
+    remaining: u64,
+    /// Further units that are left, but kept back for requests of higher priority.
+    #[serde(skip_serializing_if = "is_zero")]
+    kept_back: u64,
+    limit: u64,
+    /// By how many units the limit is below empty.
+    debt: u64,
+    retry: Option<&'static str>,
+    retry_after_ms: Option<u64>,
+    reset_after_ms: u64,
+    /// `None` if it cannot be determined, which refuses the request.
+    cost: Option<u64>,
+    /// Whether the cost was charged.
+    charged: bool,
+    /// Whether the charge waits for a report about the end of the work, which keeps it or returns it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    awaits_report: bool,
+}
+
+impl<'a> DecisionBody<'a> {
+    /// Makes the body of a conclusion. `want` says whether the cost was charged; `id` and `ticket` are further parts of
+    /// the answer to a check.
+    fn of(conclusion: &'a Conclusion, want: Want, id: Option<Ulid>, ticket: Option<&TicketAnswer>) -> Self {
+        let decision_id = id.map(|id| id.to_string());
+        let answers = (want == Want::Peek).then_some("now");
+        let decision = match conclusion {
+            Conclusion::Decided(decision) => decision,
+            Conclusion::Unsettled { allowed, policy, error } => {
+                return Self {
+                    answers,
+                    decision: if *allowed { "allowed" } else { "denied" },
+                    policy: policy.as_deref(),
+                    remaining: None,
+                    limit: None,
+                    retry: (!allowed).then_some("unknown"),
+                    retry_after_ms: None,
+                    reset_at: None,
+                    delay_ms: 0,
+                    decision_id,
+                    ticket: None,
+                    ticket_error: None,
+                    policies: Vec::new(),
+                    marked: Vec::new(),
+                    demoted: Vec::new(),
+                    priority: None,
+                    store_error: Some(error.to_string()),
+                };
+            }
+        };
+        let bound = decision.binding.map(|at| &decision.limits[at]);
+        let policies = decision.policies.policies();
+        let charged = decision.allowed && want == Want::Take;
+        let (demoted, marked): (Vec<_>, Vec<_>) =
+            decision.over().partition(|(_, over)| matches!(over, Over::Demote { .. }));
+        let names = |all: Vec<(&'a str, Over)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        Self {
+            answers,
+            decision: match (decision.allowed, decision.wait.is_zero()) {
+                (false, _) => "denied",
+                (true, true) => "allowed",
+                (true, false) => "delayed",
+            },
+            policy: decision.policy().map(|at| policies[at].name.as_str()),
+            remaining: bound.map(LimitDecision::remaining),
+            limit: bound.map(|bound| bound.decision.standing.limit),
+            retry: (!decision.allowed).then(|| decision.retry().as_str()),
+            retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
+            reset_at: bound.and_then(|bound| {
+                // An engine with a clock of its own has the time of day.
+                let moment = if decision.by == DecidedBy::Engine { wall_moment } else { moment };
+                moment(decision.at, bound.decision.standing.reset_after)
+            }),
+            delay_ms: millis_up(decision.wait),
+            decision_id,
+            ticket: ticket.and_then(|answer| Some(answer.ticket.as_ref()?.to_string())),
+            ticket_error: ticket.and_then(|answer| Some(answer.error.as_ref()?.to_string())),
+            policies: decision
+                .limits
+                .iter()
+                .map(|limit| {
+                    let anyway = decision.anyway.as_ref().is_some_and(|anyway| {
+                        anyway
+                            .lines
+                            .iter()
+                            .any(|(policy, at, _)| (*policy, *at) == (limit.policy, limit.limit))
+                    });
+                    let charged = anyway || charged && limit.decision.is_allowed();
+                    LimitBody::of(&policies[limit.policy], limit, charged)
+                })
+                .collect(),
+            marked: names(marked),
+            priority: (!demoted.is_empty()).then(|| decision.priority.to_string()),
+            demoted: names(demoted),
+            store_error: None,
+        }
+    }
+}
+
+impl<'a> LimitBody<'a> {
+    fn of(policy: &'a Policy, limit: &LimitDecision, charged: bool) -> Self {
+        let standing = limit.decision.standing;
+        let allowed = limit.decision.is_allowed();
+        Self {
+            name: &policy.name,
+            mode: mode(policy.mode),
+            shadow: policy.mode == Mode::Shadow || policy.is_shadow_limit(limit.limit),
+            decision: match (allowed, limit.decision.wait().is_zero()) {
+                (false, _) if policy.mode == Mode::Enforce && !policy.is_shadow_limit(limit.limit) => {
+                    match policy.over {
+                        Over::Mark => "marked",
+                        Over::Demote { .. } => "demoted",
+                        Over::Deny | Over::Block { .. } => "denied",
+                    }
+                }
+                (false, _) => "denied",
+                (true, true) => "allowed",
+                (true, false) => "delayed",
+            },
+            remaining: limit.remaining(),
+            kept_back: limit.kept_back,
+            limit: standing.limit,
+            debt: standing.debt,
+            retry: (!allowed).then(|| limit.decision.retry().as_str()),
+            retry_after_ms: if allowed { None } else { limit.decision.retry().after().map(millis_up) },
+            reset_after_ms: millis_up(standing.reset_after),
+            cost: (!limit.cost_is_unknown()).then(|| limit.cost.units()),
+            charged,
+            awaits_report: charged && (limit.on_failure || is_place(policy, limit)),
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(units: &u64) -> bool {
+    *units == 0
+}
+
+/// Returns whether the limit lends a place, which is returned when the work ends.
+fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
+    policy.limit(limit.limit).is_some_and(Limit::is_guard)
+}
+
+/// Returns the word for a mode, as in files and answers.
+pub(crate) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Shadow => "shadow",
+        Mode::Enforce => "enforce",
+    }
+}
+
+// The headers of forward-auth. The library writes those of rate limits ([`tidegate::http_answer`]).
+
+// Headers of forward-auth for the proxy and the application behind it: the decision id, the policy that refused, and
+// the ticket.
+
+/// The id of the decision, for logs.
+const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
+
+/// The policy that refused, for proxies that write the answer themselves and can insert the value of a header.
+const POLICY: HeaderName = HeaderName::from_static("x-tidegate-policy");
+
+/// The longest policy name in the header, in bytes: the whole head must fit the 4 KiB buffer into which nginx reads it.
+const LONGEST_POLICY: usize = 128;
+
+/// The ticket that settles the decision, if a policy expects a settlement.
+const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
+
+/// Why there is no ticket, or one for the places alone, although a policy expects a settlement.
+const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
+
+/// Writes the policy that refused. The name is percent-encoded as in a path, so that it can stand between quotes in any
+/// language. A long name is cut.
+pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
+    let mut value = String::new();
+    push_escaped(name, LONGEST_POLICY, &mut value);
+    insert(out, POLICY, value);
+}
+
+/// Writes the headers with the decision id and the ticket.
+pub(crate) fn write_decision(id: Option<Ulid>, answer: Option<&TicketAnswer>, out: &mut HeaderMap) {
+    // Letters and digits only, which any header can carry.
+    if let Some(Ok(value)) = id.map(|id| HeaderValue::from_str(id.array_to_str(&mut [0; ULID_LEN]))) {
+        out.insert(DECISION_ID, value);
+    }
+    let Some(TicketAnswer { ticket, error }) = answer else { return };
+    if let Some(ticket) = ticket {
+        insert(out, TICKET, ticket.to_string());
+    }
+    if let Some(error) = error {
+        insert(out, TICKET_ERROR, error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policys_name_is_one_word_that_no_quote_ends_and_is_bounded() {
+        let written = |name: &str| {
+            let mut out = HeaderMap::new();
+            write_refusing_policy(name, &mut out);
+            out[POLICY].to_str().unwrap().to_owned()
+        };
+        assert_eq!(written("per-ip_2.x~"), "per-ip_2.x~");
+        assert_eq!(written("a \"b\\\r\n</ä"), "a%20%22b%5C%0D%0A%3C%2F%C3%A4");
+        assert_eq!(written(&"x".repeat(100_000)), "x".repeat(128));
+        assert_eq!(written(&"ä".repeat(100)), "%C3%A4".repeat(21), "no escape is cut in two");
     }
 }

@@ -14,18 +14,18 @@ use tidegate::store::StoreError;
 use super::answer::mode;
 use super::keys::key_of;
 use super::policies::find;
-use super::query::Query;
 use super::request_body;
+use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::{ListedBreaker, Wanted, breakers_of, why};
 use crate::json;
 use crate::problem::Problem;
-use crate::spelling::{nearest, quoted};
-use crate::time_text::moment;
+use crate::text::{moment, nearest, quoted};
 
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
+
 /// The longest time for which a state can be forced, unless it is forced until released: far beyond the usual open
 /// times of breakers.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);

@@ -14,17 +14,17 @@ use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-use super::query::Query;
+use super::routes::Query;
 use crate::app::App;
 use crate::auth::Scope;
-use crate::connections::Streamed;
+use crate::connections::{Phase, Streamed};
 use crate::events::{Event, Listener, MOST_LISTENERS};
-use crate::phase::Phase;
 use crate::problem::Problem;
 
 /// A comment is sent after this time without an event. It is shorter than the timeouts of proxies, and detects
 /// listeners that are gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
 /// The beginning of every stream. Events have no ids, so clients never send `Last-Event-ID`, and it would be ignored.
 const BEGINNING: &str =
     "retry: 2000\n: events from now on; none are kept, so Last-Event-ID means nothing here\n\n";

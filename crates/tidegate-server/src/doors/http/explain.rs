@@ -15,14 +15,13 @@ use tidegate::breaker::{Condition, Force};
 use tidegate::explain::{BreakerState, Explanation};
 use tidegate::http_answer::server_parts::{in_words, millis_up};
 use tidegate::policy::{Policy, PolicySet};
-use tidegate::visible;
-use tidegate::{Quota, Retry, Tick};
+use tidegate::{Quota, Retry, Tick, visible};
 use ulid::Ulid;
 
 use super::answer::{Reply, mode};
 use super::check::named;
-use super::query::Query;
 use super::request_body::{self, CheckBody};
+use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::{Conclusion, REMEMBERED, Want, breakers_of, why};
@@ -30,8 +29,7 @@ use crate::json;
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
-use crate::spelling::quoted;
-use crate::time_text::moment;
+use crate::text::{moment, quoted};
 
 /// Decides without charging, and explains the decision.
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {

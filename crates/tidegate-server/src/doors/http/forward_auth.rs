@@ -29,9 +29,9 @@ use tidegate::Charged;
 use tidegate::gate::ticket::Ticket;
 
 use self::original::{Original, add_others};
+use super::answer::write_decision;
 use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
-use super::response_headers::write_decision;
 use crate::app::App;
 use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};

@@ -8,13 +8,12 @@ use tidegate::policy::{Descriptor, Mode};
 
 use super::answer::mode;
 use super::policies::find;
-use super::query::Query;
+use super::routes::Query;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
 use crate::engine::{LetGo, NotForgotten};
-use crate::json;
 use crate::problem::Problem;
-use crate::{requests, top_keys};
+use crate::{json, requests, top_keys};
 
 /// The default number of keys listed.
 const LISTED: usize = 20;

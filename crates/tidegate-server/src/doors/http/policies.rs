@@ -1,11 +1,16 @@
 //! `GET /v1/policies` and `/v1/policies/{name}`: shows the policies in force, and who owns them.
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{ETAG, HeaderValue};
-use http::{Request, StatusCode};
+use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use http::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use tidegate::config::{Diagnostic, Severity};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{
     ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError, Over, Policy, Share, Want,
@@ -13,14 +18,15 @@ use tidegate::policy::{
 use tidegate::{Cost, Criticality};
 
 use super::answer::mode;
-use super::entity_tags::{Conditions, tag};
+use super::request_body;
 use crate::active_config::ActiveConfig;
+use crate::api_policies::MAX_TEXT;
 use crate::app::App;
 use crate::engine::{known, per_second};
-use crate::json;
 use crate::problem::Problem;
-use crate::requests;
-use crate::time_text::moment;
+use crate::reload::{Changed, NotChanged};
+use crate::text::moment;
+use crate::{json, requests};
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
@@ -236,5 +242,176 @@ fn tagged(value: &Value, tag: &str, request: &Request<Body>) -> Response {
 fn write_tag(tag: &str, response: &mut Response) {
     if let Ok(tag) = HeaderValue::try_from(tag) {
         response.headers_mut().insert(ETAG, tag);
+    }
+}
+
+// `PUT` and `DELETE /v1/policies/{name}`: changes policies that the API owns.
+
+/// Puts or deletes a policy.
+///
+/// # Errors
+/// 404 for a policy to delete that does not exist, 409 for a policy that the API does not own, 412 if a condition does
+/// not hold, 413 if the text is too long, 422 with every mistake, and 503 if the policy cannot be stored. Nothing has
+/// changed then.
+pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -> Result<Response, Problem> {
+    let name = percent_decode_str(name).decode_utf8();
+    let name = name.map_err(|_| Problem::bad_request("the name of a policy is UTF-8"))?.into_owned();
+    let conditions = Conditions::of(request.headers());
+    let text = if *request.method() == Method::PUT {
+        let bytes = request_body::read(request, MAX_TEXT).await?;
+        let text = String::from_utf8(bytes.to_vec());
+        Some(text.map_err(|_| Problem::bad_request("the body is not UTF-8; a policy is YAML or JSON"))?)
+    } else {
+        None
+    };
+    let deleted = text.is_none();
+    let holds = {
+        let name = name.clone();
+        move |live: &ActiveConfig| conditions.hold(tag_in(live, &name).as_deref())
+    };
+    // In its own task: if the caller hangs up, a stored policy is still put in force.
+    let changing = {
+        let (app, name) = (Arc::clone(app), name.clone());
+        async move { app.reload.change(&app.engine, &name, text.as_deref(), holds).await }
+    };
+    let changed = tokio::spawn(changing).await;
+    let failed =
+        || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed; the log has the reason");
+    let changed = changed.map_err(|_| failed())?.map_err(|why| not_changed(&name, why))?;
+    let Changed { live, new, kept, warnings } = changed;
+    let told = json!({ "survives_restart": kept, "warnings": warnings });
+    if deleted {
+        let mut answer = json!({ "policy": name, "deleted": true });
+        extend(&mut answer, told);
+        return Ok(json::shown(&answer));
+    }
+    let (_, policy) = live.set.find(&name).ok_or_else(failed)?;
+    let (mut answer, tag) = json_and_tag(app, &live, policy);
+    extend(&mut answer, told);
+    let mut response = json::shown(&answer);
+    *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+fn extend(answer: &mut Value, more: Value) {
+    if let (Some(answer), Value::Object(more)) = (answer.as_object_mut(), more) {
+        answer.extend(more);
+    }
+}
+
+fn not_changed(name: &str, why: NotChanged) -> Problem {
+    let detail = format!("policy {name:?}: {why}");
+    match why {
+        NotChanged::Cluster(_) => Problem::conflict(detail).with("owner", "cluster"),
+        NotChanged::File(place) => Problem::conflict(detail).with("owner", "file").with("place", place),
+        NotChanged::Program => Problem::conflict(detail).with("owner", "program"),
+        NotChanged::NoRoom(_) => Problem::conflict(detail),
+        NotChanged::NoPolicy => Problem::not_found(detail),
+        NotChanged::Condition => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
+        NotChanged::Mistakes(mistakes) => of_mistakes(&mistakes),
+        NotChanged::Unfit(refused) => of_lines(refused.diagnostics),
+        NotChanged::NotSaved(_) => Problem::unavailable(detail),
+    }
+}
+
+// 422 for policies with mistakes: lists all of them, with line and column.
+
+/// Makes the problem for the mistakes in a text: what is wrong, where, and how to correct it. `line` and `column` are
+/// those of the first mistake that has a position.
+pub(super) fn of_mistakes(mistakes: &[Diagnostic]) -> Problem {
+    // Warnings are left out: they do not cause the refusal, and those of a whole file would hide the mistake.
+    let mistakes = || mistakes.iter().filter(|mistake| mistake.severity == Severity::Error);
+    let problem = of_lines(mistakes().map(ToString::to_string).collect());
+    match mistakes().find(|mistake| mistake.line > 0) {
+        Some(first) => problem.with("line", first.line).with("column", first.column),
+        None => problem,
+    }
+}
+
+/// Makes the problem from these diagnostic lines.
+pub(super) fn of_lines(diagnostics: Vec<String>) -> Problem {
+    let count = diagnostics.len();
+    let mistakes = if count == 1 { "mistake" } else { "mistakes" };
+    let detail = format!("the policies are refused, {count} {mistakes}; nothing was changed");
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("diagnostics", diagnostics)
+}
+
+// Entity tags: tell whether the state that a caller knows is still current.
+//
+// # Source
+// RFC 9110, sections 8.8.3 and 13.1: tags are compared strongly for `If-Match`, and weakly for `If-None-Match`.
+
+/// Returns the tag of a text. The hasher's keys are fixed: the same text has the same tag on every server and after a restart.
+pub(super) fn tag(text: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+/// The conditional headers of one request.
+#[derive(Clone, Debug)]
+pub(super) struct Conditions {
+    matches: Option<String>,
+    none_matches: Option<String>,
+}
+
+impl Conditions {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let list = |name: HeaderName| {
+            let lines = headers.get_all(name).iter();
+            // A value that is not text cannot be a tag of this server: it counts as a list without tags.
+            let lines: Vec<&str> = lines.map(|line| HeaderValue::to_str(line).unwrap_or_default()).collect();
+            (!lines.is_empty()).then(|| lines.join(","))
+        };
+        Self { matches: list(IF_MATCH), none_matches: list(IF_NONE_MATCH) }
+    }
+
+    /// Returns whether a change is allowed to the resource with this tag; `None` if the resource does not exist yet.
+    pub(super) fn hold(&self, tag: Option<&str>) -> bool {
+        let matched = self.matches.as_deref().is_none_or(|list| has(list, tag));
+        matched && !self.is_known(tag)
+    }
+
+    /// Returns whether the caller has the version with this tag already.
+    pub(super) fn is_known(&self, tag: Option<&str>) -> bool {
+        self.none_matches.as_deref().is_some_and(|list| has(&list.replace("W/", ""), tag))
+    }
+}
+
+/// Returns whether a tag is in a list; `*` in the list matches any tag. The server's tags contain no comma.
+fn has(list: &str, tag: Option<&str>) -> bool {
+    tag.is_some_and(|tag| list.split(',').map(str::trim).any(|one| one == "*" || one == tag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_made_to_what_the_caller_knows_and_to_nothing_else() {
+        let own = tag("x");
+        let hold = |name: HeaderName, value: &str, tag: Option<&str>| {
+            let headers = HeaderMap::from_iter([(name, HeaderValue::try_from(value).unwrap())]);
+            Conditions::of(&headers).hold(tag)
+        };
+        let cases = [
+            (IF_MATCH, own.clone(), Some(&*own), true),
+            (IF_MATCH, format!("\"0\", {own}"), Some(&own), true),
+            (IF_MATCH, format!("W/{own}"), Some(&own), false),
+            (IF_MATCH, "*".to_owned(), Some(&own), true),
+            (IF_MATCH, "*".to_owned(), None, false),
+            (IF_MATCH, String::new(), Some(&own), false),
+            (IF_NONE_MATCH, "*".to_owned(), None, true),
+            (IF_NONE_MATCH, "*".to_owned(), Some(&own), false),
+            (IF_NONE_MATCH, format!("W/{own}"), Some(&own), false),
+            (IF_NONE_MATCH, "\"0\"".to_owned(), Some(&own), true),
+        ];
+        for (name, value, tag, expected) in cases {
+            assert_eq!(hold(name.clone(), &value, tag), expected, "{name}: {value} of {tag:?}");
+        }
+        assert!(Conditions::of(&HeaderMap::new()).hold(None));
     }
 }

@@ -20,27 +20,27 @@ use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, 
 
 use super::keys::key_of;
 use super::policies::find;
-use super::query::Query;
 use super::request_body;
+use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::missing;
-use crate::global_deny_list;
-use crate::json;
 use crate::problem::Problem;
-use crate::requests;
-use crate::spelling::{nearest, quoted};
-use crate::time_text::moment;
-use crate::top_keys;
+use crate::text::{moment, nearest, quoted};
+use crate::{global_deny_list, json, requests, top_keys};
 
 /// The default number of keys that are listed. Each is looked up in the store.
 const LISTED: usize = 20;
+
 /// The largest number of keys that a caller can ask for.
 const MOST_LISTED: usize = 100;
+
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
+
 /// The longest block of a key. A caller that is to be kept out for longer belongs on a deny-list.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
 /// A whole body, for error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
 

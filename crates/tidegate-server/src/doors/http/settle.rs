@@ -4,16 +4,18 @@
 //! ticket has two halves, the outcome and the spending, and each can be settled once: a settlement settles those that it
 //! speaks of.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
-use tidegate::Cost;
-use tidegate::Outcome;
-use tidegate::gate::ticket::{SealError, Ticket, TicketError};
+use tidegate::gate::ticket::{Extended, HeldPlace, SealError, Ticket, TicketError};
 use tidegate::gate::{Fate, Part, SettledCharge};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::CostError;
+use tidegate::{Cost, Outcome, Tick};
+use ulid::Ulid;
 
 use super::request_body::{self, SettlementBody};
 use crate::app::App;
@@ -21,7 +23,7 @@ use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
 use crate::requests::WorkEnd;
-use crate::spelling::nearest;
+use crate::text::nearest;
 
 /// The note of an outcome that changes no limit.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the outcome changes no limit; it ends the work \
@@ -29,10 +31,13 @@ const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by
 
 /// The notes of a settlement whose other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was reported before, so this settles only what was spent";
+
 const SPENT_BEFORE: &str = "what was spent was settled before, so this reports only how the work ended";
+
 /// The note of a settlement with a cost that changes nothing.
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
+
 /// The note of a settlement that may leave one half of the ticket open.
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
@@ -173,4 +178,30 @@ pub(super) fn refuse(why: SettleError) -> Problem {
             }
         }
     }
+}
+
+// `POST /v1/extend`: holds the places of a check longer, for work that takes longer than their time to live.
+
+/// Holds the places of a ticket longer, and answers the ticket that returns them from then on.
+pub(super) async fn extend(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
+    let SettlementBody { ticket, .. } = request_body::extend(&bytes)?;
+    let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
+    let extended = app.engine.tickets.extend(&ticket).await.map_err(|error| refuse(error.into()))?;
+    Ok(json::ok(&answer(&extended, app.engine.now())))
+}
+
+fn answer(extended: &Extended, now: Tick) -> Value {
+    // Rounded down: a holder who is told a second must not come late.
+    let millis = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    let place = |one: &HeldPlace| {
+        let lapses = (one.lapses != Tick::MAX).then(|| millis(one.lapses.since(now)));
+        json!({ "name": one.policy, "places": one.places.units(), "lapses_after_ms": lapses, "shadow": one.shadow })
+    };
+    json!({
+        "decision_id": Ulid::from(extended.id).to_string(),
+        "ticket": extended.ticket.to_string(),
+        "expires_after_ms": millis(extended.expires.since(now)),
+        "places": extended.places.iter().map(place).collect::<Vec<_>>(),
+    })
 }

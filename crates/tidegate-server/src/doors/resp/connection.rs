@@ -18,23 +18,23 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
-use super::session::{RespDoor, Session};
-use super::transaction::{self, Disposition};
+use super::session::{self, Disposition, RespDoor, Session};
 use super::{own, redis};
-use crate::connections::{
-    ConnectionPlace, ConnectionStage, LINGER, Order, Stream, after_others, linger, now,
-};
+use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
 
 /// How many bytes are read at a time.
 const READ: usize = 16 << 10;
+
 /// How many bytes of replies are gathered before they are sent. So a client that sends much and reads nothing makes the
 /// server hold no more.
 const FLUSH: usize = 64 << 10;
+
 /// How many commands of one connection run before others have their turn.
 const SLICE: usize = 64;
+
 /// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -211,8 +211,8 @@ impl Connection<'_> {
                     *done += took;
                     let then = match words.first() {
                         None => Disposition::Answered,
-                        Some(name) if transaction::concerns(session, name) => {
-                            transaction::take(session, &words, sent, &mut self.replies)
+                        Some(name) if session::concerns(session, name) => {
+                            session::take(session, &words, sent, &mut self.replies)
                         }
                         Some(_) => Disposition::Run,
                     };

@@ -1,23 +1,28 @@
 //! Tidegate's own commands and `CL.THROTTLE`: they do for RESP clients what the HTTP door does.
 
-mod attributes;
 mod check;
-mod command_words;
-mod settle;
 
+use std::borrow::Cow;
 use std::pin::pin;
+use std::str::FromStr;
 
+use tidegate::Outcome;
+use tidegate::config::{canonical_attribute, unknown_attribute};
+use tidegate::gate::Part;
+use tidegate::gate::ticket::{Ticket, TicketError};
+use tidegate::http_answer::server_parts::wrong_value;
+use tidegate::policy::{Descriptor, Usage};
 use tidegate::visible::excerpt;
 
-use self::command_words::{Refusal, shown, text, too_few};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::throttle;
+use super::{redis, throttle};
 use crate::auth::Scope;
+use crate::engine::{SettleError, Settlement, Spent};
 use crate::metrics::Transport;
 use crate::otlp::CallEnd;
-use crate::requests;
-use crate::spelling::nearest;
+use crate::requests::{self, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, STATUSES, WorkEnd};
+use crate::text::nearest;
 use crate::uncovered_requests::Misdirected;
 
 /// All commands of this module, to suggest the one that a misspelt name probably meant.
@@ -70,7 +75,7 @@ async fn decided(
     } else if is("TG.CHECK") {
         check::run(door, session, words, replies).await
     } else if is("TG.SETTLE") {
-        settle::run(door, words, replies).await
+        settle(door, words, replies).await
     } else if is("TG.RESET") && door.decides_only {
         let where_else = "TG.RESET is not served here; DELETE /v1/keys/POLICY at the admin address does it";
         Err(Refusal::wrong(where_else))
@@ -93,7 +98,7 @@ async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resul
     let live = door.app.engine.live();
     let at = requests::find(&live.set, &text(policy)).map_err(|none| Refusal::wrong(none.to_string()))?;
     let pairs = rest.chunks(2).map(|pair| match pair {
-        [name, value] => attributes::pair(name, value),
+        [name, value] => read_pair(name, value),
         _ => Err(Refusal::wrong(format!("{} has no value", shown(pair[0])))),
     });
     let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
@@ -103,4 +108,184 @@ async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resul
     let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
     replies.simple("OK");
     Ok(())
+}
+
+// Parses the attributes of a request: pairs of a name and a value.
+
+/// Parses a name and its value as UTF-8.
+fn read_pair<'w>(name: &'w [u8], value: &'w [u8]) -> Result<(Cow<'w, str>, Cow<'w, str>), Refusal> {
+    match (std::str::from_utf8(name), std::str::from_utf8(value)) {
+        (Ok(name), Ok(value)) => Ok((name.into(), value.into())),
+        _ => Err(Refusal::wrong(format!("attribute {}: names and values are UTF-8", shown(name)))),
+    }
+}
+
+/// Adds an attribute to a request.
+fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [u8]) -> Result<(), Refusal> {
+    let (text, value) = read_pair(name, value)?;
+    let shown = shown(name);
+    if text.is_empty() || text.len() > MAX_NAME {
+        return Err(Refusal::wrong(format!("{shown} is not a name; it has 1 to {MAX_NAME} bytes")));
+    }
+    if let Some(instead) = unknown_attribute(&text) {
+        return Err(Refusal::wrong(format!("attribute {shown}: no policy reads it; {instead}")));
+    }
+    if value.len() > MAX_VALUE {
+        let bytes = value.len();
+        let what = format!("the value of {shown} has {bytes} bytes; use at most {MAX_VALUE}");
+        return Err(Refusal::wrong(what));
+    }
+    let text = canonical_attribute(text);
+    if let Some(wrong) = wrong_value(&text, &value) {
+        return Err(Refusal::wrong(wrong));
+    }
+    if request.value(&text).is_some() {
+        return Err(Refusal::wrong(format!("attribute {shown} is given twice")));
+    }
+    if request.pairs().count() >= MAX_ATTRIBUTES {
+        return Err(Refusal::wrong(format!("more than {MAX_ATTRIBUTES} attributes")));
+    }
+    request.push(text, value);
+    Ok(())
+}
+
+// Shows and parses words of commands, and makes the errors about them.
+
+/// An error reply: its code, and the message.
+struct Refusal(&'static str, String);
+
+impl Refusal {
+    /// Makes the error for a wrong command.
+    fn wrong(what: impl Into<String>) -> Self {
+        Self("ERR", what.into())
+    }
+}
+
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// Quotes a word of a command, escaped and cut to a length that fits a sentence.
+fn shown(word: &[u8]) -> String {
+    format!("\"{}\"", excerpt(&text(word)))
+}
+
+/// Parses the number after `COST`.
+fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
+    const MOST: u64 = requests::MAX_COST;
+    let read = number(word).filter(|units| (least..=MOST).contains(units));
+    read.ok_or_else(|| {
+        Refusal::wrong(format!("COST: {} is not a whole number from {least} to {MOST}", shown(word)))
+    })
+}
+
+/// Parses a whole number in decimal digits, without a sign.
+fn number<N: FromStr>(word: &[u8]) -> Option<N> {
+    // `str::parse` would accept a plus.
+    text(word).parse().ok().filter(|_| word.first().is_some_and(u8::is_ascii_digit))
+}
+
+/// Sets an option of a command, which may be given once.
+fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), Refusal> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::wrong(format!("{name} is given twice; send it once"))),
+    }
+}
+
+/// Answers a command that has too few words.
+fn too_few(words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
+    redis::wrong_number(words[0], replies);
+    Ok(())
+}
+
+// `TG.SETTLE`: settles a decision with what its work spent and how it ended.
+
+/// How to write the command, for error messages.
+const USAGE: &str = "write TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]";
+
+/// `TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]`: the charge stands, or is corrected to the real cost.
+/// Places are returned. Without an outcome, the work was a success.
+async fn settle(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
+    let [_, ticket, rest @ ..] = words else { return too_few(words, replies) };
+    let Options { units, ended } = read(rest)?;
+    let spent = units.map_or(Spent::AsCharged, |units| Spent::Usage(Usage::cost(units)));
+    let (outcome, spent) = match ended {
+        None => (Outcome::Success, spent),
+        Some(WorkEnd::With(outcome)) => (outcome, spent),
+        Some(WorkEnd::Undone) if units.is_some() => {
+            return Err(Refusal::wrong("work that was undone has spent nothing; leave COST out"));
+        }
+        Some(WorkEnd::Undone) => (Outcome::Ignored, Spent::Undone),
+    };
+    let settlement = Settlement { part: Part::All, outcome, spent };
+    let ticket: Ticket = text(ticket).parse().map_err(|error: TicketError| refused(&error.into()))?;
+    let live = door.app.engine.live();
+    let settled =
+        door.app.engine.tickets.settle(&live, &ticket, &settlement, |told| told.charges.len()).await;
+    let charges = settled.map_err(|error| refused(&error))?;
+    replies.integer(i64::try_from(charges).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// The options after the ticket.
+#[derive(Debug, Default)]
+struct Options {
+    /// The real cost.
+    units: Option<u64>,
+    ended: Option<WorkEnd>,
+}
+
+fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
+    let mut options = Options::default();
+    let mut rest = words;
+    loop {
+        let (ended, after) = match rest {
+            [] => return Ok(options),
+            [b"COST", units, after @ ..] => {
+                once(&mut options.units, "COST", cost(units, 0)?)?;
+                rest = after;
+                continue;
+            }
+            [b"FAILED", after @ ..] => (WorkEnd::With(Outcome::Failure), after),
+            [b"STATUS", status, after @ ..] => (status_of(status)?, after),
+            [b"OUTCOME", word, after @ ..] => (outcome_of(word)?, after),
+            [word @ (b"COST" | b"STATUS" | b"OUTCOME")] => {
+                return Err(Refusal::wrong(format!("{} has no value; {USAGE}", text(word))));
+            }
+            [word, ..] => return Err(Refusal::wrong(format!("{} is unknown; {USAGE}", shown(word)))),
+        };
+        if options.ended.replace(ended).is_some() {
+            let twice = "STATUS, OUTCOME and FAILED say the same; send one of them, once";
+            return Err(Refusal::wrong(twice));
+        }
+        rest = after;
+    }
+}
+
+fn status_of(word: &[u8]) -> Result<WorkEnd, Refusal> {
+    number(word).and_then(WorkEnd::of_status).ok_or_else(|| {
+        let (least, most) = (STATUSES.start(), STATUSES.end());
+        let what = format!("STATUS: {} is not an HTTP status; use a number, {least} to {most}", shown(word));
+        Refusal::wrong(what)
+    })
+}
+
+fn outcome_of(word: &[u8]) -> Result<WorkEnd, Refusal> {
+    WorkEnd::of_word(&text(word)).ok_or_else(|| {
+        let known = WorkEnd::known_words();
+        Refusal::wrong(format!("OUTCOME: {} does not exist; there are {known}", shown(word)))
+    })
+}
+
+fn refused(error: &SettleError) -> Refusal {
+    match error {
+        SettleError::Ticket(TicketError::Store(error)) => Refusal("UNAVAILABLE", error.to_string()),
+        SettleError::Ticket(error) => Refusal("TICKET", error.to_string()),
+        SettleError::Unknown(unknown) => Refusal::wrong(unknown.to_string()),
+        SettleError::AwaitsReport(_) | SettleError::TooMuch { .. } => Refusal(
+            "TICKET",
+            "the ticket cannot be settled in this way; POST /v1/settle gives the reason".to_owned(),
+        ),
+    }
 }

@@ -11,7 +11,7 @@ use tidegate::{Clock, Criticality, Tick, visible};
 
 use super::Conditions;
 use crate::metrics::{Metrics, SwitchedByLabel};
-use crate::time_text::moment;
+use crate::text::moment;
 
 /// Who turns a switch. A switch that one has turned off is not turned on by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

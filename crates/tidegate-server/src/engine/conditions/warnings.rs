@@ -10,10 +10,11 @@ use tidegate_core::time::MAX_STEP_BACK;
 
 use super::Conditions;
 use crate::active_config::{ActiveConfig, Unended};
-use crate::time_text::moment;
+use crate::text::moment;
 
 /// The most numbers without a reading that are told.
 const UNREAD: usize = 5;
+
 /// How long a number may have no reading after a start or a reload before the log tells.
 const UNREAD_FOR: Duration = Duration::from_secs(60);
 

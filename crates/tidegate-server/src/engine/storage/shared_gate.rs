@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::on_first_use::OnFirstUse;
+use super::OnFirstUse;
 use crate::stores::Sharing;
 
 /// The leases and the membership of a node that shares an engine.

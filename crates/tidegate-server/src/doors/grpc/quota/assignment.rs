@@ -12,10 +12,11 @@ use envoy_types::pb::google::protobuf::{self, UInt32Value};
 use prost::encoding::{WireType, bytes, encode_key, encode_varint};
 use tidegate_core::division::Bucket as Portion;
 
-use super::limit::Pace;
+use super::pools::Pace;
 
 /// The field of an answer that holds the action for a bucket.
 const ACTIONS: u32 = 1;
+
 /// The field of such an action that holds the bucket.
 const BUCKET_ID: u32 = 1;
 

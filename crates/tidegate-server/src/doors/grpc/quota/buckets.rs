@@ -25,12 +25,16 @@ use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
 /// The most buckets of one proxy. Further ones are denied: a client that makes up keys makes buckets.
 const MOST: usize = 4096;
+
 /// The most bytes of the pairs of all buckets of one proxy, including their containers: a kilobyte for each bucket.
 const MOST_BYTES: usize = 4 << 20;
+
 /// The most buckets of all proxies together.
 const MOST_TOGETHER: i64 = 1 << 18;
+
 /// How long the store may take to book the requests of a report: the time until the next one.
 const BOOKING: Duration = Duration::from_secs(5);
+
 /// How long a bucket is without requests before it is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
 

@@ -35,8 +35,11 @@ use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
 pub(in super::super) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
+
 pub(in super::super) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
+
 pub(in super::super) const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
+
 pub(in super::super) const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 
 /// The reservation id of a request that no limit was charged for, so there is nothing to settle.

@@ -5,26 +5,34 @@
 
 use prost_types::{DescriptorProto, FileDescriptorProto};
 
-use super::constructors::{
-    Holds, choice, entries, field, file, message, method, repeated, service, with_one_of,
-};
-use super::well_known::{
-    DURATION, DURATION_FILE, STRUCT, STRUCT_FILE, TIMESTAMP, TIMESTAMP_FILE, UINT32_VALUE, UINT64_VALUE,
-    WRAPPERS_FILE,
+use super::files::{
+    DURATION, DURATION_FILE, Holds, STRUCT, STRUCT_FILE, TIMESTAMP, TIMESTAMP_FILE, UINT32_VALUE,
+    UINT64_VALUE, WRAPPERS_FILE, choice, entries, field, file, message, method, repeated, service,
+    with_one_of,
 };
 
 pub(super) const SERVICE_FILE: &str = "envoy/service/ratelimit/v3/rls.proto";
+
 pub(super) const DESCRIPTOR_FILE: &str = "envoy/extensions/common/ratelimit/v3/ratelimit.proto";
+
 const QUOTA_FILE: &str = "envoy/service/rate_limit_quota/v3/rlqs.proto";
+
 const HEADER_FILE: &str = "envoy/config/core/v3/base.proto";
+
 const STRATEGY_FILE: &str = "envoy/type/v3/ratelimit_strategy.proto";
+
 const UNIT_FILE: &str = "envoy/type/v3/ratelimit_unit.proto";
+
 const BUCKET_FILE: &str = "envoy/type/v3/token_bucket.proto";
 
 pub(super) const REQUEST: &str = "envoy.service.ratelimit.v3.RateLimitRequest";
+
 pub(super) const RESPONSE: &str = "envoy.service.ratelimit.v3.RateLimitResponse";
+
 pub(super) const DESCRIPTOR: Holds = Holds::A("envoy.extensions.common.ratelimit.v3.RateLimitDescriptor");
+
 const TOKEN_BUCKET: Holds = Holds::A("envoy.type.v3.TokenBucket");
+
 const UNIT: Holds = Holds::OneOf("envoy.type.v3.RateLimitUnit");
 
 pub(super) fn files() -> Vec<FileDescriptorProto> {
@@ -213,4 +221,47 @@ fn token_bucket() -> DescriptorProto {
         field("fill_interval", 3, DURATION),
     ];
     message("TokenBucket", fields)
+}
+
+// The file of Limitador's own service, which uses Envoy's messages for checks and reports.
+
+const PACKAGE: &str = "kuadrant.service.ratelimit.v1";
+
+const CODE: Holds = Holds::OneOf("envoy.service.ratelimit.v3.RateLimitResponse.Code");
+
+pub(super) fn limitador_file() -> Vec<FileDescriptorProto> {
+    let messages = vec![
+        message(
+            "ReserveRequest",
+            vec![
+                field("domain", 1, Holds::Text),
+                repeated("descriptors", 2, DESCRIPTOR),
+                field("amount", 3, Holds::Uint64),
+                field("ttl", 4, DURATION),
+            ],
+        ),
+        message("ReserveResponse", vec![field("code", 1, CODE), field("reservation_id", 2, Holds::Text)]),
+        message(
+            "CommitRequest",
+            vec![
+                field("domain", 1, Holds::Text),
+                repeated("descriptors", 2, DESCRIPTOR),
+                field("reservation_id", 3, Holds::Text),
+                field("actual_amount", 4, Holds::Uint64),
+            ],
+        ),
+        message("CommitResponse", vec![field("reservation_released", 1, Holds::Bool)]),
+    ];
+    let own = |name: &str| format!("{PACKAGE}.{name}");
+    let methods = vec![
+        method("CheckRateLimit", REQUEST, RESPONSE, false),
+        method("Report", REQUEST, RESPONSE, false),
+        method("Reserve", &own("ReserveRequest"), &own("ReserveResponse"), false),
+        method("Commit", &own("CommitRequest"), &own("CommitResponse"), false),
+    ];
+    let name = "kuadrantrls.proto";
+    vec![FileDescriptorProto {
+        service: vec![service("RateLimitService", methods)],
+        ..file(name, PACKAGE, &[SERVICE_FILE, DESCRIPTOR_FILE, DURATION_FILE], messages)
+    }]
 }

@@ -7,15 +7,14 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
+use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::gate::Check;
+use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Priority};
 
-use super::attributes::AttributesSeed;
-use super::bounds::{MAX_BATCH, MAX_POLICIES};
-use super::cost::CostSeed;
-use super::fields::{Text, TextSeed, missing, once, unknown};
-use super::priority::PrioritySeed;
+use super::{MAX_ATTRIBUTES, MAX_BATCH, MAX_COST, MAX_NAME, MAX_POLICIES, MAX_VALUE};
+use crate::text::{nearest, quoted, quoted_text};
 
 /// One check as a caller writes it.
 #[derive(Debug)]
@@ -251,5 +250,291 @@ impl<'de> Visitor<'de> for DryRunSeed {
         let check =
             check.ok_or_else(|| missing("check", "the body of a check, such as {\"attributes\": {}}"))?;
         Ok(DryRunBody { check, config })
+    }
+}
+
+// Parses attributes: names with strings, numbers or booleans.
+
+pub(super) struct AttributesSeed;
+
+impl<'de> DeserializeSeed<'de> for AttributesSeed {
+    type Value = Descriptor<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Descriptor<'de>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AttributesSeed {
+    type Value = Descriptor<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`attributes` as an object of names and values")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Descriptor<'de>, M::Error> {
+        let mut request = Descriptor::new();
+        let mut count = 0;
+        while let Some(Text(name)) = map.next_key()? {
+            if count == MAX_ATTRIBUTES {
+                let most =
+                    format_args!("more than {MAX_ATTRIBUTES} attributes; send those that policies name");
+                return Err(M::Error::custom(most));
+            }
+            if name.is_empty() || name.len() > MAX_NAME {
+                let bad = format_args!("attribute name {}: use 1 to {MAX_NAME} bytes", quoted(&name));
+                return Err(M::Error::custom(bad));
+            }
+            if let Some(instead) = unknown_attribute(&name) {
+                let shown = quoted(&name);
+                return Err(M::Error::custom(format_args!(
+                    "attribute {shown}: no policy reads it; {instead}"
+                )));
+            }
+            let name = canonical_attribute(name);
+            // Two readers of such a body may pick different values, and one of them would limit the wrong caller.
+            if request.value(&name).is_some() {
+                return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
+            }
+            let value = map.next_value_seed(ValueSeed { name: &name })?;
+            if let Some(wrong) = wrong_value(&name, &value) {
+                return Err(M::Error::custom(wrong));
+            }
+            request.push(name, value);
+            count += 1;
+        }
+        Ok(request)
+    }
+}
+
+/// Reads an attribute's value: strings unchanged, numbers and booleans as they are written.
+struct ValueSeed<'n> {
+    name: &'n str,
+}
+
+impl ValueSeed<'_> {
+    fn wrong<E: Error, T>(&self, what: &str) -> Result<T, E> {
+        Err(E::custom(format_args!(
+            "attribute {}: {what} is not a value; use a string, a number or a boolean",
+            quoted(self.name)
+        )))
+    }
+
+    fn in_bounds<'a, E: Error>(&self, value: Cow<'a, str>) -> Result<Cow<'a, str>, E> {
+        if value.len() <= MAX_VALUE {
+            return Ok(value);
+        }
+        Err(E::custom(format_args!(
+            "attribute {}: {} bytes are too long; use at most {MAX_VALUE}",
+            quoted(self.name),
+            value.len()
+        )))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Cow<'de, str>, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_> {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, a number or a boolean")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
+        self.in_bounds(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
+        self.in_bounds(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(if value { "true" } else { "false" }))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(value.to_string()))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Cow<'de, str>, E> {
+        self.wrong("null")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, _: S) -> Result<Cow<'de, str>, S::Error> {
+        self.wrong("an array")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, _: M) -> Result<Cow<'de, str>, M::Error> {
+        self.wrong("an object")
+    }
+}
+
+// Parses costs: whole numbers from 1.
+
+pub(super) struct CostSeed;
+
+impl CostSeed {
+    fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
+        Err(E::custom(format_args!("`cost` {value} is not a cost; use a whole number, 1 to {MAX_COST}")))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for CostSeed {
+    type Value = Option<Cost>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Cost>, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CostSeed {
+    type Value = Option<Cost>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`cost` as a whole number, 1 to {MAX_COST}")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<Cost>, E> {
+        Self::wrong(&"null")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<Cost>, E> {
+        match Cost::new(value) {
+            None => Err(E::custom(
+                "`cost` 0 asks for nothing; use 1 or more, or POST /v1/peek to look without spending",
+            )),
+            Some(_) if value > MAX_COST => Self::wrong(&value),
+            cost => Ok(cost),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<Cost>, E> {
+        Err(E::custom(format_args!(
+            "`cost` {value} is negative; use 1 or more, or `refund` of POST /v1/settle to give back"
+        )))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<Cost>, E> {
+        // Shown as it was written: 1000.0 is not a whole number.
+        Self::wrong(&format_args!("{value:?}"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Option<Cost>, E> {
+        Self::wrong(&quoted_text(value))
+    }
+}
+
+// Parses the fields of a body: their names, and strings as their values.
+
+/// A string of the body; borrowed if it has no escapes.
+#[derive(Debug)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        TextSeed("a string").deserialize(from)
+    }
+}
+
+/// Reads a string; anything else is an error that says what was expected.
+pub(super) struct TextSeed(pub(super) &'static str);
+
+impl<'de> DeserializeSeed<'de> for TextSeed {
+    type Value = Text<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Text<'de>, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TextSeed {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+}
+
+/// Stores the value of a field.
+///
+/// # Errors
+/// If the field was given before.
+pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
+    if slot.replace(value).is_some() {
+        return Err(E::custom(format_args!("`{name}` is given twice")));
+    }
+    Ok(())
+}
+
+/// Makes the error for a missing field.
+pub(super) fn missing<E: Error>(name: &str, what: &str) -> E {
+    E::custom(format_args!("`{name}` is missing; it is {what}"))
+}
+
+/// Makes the error for an unknown field; suggests the name that was probably meant.
+pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
+    let known = names.join("`, `");
+    match nearest(name, names.iter().copied()) {
+        Some(meant) => E::custom(format_args!("unknown field {}; did you mean `{meant}`?", quoted(name))),
+        // Attributes have dots or dashes in their names, fields do not.
+        None if names.contains(&"attributes") && name.contains(['.', '-']) => E::custom(format_args!(
+            "unknown field {}; write attributes into `attributes`, as {{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}",
+            quoted(name)
+        )),
+        None => E::custom(format_args!("unknown field {}; the fields are `{known}`", quoted(name))),
+    }
+}
+
+// Parses priorities: a word, or a word with a cohort.
+
+/// Reads `priority`: a string, or null for none.
+pub(super) struct PrioritySeed;
+
+impl<'de> DeserializeSeed<'de> for PrioritySeed {
+    type Value = Option<Priority>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for PrioritySeed {
+    type Value = Option<Priority>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`priority` as a text such as \"sheddable\"")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        let priority =
+            text.parse().map_err(|error| E::custom(format_args!("`priority` {} {error}", quoted_text(text))));
+        priority.map(Some)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
-use super::fields::{Text, missing, once, unknown};
+use super::check::{Text, missing, once, unknown};
 
 /// Reads an object whose fields are all strings. Null counts as absent. The first field is required.
 pub(super) struct StringsSeed<const N: usize> {

@@ -6,10 +6,10 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use tidegate::policy::{Usage, UsageValue};
 
-use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
-use super::fields::{Text, TextSeed, missing, once, unknown};
+use super::check::{Text, TextSeed, missing, once, unknown};
+use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use crate::requests::WorkEnd;
-use crate::spelling::{quoted, quoted_text};
+use crate::text::{quoted, quoted_text};
 
 /// The body of a settlement or an extension.
 #[derive(Debug)]

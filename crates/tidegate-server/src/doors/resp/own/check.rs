@@ -7,8 +7,7 @@ use tidegate::{Charged, Check, Cost, Priority, Retry};
 
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
-use super::attributes;
-use super::command_words::{Refusal, cost, once, shown, text, too_few};
+use super::{Refusal, add, cost, once, shown, text, too_few};
 use crate::engine::{Conclusion, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
@@ -201,7 +200,7 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
             }
             [name] => return Err(Refusal::wrong(format!("{} has no value; {USAGE}", shown(name)))),
             [name, value, rest @ ..] => {
-                attributes::add(&mut request, name, value)?;
+                add(&mut request, name, value)?;
                 rest
             }
         };

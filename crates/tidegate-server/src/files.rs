@@ -1,11 +1,4 @@
-//! Detects that the config file changed, however it was written.
-//!
-//! Editors write a new file and rename it over the old one; Kubernetes swaps a symlink in the directory. A watch on the
-//! file itself would follow the old inode and see no more events. So the directory is watched, and a change counts only
-//! if the *content* behind the path differs. Events come in bursts, so the file is read once they pause.
-//!
-//! The file is read as in a reload: it must be a regular file of bounded length, and it is read on its own thread. A
-//! file that has become unreadable counts as changed too, so that the reload that follows reports what is wrong.
+//! Files beside the configuration: who may read them, and when they change.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -18,10 +11,37 @@ use tokio::sync::mpsc;
 
 use crate::blocking_jobs::{BlockingJobs, NoOutcome};
 
+// Checks who may read a file that holds a secret.
+
+/// Returns the permissions of a file that all users of this machine can read; `None` for other files, and on systems
+/// without permissions.
+#[cfg(unix)]
+pub(crate) fn readable_by_everybody(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = path.metadata().ok()?.permissions().mode();
+    (mode & 0o004 != 0).then_some(mode & 0o7777)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn readable_by_everybody(_: &Path) -> Option<u32> {
+    None
+}
+
+// Detects that the config file changed, however it was written.
+//
+// Editors write a new file and rename it over the old one; Kubernetes swaps a symlink in the directory. A watch on the
+// file itself would follow the old inode and see no more events. So the directory is watched, and a change counts only
+// if the *content* behind the path differs. Events come in bursts, so the file is read once they pause.
+//
+// The file is read as in a reload: it must be a regular file of bounded length, and it is read on its own thread. A
+// file that has become unreadable counts as changed too, so that the reload that follows reports what is wrong.
+
 /// How long events must pause before the file is read: longer than the time between an editor's write and its rename.
 const PAUSE: Duration = Duration::from_millis(50);
+
 /// The longest wait for such a pause, in case another file in the directory is written all the time.
 const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The longest wait for reading the file. Shorter than that of a reload, which may have to wait for this.
 const LOOK: Duration = Duration::from_secs(5);
 

@@ -1,0 +1,196 @@
+//! Metrics of stores: their state, the time of their answers, and units drawn ahead.
+
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tidegate::cluster::shares::Status;
+use tidegate::cluster::{MemberReport, Part};
+use tidegate::store::Op;
+use tidegate::store::leased::LeaseHealth;
+
+// Whether a store is available, and how often it went away and came back.
+
+/// The series about the state of one store.
+#[derive(Debug)]
+pub(crate) struct StoreState {
+    pub(super) shown: Gauge<i64, AtomicI64>,
+    pub(super) went: Counter,
+    pub(super) came_back: Counter,
+}
+
+impl StoreState {
+    /// Records that the store went away or came back.
+    pub(crate) fn turn(&self, up: bool) {
+        self.shown.set(i64::from(up));
+        if up {
+            self.came_back.inc()
+        } else {
+            self.went.inc()
+        };
+    }
+}
+
+// How long operations of an engine take.
+
+/// Upper bounds in seconds. A round trip nearby takes a fraction of a millisecond; after `store.deadline` (250 ms by
+/// default) nobody waits any longer.
+const STORE_TIMES: [f64; 12] =
+    [100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 1.0];
+
+/// The operations of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum StoreOp {
+    take,
+    draw,
+    peek,
+    finish,
+    reset,
+    breaker,
+    /// Several steps in one exchange.
+    batch,
+}
+
+impl StoreOp {
+    const ALL: [Self; 7] =
+        [Self::take, Self::draw, Self::peek, Self::finish, Self::reset, Self::breaker, Self::batch];
+
+    /// Returns the label of a step's operation.
+    pub(crate) fn of(op: Op<'_>) -> Self {
+        match op {
+            Op::Take => Self::take,
+            Op::Draw => Self::draw,
+            Op::Peek => Self::peek,
+            Op::Finish(_) => Self::finish,
+            Op::Reset => Self::reset,
+            Op::Breaker(_) => Self::breaker,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StoreOpLabels {
+    store: &'static str,
+    op: StoreOp,
+}
+
+/// The durations of operations, for all stores.
+pub(super) type Times = Family<StoreOpLabels, Histogram, fn() -> Histogram>;
+
+pub(super) fn registered(registry: &mut Registry) -> Times {
+    let times = Times::new_with_constructor(|| Histogram::new(STORE_TIMES));
+    registry.register_with_unit(
+        "store_operation_duration",
+        "Time that the engine took, from the first request until it answered or its callers stopped waiting",
+        Unit::Seconds,
+        times.clone(),
+    );
+    times
+}
+
+/// The series of one store. Its steps are recorded without a look-up by name.
+#[derive(Debug)]
+pub(crate) struct StoreTimes([Histogram; StoreOp::ALL.len()]);
+
+impl StoreTimes {
+    pub(super) fn of(times: &Times, store: &'static str) -> Self {
+        Self(StoreOp::ALL.map(|op| times.get_or_create_owned(&StoreOpLabels { store, op })))
+    }
+
+    /// Returns the series of one operation, in seconds.
+    pub(crate) fn series(&self, op: StoreOp) -> Histogram {
+        self.0[op as usize].clone()
+    }
+}
+
+// Metrics of leases and of the division of limits among nodes. Written only where nodes share an engine.
+//
+// The numbers are the store's own, so they go into a temporary registry when they are read.
+
+/// Registers the metrics of leases.
+pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
+    let outstanding = i64::try_from(health.outstanding).unwrap_or(i64::MAX);
+    registry.register(
+        "lease_outstanding_units",
+        "Units drawn from the engine and not yet spent: the most that this node adds to the excess",
+        ConstGauge::new(outstanding),
+    );
+    let count = ConstCounter::new;
+    registry.register(
+        "lease_granted",
+        "Charges granted from units drawn before, without asking the engine",
+        count(health.granted),
+    );
+    registry.register("lease_refused", "Charges refused without asking the engine", count(health.refused));
+    registry.register("lease_messages", "Calls that leases made to the engine", count(health.messages));
+    registry.register("lease_drawn_units", "Units drawn from the engine", count(health.drawn));
+    registry.register(
+        "lease_returned_units",
+        "Units given back because they were not needed in time",
+        count(health.returned),
+    );
+    registry.register(
+        "lease_burned_units",
+        "Units that may or may not have been given back",
+        count(health.burned),
+    );
+}
+
+/// Registers the part that this node, or its region, has of each limit.
+pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
+    let part = ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE));
+    if of_region {
+        registry.register(
+            "region_part_ratio",
+            "The part of this node's region in the limits of all regions, as agreed last",
+            part,
+        );
+    } else {
+        registry.register(
+            "node_part_ratio",
+            "This node's part of the limits of all nodes, as agreed last",
+            part,
+        );
+    }
+}
+
+/// Registers whether nodes, or regions, agree on their parts.
+pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
+    registry.register(
+        "cluster_agrees",
+        "1 when this node's last round with the others succeeded, 0 when it failed",
+        ConstGauge::new(i64::from(status.failed.is_none())),
+    );
+    registry.register(
+        "cluster_too_many_members",
+        "1 while more nodes share the engine than store.nodes says, or more regions share the limits than store.region.max says",
+        ConstGauge::new(i64::from(status.too_many)),
+    );
+    // Only the leading node counts the members.
+    if status.members > 0 {
+        registry.register(
+            "cluster_members",
+            "Nodes that share the engine, or with store.region those of all regions; only on the leader",
+            ConstGauge::new(i64::try_from(status.members).unwrap_or(i64::MAX)),
+        );
+    }
+}
+
+/// Registers which of the policies published for all nodes this node uses.
+pub(crate) fn show_policies(registry: &mut Registry, report: &MemberReport) {
+    registry.register(
+        "cluster_policies_version",
+        "Version of the policies of all nodes that this node uses; 0 for those of its file",
+        ConstGauge::new(i64::try_from(report.policies).unwrap_or(i64::MAX)),
+    );
+    registry.register(
+        "cluster_policies_refused",
+        "1 while this node refuses the policies that were put last for all nodes",
+        ConstGauge::new(i64::from(report.refused.is_some())),
+    );
+}
