@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::{Config, Format};
 
-    fn read(otlp: &str) -> Result<OtlpSettings, String> {
+    fn otlp(otlp: &str) -> Result<OtlpSettings, String> {
         let text = format!("version: 1\nserver: {{ otlp: {otlp} }}\npolicies: []\n");
         let read = Config::parse(&text, "t.yaml", Format::Yaml);
         let read = read.map_err(|found| found.iter().map(|one| format!("{one}\n")).collect::<String>());
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn the_collector_and_what_it_is_sent_are_read() {
-        assert_eq!(read("{}"), Ok(OtlpSettings::default()));
-        assert!(read("{ keys: revealed }").unwrap().reveal_keys);
-        assert_eq!(read("{ keys: digest }"), Ok(OtlpSettings::default()));
+        assert_eq!(otlp("{}"), Ok(OtlpSettings::default()));
+        assert!(otlp("{ keys: revealed }").unwrap().reveal_keys);
+        assert_eq!(otlp("{ keys: digest }"), Ok(OtlpSettings::default()));
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
             ("{ protocol: http/protobuf }", "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
             ("{ url: 'http://127.0.0.1:4317' }", "url"),
         ] {
-            let refused = read(text).unwrap_err();
+            let refused = otlp(text).unwrap_err();
             assert!(refused.contains(told), "{text}: {refused}");
         }
     }
