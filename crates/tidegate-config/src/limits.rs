@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate_core::Replace;
 use tidegate_core::rate::Refill;
+use tidegate_core::{Criticality, Quota, Replace};
 
 use super::diagnostic::Findings;
-use super::keep_for::keep_for;
-use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
-use super::kind::Kind;
-use super::limit_words::{PolicyFacts, Words};
+use super::grammars::kept;
+use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT};
 use super::node::{Node, Spot, Value};
-use super::places;
-use super::queue::warn_of_short_waits;
-use super::quota::LimitSpec;
+use super::quota::{LimitSpec, PolicyFacts, Words};
 use super::shape::is_sound;
 use super::{adaptive, breaker, conditions, foreign_words};
 use tidegate_gate::policy::{Choice, Limit, Terms, WrittenRate};
+use tidegate_limits::duration_text::in_words;
+use tidegate_limits::priority::KeepFor;
+use tidegate_limits::priority::keep_for::most_at_once;
+use tidegate_limits::store::kept_back;
 use tidegate_limits::visible::excerpt;
 
 /// Builds a limit. `base` is the limit from which a shadow limit takes the words that it lacks.
@@ -99,7 +99,7 @@ pub(super) fn limit(
         let terms = match algorithm {
             BREAKER => breaker::terms(&words, node.spot, findings)?,
             ADAPTIVE => adaptive::terms(&words, node.spot, owner, findings)?,
-            _ => places::terms(&words, node.spot, owner, findings)?,
+            _ => adaptive::place_terms(&words, node.spot, owner, findings)?,
         };
         let mut built = Limit::of(terms);
         built.replace = replace(&words);
@@ -267,4 +267,99 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &m
         }
     }
     choices
+}
+
+// Warns of queues whose places outlast the longest delay.
+
+/// Warns for each queue of a limit in which `max_wait` is over before the last place is served: requests are refused
+/// while places are free. `spot` is that of `max_wait`.
+fn warn_of_short_waits(limit: &Limit, spot: Spot, findings: &mut Findings) {
+    for terms in limit.all_terms() {
+        if let Some(text) = short_wait(terms, limit.max_wait) {
+            findings.warn(spot, text);
+        }
+    }
+}
+
+fn short_wait(terms: &Terms, max_wait: Duration) -> Option<String> {
+    let Some(Quota::LeakyQueue(queue)) = terms.quota.as_deref() else { return None };
+    let places = queue.places();
+    // A rested queue lets the slack and one more pass at once.
+    let served = most_at_once(terms.quota.as_deref()?, max_wait).saturating_sub(queue.slack() + 1);
+    if served >= places {
+        return None;
+    }
+    let period = queue.rate().period().as_nanos();
+    let wait_for = |place: u64| {
+        let nanos = period.saturating_mul(u128::from(place)).div_ceil(u128::from(queue.rate().count()));
+        in_words(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    };
+    let (label, waits, needed) = (&terms.label, in_words(max_wait), wait_for(places));
+    Some(match served {
+        0 => format!(
+            "max_wait: {waits} is less than the {} between two requests of {label}, so its queue is hardly used; with {needed} \
+             all {places} places are",
+            wait_for(1)
+        ),
+        _ => format!(
+            "max_wait: within {waits}, {label} serves {served} of the {places} places of its queue, and the others stay free; \
+             use max_wait: {needed} or queue: {served}"
+        ),
+    })
+}
+
+// Reads `keep_for`: the part of a limit that is reserved for requests of higher priority.
+
+/// Builds the `keep_for` of a limit and checks it against each of the limit's terms.
+pub(super) fn keep_for(
+    words: &Words<'_>,
+    limit: &Limit,
+    owner: PolicyFacts<'_>,
+    findings: &mut Findings,
+) -> KeepFor {
+    let Some(node) = words.get("keep_for") else { return KeepFor::default() };
+    let keep_for = Criticality::ALL.into_iter().fold(KeepFor::default(), |keep_for, level| {
+        let written = node.get(level.as_str()).and_then(Node::text).and_then(kept);
+        written.map_or(keep_for, |kept| keep_for.with(level, kept))
+    });
+    let spot = |level: Option<Criticality>| {
+        level.and_then(|level| node.entry(level.as_str())).map_or(node.spot, |(name, _)| name.spot)
+    };
+    for terms in limit.all_terms() {
+        let Some(quota) = &terms.quota else { continue };
+        if let Err(error) = keep_for.check(quota, limit.max_wait) {
+            findings.error(spot(error.level()), format_args!("{error} ({})", terms.label));
+            return KeepFor::default();
+        }
+        warn_of_costs(&keep_for, terms, limit.max_wait, owner, node.spot, findings);
+    }
+    keep_for
+}
+
+/// Warns if a request's cost fits the limit but exceeds what `keep_for` leaves for the lowest level: such a request
+/// would never pass.
+fn warn_of_costs(
+    keep_for: &KeepFor,
+    terms: &Terms,
+    max_wait: Duration,
+    owner: PolicyFacts<'_>,
+    spot: Spot,
+    findings: &mut Findings,
+) {
+    let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };
+    if kept_back::moves(quota) {
+        // A request that finds the limit empty passes, whatever it costs.
+        return;
+    }
+    let kept_back = keep_for.kept_back(Criticality::Sheddable.into(), quota.capacity());
+    let left = most_at_once(quota, max_wait).saturating_sub(kept_back);
+    if left > 0 && cost > left {
+        let label = &terms.label;
+        findings.warn(
+            spot,
+            format_args!(
+                "keep_for: a request may cost {cost}, and of {label} only {left} are left for sheddable requests: at that cost they never pass"
+            ),
+        );
+    }
 }

@@ -100,7 +100,7 @@ fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mu
 // Checks `store.url` and `store.region.url`, the addresses of an engine, and the credentials for it.
 
 /// Checks the addresses of a section (`store` or `store.region`), each by itself and all together.
-pub(super) fn check_addresses(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
+fn check_addresses(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
     let urls = node.get("url").map_or(&[][..], Node::each);
     if urls.is_empty() {
         let example = schemes(kind)[0];
@@ -163,10 +163,10 @@ pub(super) fn check_addresses(node: &Node, section: &str, kind: &str, findings: 
 }
 
 /// The keys that concern TLS.
-pub(super) const TLS_FILES: [&str; 3] = ["ca_file", "cert_file", "key_file"];
+const TLS_FILES: [&str; 3] = ["ca_file", "cert_file", "key_file"];
 
 /// Checks that a user comes with a password file, a password file with a user, and a certificate with its key.
-pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
+fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
     for (key, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
         if let (Some(said), None) = (node.get(key), node.get(other)) {
             findings.error(
@@ -255,7 +255,7 @@ fn wrong_address(section: &str, kind: &str, text: &str) -> Option<String> {
 // Checks `store.region` as a whole: the region of the store's engine, and the engine through which all regions agree.
 
 /// Checks the keys of the section against each other.
-pub(super) fn check_region(node: &Node, findings: &mut Findings) {
+fn check_region(node: &Node, findings: &mut Findings) {
     // A missing or unknown kind was reported already.
     let Some(kind) = node.get("kind").and_then(Node::text).filter(|word| AGREE_THROUGH.contains(word)) else {
         return;
