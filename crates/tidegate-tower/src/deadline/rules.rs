@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
 use crate::answers::Answers;
 use crate::call_notes::inside_some_client;
 use crate::refused::{Name, Refused};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tidegate::clock::{Clock, Sleep, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::deadline::header::{
