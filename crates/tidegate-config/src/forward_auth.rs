@@ -313,8 +313,7 @@ pub(super) fn told_in_answers(defaults: Option<&Node>, findings: &mut Findings) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::Config;
-    use super::super::Format;
+    use super::super::{Config, Format};
     use super::*;
     use tidegate_core::Criticality;
 

@@ -296,8 +296,7 @@ fn tcp(text: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
-    use crate::Format;
+    use crate::{Config, Format};
 
     fn read(tls: &str) -> Result<TlsSettings, String> {
         let text = format!("version: 1\nserver: {{ tls: {tls} }}\npolicies: []\n");

@@ -13,7 +13,7 @@ use super::shown_limits::ShownLimits;
 use crate::header_form::HeaderForm;
 use tidegate_limits::duration_text::seconds_up;
 
-/// The number of limits that the lists omit, see [`budget`].
+/// The number of limits that the lists omit, see [`forms::BUDGET`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
 
 impl ShownLimits<'_> {

@@ -406,11 +406,8 @@ mod tests {
     use super::*;
     use crate::Gate;
     use crate::http_answer::HttpAnswer;
-    use crate::policy::Limit;
-    use crate::policy::Policy;
-    use crate::policy::PolicySet;
-    use tidegate_limits::ManualClock;
-    use tidegate_limits::Quota;
+    use crate::policy::{Limit, Policy, PolicySet};
+    use tidegate_limits::{ManualClock, Quota};
 
     #[test]
     fn titles_are_the_types_in_words() {

@@ -1,5 +1,5 @@
-//! What of a policy set is in force: now, which policies with conditions and which rate of a limit whose rate moves; in a
-//! check of some of its policies, those.
+//! What of a policy set is in force: which policies with conditions, which rate of a limit whose rate moves, and which
+//! policies in a check of some of them.
 
 use std::sync::Arc;
 

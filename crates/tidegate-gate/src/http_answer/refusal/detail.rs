@@ -1,5 +1,4 @@
-//! Says why a breaker or a limit refuses. A breaker refuses because a service fails, because it is being tried, or because
-//! a person has forced the breaker open.
+//! Says why a breaker or a limit refuses, in words.
 
 use std::time::Duration;
 
