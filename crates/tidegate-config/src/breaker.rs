@@ -8,11 +8,12 @@ use tidegate_core::breaker::{BreakerBuilder, CircuitBreaker, Evaluate, Judgement
 use tidegate_core::{Quota, QuotaError};
 
 use super::diagnostic::Findings;
-use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, open_for, share, window};
+use super::grammars::{
+    Failures, WrittenWindow, evaluate, factor, failures, forget, open_for, percent, share, window,
+};
 use super::keys::Profile;
-use super::limit_words::Words;
 use super::node::{Node, Spot};
-use super::shares::percent;
+use super::quota::Words;
 use tidegate_gate::policy::{Terms, span, whole_number};
 
 /// The profile of a breaker whose file names none.

@@ -3,13 +3,13 @@
 use tidegate_core::Cost;
 
 use super::diagnostic::Findings;
-use super::kind::Kind;
+use super::grammars::percent;
+use super::keys::Kind;
 use super::names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
 use super::sample_costs;
 use super::shape::{NO_OTHERWISE, is_sound};
-use super::shares::percent;
 use tidegate_gate::policy::{
     CostRule, Learning, Policy, SettleBy, SettleRule, is_attribute_name, whole_number,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_core::Criticality;
 use tidegate_core::breaker::{Evaluate, Window};
 
-use super::shares::percent;
 use tidegate_gate::policy::{Condition, span, whole_number};
+use tidegate_limits::priority::Kept;
 
 /// The grammar of a value that only one or two keys use.
 #[derive(Debug)]
@@ -24,24 +24,29 @@ pub(super) const WINDOW: Grammar = Grammar {
     expected: "is neither a time as 10s nor a number of calls as 100 calls",
     examples: &["10s", "100 calls"],
 };
+
 pub(super) const FAILURES: Grammar = Grammar {
     reads: |text| failures(text).is_some(),
     expected: "is neither a share of the calls, 1% to 100%, nor a number of failures, 1 to 16384",
     examples: &["50%", "20"],
 };
+
 pub(super) const OPEN_FOR: Grammar = Grammar {
     reads: |text| open_for(text).is_some(),
     expected: "is neither a span of time as 5s nor two as 5s..60s",
     examples: &["5s", "5s..60s"],
 };
+
 pub(super) const SHARE: Grammar = Grammar {
     reads: |text| share(text).is_some(),
     expected: "is not a share; use 0% to 100%",
     examples: &["50%"],
 };
+
 /// A share of the calls that may be slow. `0%` is read, so that its error can say why it makes no sense.
 pub(super) const SLOW: Grammar =
     Grammar { expected: "is not a share; use 1% to 100%", reads: SHARE.reads, examples: SHARE.examples };
+
 pub(super) const FACTOR: Grammar = Grammar {
     reads: |text| factor(text).is_some(),
     expected: "is not a factor; use 1 to 1000, as 1.5",
@@ -53,16 +58,19 @@ pub(super) const OVER: Grammar = Grammar {
     expected: "is not deny, wait, mark, demote, demote to a level as demote to sheddable, or block with a time of up to 30d as block 10min",
     examples: &["deny", "wait", "mark", "demote", "demote to sheddable", "block 10min"],
 };
+
 pub(super) const KEYS_HELD: Grammar = Grammar {
     reads: |text| keys_held(text).is_some(),
     expected: "is not a number of keys; use 1 to 4294967296, or as 1000000 in full",
     examples: &["1000000", "500k in full"],
 };
+
 pub(super) const TOPOLOGY: Grammar = Grammar {
     reads: |text| matches!(text, "single" | "cluster") || master(text).is_some(),
     expected: "is not single, cluster, or sentinel with the name that the sentinels have for the master, as sentinel mymaster",
     examples: &["single", "cluster", "sentinel mymaster"],
 };
+
 pub(super) const SWITCH_NAME: Grammar = Grammar {
     reads: |text| Condition::switched_off(text).is_ok(),
     expected: "is not a name of a switch; use 1 to 64 letters, digits, `-`, `_` or `.`",
@@ -172,6 +180,23 @@ pub(super) fn forget(text: &str) -> Option<Option<Duration>> {
     match text {
         "never" => Some(None),
         _ => span(text).ok().map(Some),
+    }
+}
+
+// Parses shares such as `80%`.
+
+/// Parses a percentage from `1%` to `100%`.
+pub(super) fn percent(text: &str) -> Option<u8> {
+    let number: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
+    (1..=100).contains(&number).then_some(number)
+}
+
+/// Parses a percentage (`0%` to `100%`) or a number of units.
+pub(super) fn kept(text: &str) -> Option<Kept> {
+    match text.trim_end().strip_suffix('%') {
+        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
+        Some(_) => percent(text.trim_end()).map(Kept::Percent),
+        None => whole_number(text).ok().map(Kept::Units),
     }
 }
 

@@ -10,72 +10,53 @@
 
 mod adaptive;
 mod added;
-mod address;
 mod breaker;
 mod budget;
 mod conditions;
-mod contradiction;
 mod costs;
 mod diagnostic;
-mod durable;
 mod envoy;
 mod file;
-mod foreign_files;
 mod foreign_words;
-mod format;
 mod forward_auth;
 mod grammars;
 mod import;
-mod keep_for;
 mod keys;
-mod kind;
-mod limit_words;
 mod limits;
 mod lint;
 mod names;
 mod node;
-mod otlp;
-mod over_limit;
-mod places;
 mod policies;
 mod preset;
-mod priority_header;
-mod queue;
 mod quota;
 mod read;
-mod references;
 mod removed_keys;
 #[cfg(feature = "cel")]
 mod sample_costs;
 mod schema;
+mod server;
 mod shape;
 mod share;
-mod shares;
 mod show;
 mod store;
-mod switches;
-mod tls;
-mod toml_words;
-mod unreachable;
 
 pub use added::{AddedPolicy, Written};
-pub use address::{Address, NoAddress, UnixAddress};
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use envoy::Envoy;
-pub use file::{ReadError, read_file, read_text};
-pub use format::Format;
+pub use file::{Format, ReadError, read_file, read_text};
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use import::{Imported, Peer};
 pub use names::{canonical_attribute, unknown_attribute};
-pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
+pub use server::{
+    Address, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings, UnixAddress, UnknownDoor,
+};
 pub use show::Effective;
 pub use store::{
     DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
 };
 pub use tidegate_gate::HeaderForm;
-pub use tls::{DoorName, TlsSettings, UnknownDoor};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -83,8 +64,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::diagnostic::Findings;
-use self::keys::FILE;
-use self::kind::Kind;
+use self::keys::{FILE, Kind};
 use self::node::{Node, Spot, Value};
 use tidegate_gate::policy::{ClientIp, ForwardHeader, PolicySet, span};
 
@@ -286,13 +266,13 @@ impl Config {
             return Err(findings.finish());
         }
         let built = policies::policies(file, &mut findings);
-        let triggers = switches::triggers(file, &mut findings);
+        let triggers = conditions::triggers(file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(file, &mut findings);
         let envoy = envoy::envoy(file, &mut findings);
         let access = policies::access(file.get("access"));
-        let priority_header = priority_header::read(file.get("defaults"), &mut findings);
-        references::check(file, &mut findings);
+        let priority_header = forward_auth::told_in_answers(file.get("defaults"), &mut findings);
+        policies::check_references(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         lint::lint(file, &built, &mut findings);
@@ -304,7 +284,7 @@ impl Config {
         let policies = match set.and_then(|set| set.with_triggers(triggers)) {
             Ok(set) => Arc::new(set),
             Err(error) => {
-                findings.error(references::place(file, &error).unwrap_or(file.spot), error);
+                findings.error(policies::place(file, &error).unwrap_or(file.spot), error);
                 return Err(findings.finish());
             }
         };
@@ -354,8 +334,8 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
 fn server(node: Option<&Node>) -> Server {
     let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
     let http = address("http").unwrap_or_else(|| Server::default().http);
-    let tls = node.and_then(|node| node.get("tls")).and_then(tls::read);
-    let otlp = node.and_then(|node| node.get("otlp")).map(otlp::read);
+    let tls = node.and_then(|node| node.get("tls")).and_then(server::read_tls);
+    let otlp = node.and_then(|node| node.get("otlp")).map(server::read_otlp);
     Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls, otlp }
 }
 

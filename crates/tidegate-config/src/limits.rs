@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate_core::Replace;
 use tidegate_core::rate::Refill;
+use tidegate_core::{Criticality, Quota, Replace};
 
 use super::diagnostic::Findings;
-use super::keep_for::keep_for;
-use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
-use super::kind::Kind;
-use super::limit_words::{PolicyFacts, Words};
+use super::grammars::kept;
+use super::keys::{
+    ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT,
+};
 use super::node::{Node, Spot, Value};
-use super::places;
-use super::queue::warn_of_short_waits;
-use super::quota::LimitSpec;
+use super::quota::{LimitSpec, PolicyFacts, Words};
 use super::shape::is_sound;
 use super::{adaptive, breaker, conditions, foreign_words};
 use tidegate_gate::policy::{Choice, Limit, Terms, WrittenRate};
+use tidegate_limits::duration_text::in_words;
+use tidegate_limits::priority::KeepFor;
+use tidegate_limits::priority::keep_for::most_at_once;
+use tidegate_limits::store::kept_back;
 use tidegate_limits::visible::excerpt;
 
 /// Builds a limit. `base` is the limit from which a shadow limit takes the words that it lacks.
@@ -40,6 +42,29 @@ pub(super) fn limit(
         }
         return None;
     };
+    check_owners(node, known, findings);
+    let mut complete = has_needed(&words, known, findings);
+    if base.is_some() {
+        complete &= has_its_own(node, known, findings);
+    }
+    if matches!(known.name, CONCURRENCY | BREAKER | ADAPTIVE) {
+        if !complete || !is_sound(node, &Kind::Table(table)) {
+            return None;
+        }
+        return guard(&words, known, owner, findings);
+    }
+    let rate = chosen_rate(node, &words, findings)?;
+    complete &= fits_queue(&words, known, findings);
+    // Values out of range were reported by the shape check; the core crate would report them again.
+    if !complete || !is_sound(node, &Kind::Table(table)) {
+        return None;
+    }
+    rated(&words, &spec_of(rate, &words, known), known, owner, findings)
+}
+
+/// Reports the keys of a limit that belong to other algorithms.
+fn check_owners(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) {
+    let algorithm = known.name;
     for (name, _) in node.entries() {
         let own = known.has(&name.text);
         if !own && RATED.contains(&name.text.as_str()) {
@@ -68,6 +93,11 @@ pub(super) fn limit(
             findings.error(name.spot, format_args!("{key} does not belong to {algorithm}; {what}"));
         }
     }
+}
+
+/// Reports the keys that an algorithm or a queue needs and that are missing; returns whether none is.
+fn has_needed(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
+    let (node, algorithm) = (words.node, known.name);
     let mut complete = true;
     for needed in known.needs.iter().filter(|needed| words.get(needed).is_none()) {
         let example = match *needed {
@@ -83,32 +113,27 @@ pub(super) fn limit(
         findings.error(spot, "a queue needs max_wait: how long a request may wait in it; write max_wait: 1s");
         complete = false;
     }
-    let of_its_own = match algorithm {
+    complete
+}
+
+/// Reports a shadow limit that says nothing of its own; returns whether it does.
+fn has_its_own(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
+    let of_its_own = match known.name {
         CONCURRENCY => "max",
         BREAKER | ADAPTIVE => "algorithm",
         _ => "rate",
     };
-    if base.is_some() && node.entries().iter().all(|(name, _)| name.text != of_its_own) {
+    let found = node.entries().iter().any(|(name, _)| name.text == of_its_own);
+    if !found {
         findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
-        complete = false;
     }
-    if matches!(algorithm, CONCURRENCY | BREAKER | ADAPTIVE) {
-        if !complete || !is_sound(node, &Kind::Table(table)) {
-            return None;
-        }
-        let terms = match algorithm {
-            BREAKER => breaker::terms(&words, node.spot, findings)?,
-            ADAPTIVE => adaptive::terms(&words, node.spot, owner, findings)?,
-            _ => places::terms(&words, node.spot, owner, findings)?,
-        };
-        let mut built = Limit::of(terms);
-        built.replace = replace(&words);
-        if known.takes.contains(&"keep_for") {
-            built.keep_for = keep_for(&words, &built, owner, findings);
-        }
-        return Some(built);
-    }
-    let rate = chosen_rate(node, &words, findings)?;
+    found
+}
+
+/// Reports what excludes or needs a queue; returns whether nothing does.
+fn fits_queue(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
+    let node = words.node;
+    let mut complete = true;
     if let (Some((burst, _)), true) = (node.entry("burst"), words.get("queue").is_some()) {
         findings.error(
             burst.spot,
@@ -117,18 +142,40 @@ pub(super) fn limit(
         complete = false;
     }
     if let (Some((slack, _)), true) = (node.entry("slack"), words.get("queue").is_none())
-        && algorithm == "leaky-bucket"
+        && known.name == "leaky-bucket"
     {
         findings.error(slack.spot, "slack needs queue: only a queue saves up");
         complete = false;
     }
-    // Values out of range were reported by the shape check; the core crate would report them again.
-    if !complete || !is_sound(node, &Kind::Table(table)) {
-        return None;
+    complete
+}
+
+/// Builds a limit without a rate: places, or a breaker.
+fn guard(
+    words: &Words<'_>,
+    known: &AlgorithmKeys,
+    owner: PolicyFacts<'_>,
+    findings: &mut Findings,
+) -> Option<Limit> {
+    let spot = words.node.spot;
+    let terms = match known.name {
+        BREAKER => breaker::terms(words, spot, findings)?,
+        ADAPTIVE => adaptive::terms(words, spot, owner, findings)?,
+        _ => adaptive::place_terms(words, spot, owner, findings)?,
+    };
+    let mut built = Limit::of(terms);
+    built.replace = replace(words);
+    if known.takes.contains(&"keep_for") {
+        built.keep_for = keep_for(words, &built, owner, findings);
     }
+    Some(built)
+}
+
+/// Collects the words of a limit with a rate.
+fn spec_of(rate: WrittenRate, words: &Words<'_>, known: &AlgorithmKeys) -> LimitSpec {
     let known_word = |key: &str| known.takes.contains(&key);
-    let spec = LimitSpec {
-        algorithm: algorithm.to_owned(),
+    LimitSpec {
+        algorithm: known.name.to_owned(),
         rate,
         burst: words.whole("burst").filter(|_| known_word("burst")),
         calendar: words.text("calendar").filter(|_| known_word("calendar")).map(str::to_owned),
@@ -142,23 +189,34 @@ pub(super) fn limit(
         queue: words.whole("queue"),
         slack: words.whole("slack"),
         warm_up: words.span("warm_up"),
-    };
+    }
+}
+
+/// Builds a limit with a rate, with its tiers and overrides.
+fn rated(
+    words: &Words<'_>,
+    spec: &LimitSpec,
+    known: &AlgorithmKeys,
+    owner: PolicyFacts<'_>,
+    findings: &mut Findings,
+) -> Option<Limit> {
+    let node = words.node;
     let rate_spot =
         words.get("rate").map_or(node.spot, |rate| rate.get("otherwise").map_or(rate.spot, |rate| rate.spot));
-    let plain = Limit::of(terms(&spec, rate_spot, owner, findings)?);
-    let mut built = conditions::follow(node, &spec, plain, findings)?;
-    if let Some((floor, spot)) = conditions::at_floor(node, &spec) {
+    let plain = Limit::of(terms(spec, rate_spot, owner, findings)?);
+    let mut built = conditions::follow(node, spec, plain, findings)?;
+    if let Some((floor, spot)) = conditions::at_floor(node, spec) {
         terms(&floor, spot, owner, findings)?;
     }
-    built.tiers = tiers(&words, &spec, owner, findings);
-    built.overrides = overrides(node, &spec, owner, findings);
+    built.tiers = tiers(words, spec, owner, findings);
+    built.overrides = overrides(node, spec, owner, findings);
     built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
     if let Some(node) = words.get("max_wait") {
         warn_of_short_waits(&built, node.spot, findings);
     }
-    built.replace = replace(&words);
-    if known_word("keep_for") {
-        built.keep_for = keep_for(&words, &built, owner, findings);
+    built.replace = replace(words);
+    if known.takes.contains(&"keep_for") {
+        built.keep_for = keep_for(words, &built, owner, findings);
     }
     Some(built)
 }
@@ -267,4 +325,94 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &m
         }
     }
     choices
+}
+
+// Warns of queues whose places outlast the longest delay.
+
+/// Warns for each queue of a limit in which `max_wait` is over before the last place is served: requests are refused
+/// while places are free. `spot` is that of `max_wait`.
+fn warn_of_short_waits(limit: &Limit, spot: Spot, findings: &mut Findings) {
+    for terms in limit.all_terms() {
+        if let Some(text) = short_wait(terms, limit.max_wait) {
+            findings.warn(spot, text);
+        }
+    }
+}
+
+fn short_wait(terms: &Terms, max_wait: Duration) -> Option<String> {
+    let Some(Quota::LeakyQueue(queue)) = terms.quota.as_deref() else { return None };
+    let places = queue.places();
+    // A rested queue lets the slack and one more pass at once.
+    let served = most_at_once(terms.quota.as_deref()?, max_wait).saturating_sub(queue.slack() + 1);
+    if served >= places {
+        return None;
+    }
+    let period = queue.rate().period().as_nanos();
+    let wait_for = |place: u64| {
+        let nanos = period.saturating_mul(u128::from(place)).div_ceil(u128::from(queue.rate().count()));
+        in_words(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    };
+    let (label, waits, needed) = (&terms.label, in_words(max_wait), wait_for(places));
+    Some(match served {
+        0 => format!(
+            "max_wait: {waits} is less than the {} between two requests of {label}, so its queue is hardly used; with {needed} \
+             all {places} places are",
+            wait_for(1)
+        ),
+        _ => format!(
+            "max_wait: within {waits}, {label} serves {served} of the {places} places of its queue, and the others stay free; \
+             use max_wait: {needed} or queue: {served}"
+        ),
+    })
+}
+
+// Reads `keep_for`: the part of a limit that is reserved for requests of higher priority.
+
+/// Builds the `keep_for` of a limit and checks it against each of the limit's terms.
+fn keep_for(words: &Words<'_>, limit: &Limit, owner: PolicyFacts<'_>, findings: &mut Findings) -> KeepFor {
+    let Some(node) = words.get("keep_for") else { return KeepFor::default() };
+    let keep_for = Criticality::ALL.into_iter().fold(KeepFor::default(), |keep_for, level| {
+        let written = node.get(level.as_str()).and_then(Node::text).and_then(kept);
+        written.map_or(keep_for, |kept| keep_for.with(level, kept))
+    });
+    let spot = |level: Option<Criticality>| {
+        level.and_then(|level| node.entry(level.as_str())).map_or(node.spot, |(name, _)| name.spot)
+    };
+    for terms in limit.all_terms() {
+        let Some(quota) = &terms.quota else { continue };
+        if let Err(error) = keep_for.check(quota, limit.max_wait) {
+            findings.error(spot(error.level()), format_args!("{error} ({})", terms.label));
+            return KeepFor::default();
+        }
+        warn_of_costs(&keep_for, terms, limit.max_wait, owner, node.spot, findings);
+    }
+    keep_for
+}
+
+/// Warns if a request's cost fits the limit but exceeds what `keep_for` leaves for the lowest level: such a request
+/// would never pass.
+fn warn_of_costs(
+    keep_for: &KeepFor,
+    terms: &Terms,
+    max_wait: Duration,
+    owner: PolicyFacts<'_>,
+    spot: Spot,
+    findings: &mut Findings,
+) {
+    let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };
+    if kept_back::moves(quota) {
+        // A request that finds the limit empty passes, whatever it costs.
+        return;
+    }
+    let kept_back = keep_for.kept_back(Criticality::Sheddable.into(), quota.capacity());
+    let left = most_at_once(quota, max_wait).saturating_sub(kept_back);
+    if left > 0 && cost > left {
+        let label = &terms.label;
+        findings.warn(
+            spot,
+            format_args!(
+                "keep_for: a request may cost {cost}, and of {label} only {left} are left for sheddable requests: at that cost they never pass"
+            ),
+        );
+    }
 }

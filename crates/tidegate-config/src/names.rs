@@ -8,27 +8,20 @@
 //! to `/v1/check` in any spelling, so it is accepted unless it is probably a misspelling of one of Tidegate's.
 
 mod foreign_paths;
-mod host;
 mod reserved;
-mod several;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use tidegate_core::spelling::nearest;
 
-pub(super) use foreign_paths::{below, foreign_path, path_meant};
-use host::host;
-pub(super) use host::host_pattern;
-pub(super) use reserved::HEADER;
-use reserved::is_token;
-pub(super) use reserved::variable;
-pub use reserved::{canonical_attribute, unknown_attribute};
-pub(super) use several::names_in;
-
 use super::budget::SEGMENTS;
+pub(super) use foreign_paths::{below, foreign_path, path_meant};
+use reserved::is_token;
+pub(super) use reserved::{HEADER, variable};
+pub use reserved::{canonical_attribute, unknown_attribute};
 use tidegate_gate::policy::{
-    BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, path,
+    BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, name_meant, path,
 };
 use tidegate_limits::visible::excerpt;
 
@@ -376,5 +369,116 @@ pub(super) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Cl
     match nearest(found, words.clone()) {
         Some(word) => format!("; did you mean \"{word}\"?"),
         None => format!("; possible are {}", words.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+// Checks hosts in the form in which they reach the policies: lower case, ASCII, without scheme, port and path.
+
+/// Checks each alternative of a host pattern in lower case.
+pub(super) fn host_pattern(glob: &Glob) -> Result<(), String> {
+    glob.alternatives().try_for_each(host)
+}
+
+/// Checks one host.
+pub(super) fn host(text: &str) -> Result<(), String> {
+    let wrong = |why: &str, meant: &str| match meant {
+        "" => Err(format!("\"{}\": {why}", excerpt(text))),
+        meant => Err(format!("\"{}\": {why}; write {}", excerpt(text), excerpt(meant))),
+    };
+    if let Some((_, rest)) = text.split_once("://") {
+        return wrong("a host has no scheme", rest.split('/').next().unwrap_or_default());
+    }
+    if let Some((host, _)) = text.split_once('/') {
+        return wrong("a host has no path", host);
+    }
+    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+        return wrong("an IPv6 host is compared without brackets", inner);
+    }
+    match text.split_once(':') {
+        Some((host, port)) if !port.contains(':') => return wrong("the port is cut off", host),
+        Some(_) => {
+            let wild = text.contains(['*', '?']);
+            let possible = text.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.*?".contains(&byte));
+            let is_address = if wild { possible } else { text.parse::<Ipv6Addr>().is_ok() };
+            return if is_address { Ok(()) } else { wrong("it is neither a host nor an IPv6 address", "") };
+        }
+        None => {}
+    }
+    if let Some(rest) = text.strip_prefix('.') {
+        return wrong("a host begins with a name", &format!("*.{rest}"));
+    }
+    if let Some(rest) = text.strip_suffix('.') {
+        return wrong("a dot at the end is cut off", rest);
+    }
+    if !text.is_ascii() {
+        return wrong("a host is ASCII when it is sent: write it as xn--…", "");
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*?".contains(&byte)) {
+        return wrong("a host has letters, digits, - and dots", "");
+    }
+    Ok(())
+}
+
+// Finds the names that were meant by a text that no name of an attribute is: several names in one, a name in braces, a
+// variable of another system.
+
+/// Characters between names that stand in one text.
+const BETWEEN: [char; 5] = [',', ';', '|', '+', '&'];
+
+/// Characters around names.
+const AROUND: [char; 11] = ['{', '}', '[', ']', '(', ')', '<', '>', '"', '\'', '*'];
+
+/// Returns the names that stand in a text with characters that no name has; empty for any other text, which may be a name.
+///
+/// A name with a slash is left alone: programs that write rules for Envoy make keys of routes and their patterns.
+pub(super) fn names_in(text: &str) -> Vec<String> {
+    let is_strange = |c: char| c == '$' || c.is_whitespace() || BETWEEN.contains(&c) || AROUND.contains(&c);
+    if text.contains('/') || !text.contains(is_strange) {
+        return Vec::new();
+    }
+    let mut names = Vec::new();
+    for part in text.split(|c: char| c.is_whitespace() || BETWEEN.contains(&c)) {
+        for (at, word) in part.split('$').enumerate() {
+            let name = word.trim_matches(|c| AROUND.contains(&c) || c == '%').trim_matches('.');
+            if name.is_empty() {
+                continue;
+            }
+            let of_nginx = (at > 0 && !name.contains('.')).then(|| variable(&format!("${name}"))).flatten();
+            let short = || name_meant(name).map_or_else(|| name.to_owned(), str::to_owned);
+            names.push(of_nginx.unwrap_or_else(short));
+        }
+    }
+    if names.is_empty() {
+        names.push("client.ip".to_owned());
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_whatever_surrounds_them() {
+        for (text, names) in [
+            ("client.ip,request.path", &["client.ip", "request.path"][..]),
+            ("client.ip request.path", &["client.ip", "request.path"]),
+            ("client.ip + user.id", &["client.ip", "user.id"]),
+            ("{client.ip}", &["client.ip"]),
+            ("${user.id}", &["user.id"]),
+            ("{{ user.id }}", &["user.id"]),
+            ("$binary_remote_addr$uri", &["client.ip", "request.path"]),
+            ("user.*", &["user"]),
+            ("user.id", &[]),
+            ("httproute/shop/rule/0/match/0/*", &[]),
+            ("*", &["client.ip"]),
+        ] {
+            let found = names_in(text);
+            if text == "user.*" {
+                assert_eq!(found, ["user.id"], "a short name is told the long one");
+            } else {
+                assert_eq!(found, names, "{text}");
+            }
+        }
     }
 }

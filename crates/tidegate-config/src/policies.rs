@@ -1,22 +1,25 @@
-//! Builds the policies from the tree of the file.
+//! Builds the policies from the tree of the file: what they match, and what they do to a request over its limit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use tidegate_core::Cost;
+use tidegate_core::{Cost, Criticality};
 
-use super::contradiction::contradiction;
+use super::conditions::{self, condition, followed};
 use super::diagnostic::Findings;
-use super::limit_words::PolicyFacts;
-use super::node::{Name, Node, Value};
+use super::grammars::{block, demote, percent};
+use super::names::instead;
+use super::node::{Name, Node, Spot, Value};
+use super::quota::PolicyFacts;
 use super::shape::subject;
-use super::shares::percent;
-use super::{budget, conditions, costs, durable, limits};
-use super::{over_limit, share};
+use super::{budget, costs, limits, share};
 use tidegate_gate::policy::{
-    Absent, Access, AccessList, ChargeOn, CostRule, Deny, Direction, Glob, Limit, Match, Mode, OnCostError,
-    PathGlob, Policy, Want,
+    Absent, Access, AccessList, ChargeOn, ConditionsError, CostRule, Deny, Direction, Glob, Limit, Match,
+    Mode, OnCostError, Over, PathGlob, Policy, PolicySetError, Source, Want, span,
 };
+use tidegate_limits::priority::KeepFor;
 use tidegate_limits::store::OnStoreError;
+use tidegate_limits::visible::excerpt;
 
 /// A policy that was built, and its place in the file.
 pub(super) struct BuiltPolicy<'n> {
@@ -40,7 +43,7 @@ pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<Built
     }
     let defaults = file.get("defaults");
     share::check(defaults, "defaults.share", file, findings);
-    durable::check(defaults, "defaults.durable", file, findings);
+    share::check_durable(defaults, "defaults.durable", file, findings);
     for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
         if let Some(name) = node.get("name")
@@ -50,7 +53,7 @@ pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<Built
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
         share::check(Some(node), "share", file, findings);
-        durable::check(Some(node), "durable", file, findings);
+        share::check_durable(Some(node), "durable", file, findings);
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
@@ -128,7 +131,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         Some("deny") => OnStoreError::Deny,
         _ => OnStoreError::Local,
     };
-    policy.durable = durable::durable(node, defaults);
+    policy.durable = share::durable(node, defaults);
     policy.share = share::share(node, defaults);
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
     let answer =
@@ -147,7 +150,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         );
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
-    over_limit::read(&mut policy, node, findings);
+    over_limit(&mut policy, node, findings);
     costs::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = contradiction(&policy)
@@ -228,4 +231,301 @@ pub(super) fn access(node: Option<&Node>) -> Access {
     };
     let status = node.and_then(|node| node.get("status")?.text()?.parse().ok()).unwrap_or(403);
     Access { allow: list("allow"), deny: list("deny"), status }
+}
+
+// Reads `deadline` and `over`, and reports settings that exclude them.
+
+/// Stores both in a policy whose limits and lists are already read.
+fn over_limit(policy: &mut Policy, node: &Node, findings: &mut Findings) {
+    let text = |key: &str| node.get(key).and_then(Node::text);
+    policy.deadline = text("deadline").and_then(|text| span(text).ok());
+    if let (Some(Duration::ZERO), Some((name, _))) = (policy.deadline, node.entry("deadline")) {
+        findings.error(name.spot, "deadline: no request can be served in no time; leave it out");
+    }
+    let word = text("over").unwrap_or("deny");
+    policy.over = match word {
+        "mark" => Over::Mark,
+        word if let Some(lasts) = block(word) => Over::Block { lasts },
+        word if let Some(to) = demote(word) => Over::Demote { to },
+        _ => Over::Deny,
+    };
+    let Some((over, _)) = node.entry("over") else { return };
+    if let Over::Demote { to: Some(Criticality::CriticalPlus) } = policy.over {
+        let what = "over: critical-plus lowers nobody, since no level is above it; write demote to critical, or to a lower one";
+        findings.error(over.spot, what);
+    }
+    let passes = matches!(policy.over, Over::Mark | Over::Demote { .. });
+    let delays = |limit: &Limit| !limit.max_wait.is_zero();
+    if let Over::Block { .. } = policy.over {
+        let limits = || policy.limits.iter();
+        let told = if limits().any(Limit::is_guard) {
+            Some(
+                "blocks keys over a rate; a limit of requests in flight or a breaker says nothing of one caller",
+            )
+        } else if limits().any(|limit| limit.keep_for != KeepFor::default()) {
+            Some(
+                "would block a whole key for a request that is refused only for its priority; leave out keep_for",
+            )
+        } else if policy.charge == ChargeOn::Always {
+            Some("charges nothing during the block; leave out charge: always")
+        } else {
+            None
+        };
+        if let Some(told) = told {
+            findings.error(over.spot, format_args!("over: {word} {told}"));
+        }
+        if policy.by.is_empty() || policy.absent == Absent::Charge {
+            let whom =
+                if policy.by.is_empty() { "have one key" } else { "without the attribute share one key" };
+            findings.warn(
+                over.spot,
+                format_args!(
+                    "over: {word}: all requests {whom}, so one caller who exceeds the limit blocks everybody; name the callers, \
+                     as in by: [client.ip]{}",
+                    if policy.by.is_empty() { "" } else { ", or leave out absent: charge" }
+                ),
+            );
+        }
+    }
+    match word {
+        "wait" if !policy.limits.iter().any(delays) => {
+            findings.error(over.spot, "over: wait needs a limit with max_wait: how long a request may wait");
+        }
+        _ if passes && policy.charge == ChargeOn::Failure => {
+            findings.error(
+                over.spot,
+                format_args!(
+                    "over: {word} cannot be combined with charge: on-failure, whose limit must refuse callers that fail"
+                ),
+            );
+        }
+        _ if passes && policy.limits.iter().any(delays) => {
+            findings.error(
+                over.spot,
+                format_args!("over: {word} lets requests through at once; leave out max_wait"),
+            );
+        }
+        _ => {}
+    }
+}
+
+// Finds matches that no request can fit, when the file is read.
+//
+// Only easy cases are found: two incompatible demands on one attribute, a direction that another key of the policy
+// excludes, and a `not` that excludes everything that the rest includes. Two patterns with wildcards are not compared.
+
+/// Returns why no request can be charged to a policy, as the end of a sentence; `None` if a request may be.
+fn contradiction(policy: &Policy) -> Option<String> {
+    let excluded = |name: &&String| {
+        let mut asked = policy.matching.attributes().iter();
+        asked.any(|(asked, want)| **asked == ***name && *want == Want::Absent)
+    };
+    let missing = policy.by.iter().find(excluded);
+    let skipped = match policy.absent {
+        Absent::Charge => None,
+        Absent::Skip => missing,
+        Absent::SkipIfNone => missing.filter(|_| policy.by.iter().all(|name| excluded(&name))),
+    };
+    match skipped {
+        Some(name) => Some(format!("the key is made of {name}, which the match asks to be absent")),
+        None => within(&policy.matching, policy.direction),
+    }
+}
+
+/// Returns why no request fits a match, as the end of a sentence; `None` if one may.
+///
+/// Quadratic in the number of attributes of the match.
+fn within(matching: &Match, direction: Direction) -> Option<String> {
+    let attributes = matching.attributes();
+    for (at, (name, want)) in attributes.iter().enumerate() {
+        let rival = attributes[..at].iter().find(|(other, second)| other == name && !agree(want, second));
+        if rival.is_some() {
+            return Some(format!("the conditions of match on {name} contradict each other"));
+        }
+        let (part, possible) = match &**name {
+            "request.method" if !matching.methods().is_empty() => {
+                let mut methods = matching.methods().iter();
+                ("method", methods.any(|method| fits(want, &method.to_ascii_uppercase())))
+            }
+            "request.host" if !matching.hosts().is_empty() => {
+                ("host", agree(&Want::OneOf(matching.hosts().into()), want))
+            }
+            "request.path" if !matching.paths().is_empty() => {
+                let paths = matching.paths();
+                let fitting =
+                    |path: &PathGlob| path.literals().is_none_or(|mut all| all.any(|text| fits(want, text)));
+                let one_fits = |value: &str| paths.iter().any(|path| path.matches(value));
+                ("path", can_be(want, one_fits) && paths.iter().any(fitting))
+            }
+            "request.direction" if direction == Direction::Outbound => {
+                ("direction: outbound", fits(want, "outbound"))
+            }
+            // A request without the attribute is inbound.
+            "request.direction" => {
+                let inbound = *want == Want::Absent || fits(want, "inbound");
+                ("direction: inbound, which holds unless the policy says outbound", inbound)
+            }
+            _ => continue,
+        };
+        if !possible {
+            return Some(format!("the conditions of match on {name} contradict {part}"));
+        }
+    }
+    let covered = matching.left_out().iter().any(|not| covers(not, matching));
+    covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
+}
+
+/// Reports whether every request that fits `other` also fits `this`, as far as that is easy to decide. `false`
+/// if `this` has a `not` of its own.
+fn covers(this: &Match, other: &Match) -> bool {
+    let methods = this.methods().is_empty()
+        || !other.methods().is_empty()
+            && other.methods().iter().all(|method| this.methods().contains(method));
+    let hosts = this.hosts().is_empty()
+        || !other.hosts().is_empty()
+            && other.hosts().iter().all(|host| {
+                let whole = |own: &Glob| own.source() == "*" || own == host;
+                let mut literals = host.literals();
+                this.hosts().iter().any(whole)
+                    || literals.as_mut().is_some_and(|texts| {
+                        texts.all(|text| this.hosts().iter().any(|own| own.matches(text)))
+                    })
+            });
+    // Every request has a path, except those that a program describes without one; a program tests such requests
+    // explicitly.
+    let paths = this.paths().is_empty()
+        || this.paths().iter().any(|own| matches!(own.source(), "/**" | "**"))
+        || !other.paths().is_empty()
+            && other.paths().iter().all(|path| {
+                let mut literals = path.literals();
+                this.paths().contains(path)
+                    || literals.as_mut().is_some_and(|texts| {
+                        texts.all(|text| this.paths().iter().any(|own| own.matches(text)))
+                    })
+            });
+    let attributes = this.attributes().iter().all(|(name, want)| {
+        let same = |(_, asked): &&(Box<str>, Want)| {
+            asked == want || *want == Want::Present && matches!(asked, Want::OneOf(_))
+        };
+        let within = |(_, asked): &&(Box<str>, Want)| {
+            matches!(asked, Want::OneOf(globs) if is_literal(globs) && !can_be(asked, |value| !fits(want, value)))
+        };
+        let of_it = || other.attributes().iter().filter(|(asked, _)| asked == name);
+        of_it().any(|pair| same(&pair)) || of_it().any(|pair| within(&pair))
+    });
+    methods && hosts && paths && attributes && this.left_out().is_empty()
+}
+
+/// Reports whether a single value can satisfy both demands.
+fn agree(one: &Want, other: &Want) -> bool {
+    match (one, other) {
+        (Want::Absent, Want::Absent) => true,
+        (Want::Absent, _) | (_, Want::Absent) => false,
+        (Want::OneOf(globs), other) if is_literal(globs) => can_be(one, |value| fits(other, value)),
+        (one, Want::OneOf(globs)) if is_literal(globs) => can_be(other, |value| fits(one, value)),
+        _ => true,
+    }
+}
+
+fn is_literal(globs: &[Glob]) -> bool {
+    globs.iter().all(|glob| glob.literals().is_some())
+}
+
+fn fits(want: &Want, value: &str) -> bool {
+    match want {
+        Want::OneOf(globs) => globs.iter().any(|glob| glob.matches(value)),
+        Want::Present => true,
+        Want::Absent => false,
+    }
+}
+
+/// Reports whether a value that `want` asks for can satisfy `has`. A pattern with wildcards counts as satisfying it.
+fn can_be(want: &Want, mut has: impl FnMut(&str) -> bool) -> bool {
+    match want {
+        Want::OneOf(globs) => globs.iter().any(|glob| match glob.literals() {
+            Some(mut values) => values.any(&mut has),
+            None => true,
+        }),
+        Want::Present => true,
+        Want::Absent => false,
+    }
+}
+
+// Checks policies and switches that refer to other policies of the file, for example to limit one while another is busy.
+
+/// Checks that the policies that `when` and `follows` refer to are in the file.
+pub(super) fn check_references(file: &Node, findings: &mut Findings) {
+    let list = file.get("policies").map_or(&[][..], Node::each);
+    let names: HashSet<&str> = list.iter().filter_map(|node| node.get("name")?.text()).collect();
+    for (at, policy) in list.iter().enumerate() {
+        for (node, name) in references(policy) {
+            if names.contains(&*name) {
+                continue;
+            }
+            // A policy cannot depend on itself, nor on one with a key for each caller.
+            let fits = |other: &&Node| !std::ptr::eq(*other, policy) && other.get("by").is_none();
+            let known: Vec<&str> =
+                list.iter().filter(fits).filter_map(|node| node.get("name")?.text()).collect();
+            let hint = match known.is_empty() {
+                _ if findings.is_full() => String::new(),
+                true => "; a condition names a policy without by, and there is no other such".to_owned(),
+                false => instead(&name, known.into_iter()),
+            };
+            findings.subject = subject(policy, at);
+            findings.error(node.spot, format_args!("there is no policy \"{}\"{hint}", excerpt(&name)));
+            findings.subject.clear();
+        }
+    }
+    for (switch, trigger) in conditions::written_triggers(file) {
+        let Some((node, name)) = of_switch(trigger).filter(|(_, name)| !names.contains(&**name)) else {
+            continue;
+        };
+        let known = list.iter().filter(|other| other.get("by").is_none());
+        let mut known = known.filter_map(|node| node.get("name")?.text()).peekable();
+        let silent = known.peek().is_none() || findings.is_full();
+        let hint = if silent { String::new() } else { instead(&name, known.collect::<Vec<_>>().into_iter()) };
+        findings.subject = format!("switch \"{}\": ", excerpt(&switch.text));
+        findings.error(node.spot, format_args!("there is no policy \"{}\"{hint}", excerpt(&name)));
+        findings.subject.clear();
+    }
+}
+
+/// Returns where a policy or a switch refers to a policy that it cannot depend on, if that is the error.
+pub(super) fn place(file: &Node, error: &PolicySetError) -> Option<Spot> {
+    let PolicySetError::Conditions(error) = error else { return None };
+    if let ConditionsError::SwitchGoesBy { switch, other, .. } = error {
+        let mut of_name = conditions::written_triggers(file).filter(|(name, _)| name.text == *switch);
+        let found = of_name.find_map(|(_, node)| of_switch(node).filter(|(_, to)| **to == **other));
+        return found.map(|(node, _)| node.spot);
+    }
+    let ConditionsError::GoesBy { name, other, .. } = error else { return None };
+    let list = file.get("policies").map_or(&[][..], Node::each);
+    let policy = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(name))?;
+    references(policy).find(|(_, to)| **to == **other).map(|(node, _)| node.spot)
+}
+
+/// Returns the name of the policy that a trigger of a switch goes by.
+fn of_switch(trigger: &Node) -> Option<(&Node, Box<str>)> {
+    let node = trigger.get("off_when")?;
+    match condition(node.text()?).ok()?.source() {
+        Source::Policy(name) => Some((node, name.clone())),
+        _ => None,
+    }
+}
+
+/// Returns the names of other policies in a policy's conditions and moving rates.
+fn references(policy: &Node) -> impl Iterator<Item = (&Node, Box<str>)> {
+    let conditions = policy.get("when").map_or(&[][..], Node::each).iter();
+    let conditions =
+        conditions.filter_map(|node| Some((node, condition(node.text()?).ok()?.source().clone())));
+    let own = ["limit", "shadow_limit"].into_iter().filter_map(|key| policy.get(key));
+    let limits = own.flat_map(Node::each);
+    let followed = limits.filter(|node| matches!(node.value, Value::Map(_))).filter_map(|limit| {
+        let node = limit.get("follows")?;
+        Some((node, followed(node.text()?).ok()?.source))
+    });
+    conditions.chain(followed).filter_map(|(node, source)| match source {
+        Source::Policy(name) => Some((node, name)),
+        _ => None,
+    })
 }

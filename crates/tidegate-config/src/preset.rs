@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::format::Format;
+use super::file::Format;
 
 /// The use case of an example file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
-//! Builds a quota from the words of a limit. Only this module knows both the words of the file and the constructors of
-//! the core crate.
+//! Reads the words of a limit and builds a quota from them. Only this module knows both the words of the file and the
+//! constructors of the core crate.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,7 +9,9 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
-use tidegate_gate::policy::{Unit, WrittenRate};
+use super::node::Node;
+use tidegate_gate::policy::{Unit, WrittenRate, span, whole_number};
+use tidegate_limits::visible::excerpt;
 
 /// How many times slower than the rate a cold start is: the constant of Guava, and the default of Sentinel.
 const COLD_FACTOR: u32 = 3;
@@ -150,4 +152,53 @@ fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
         value: if times == 1 { unit.name().to_owned() } else { format!("{times} {}", unit.name()) },
         want: "does not exist; use one s, min, h, day, week, month or year",
     })
+}
+
+// Access to the words of a limit, and the facts about its policy that a limit needs.
+
+/// The facts about a policy that its limits need.
+#[derive(Clone, Copy)]
+pub(super) struct PolicyFacts<'a> {
+    /// The names of the policy's key.
+    pub(super) by: &'a [String],
+    /// The largest cost that one request is known to have.
+    pub(super) cost: Option<u64>,
+}
+
+/// The words of a limit, with those of a base limit as defaults.
+pub(super) struct Words<'n> {
+    pub(super) node: &'n Node,
+    pub(super) base: Option<&'n Node>,
+}
+
+impl<'n> Words<'n> {
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+        self.node.get(key).or_else(|| self.base?.get(key))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
+        self.get(key)?.text()
+    }
+
+    pub(super) fn whole(&self, key: &str) -> Option<u64> {
+        whole_number(self.text(key)?).ok()
+    }
+
+    pub(super) fn span(&self, key: &str) -> Option<Duration> {
+        span(self.text(key)?).ok()
+    }
+
+    /// Words an error of the core crate about the value of a key as the file writes both.
+    pub(super) fn error_text(&self, key: &str, error: &QuotaError) -> String {
+        match (error, self.text(key)) {
+            (QuotaError::Parameter { want, .. }, Some(written)) => {
+                format!("{key} {} {want}", excerpt(written.trim()))
+            }
+            _ => error.to_string(),
+        }
+    }
+
+    pub(super) fn rate(&self, key: &str) -> Option<WrittenRate> {
+        self.text(key)?.parse().ok()
+    }
 }

@@ -3,17 +3,19 @@
 //! Never panics and never grows without bound, whatever the text: its size, its depth and the expansion of YAML aliases
 //! are limited (see `budget`). A key that is given twice is kept twice, for the validator to report both.
 
+use std::cell::Cell;
+use std::fmt;
+
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Location, Spanned};
-use std::cell::Cell;
-use std::fmt;
 use toml::de::{DeTable, DeValue};
 
+use super::budget;
 use super::diagnostic::Findings;
-use super::format::Format;
+use super::file::Format;
 use super::node::{Name, Node, Spot, Value};
-use super::{budget, foreign_files};
+use tidegate_limits::visible::excerpt;
 
 /// Parses a text. `None`: the text cannot be parsed; the reason is among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
@@ -119,7 +121,7 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
             let whose = is_several(&error)
                 .then(|| read_documents(text, &mut unheard))
                 .flatten()
-                .and_then(|documents| documents.iter().find_map(foreign_files::told));
+                .and_then(|documents| documents.iter().find_map(foreign_file));
             match whose {
                 Some((spot, whose)) => findings.error(spot, whose),
                 None => match indented(text, &error) {
@@ -441,3 +443,62 @@ impl<'t> Lines<'t> {
         Spot { text: 0, line, column: before + 1 }
     }
 }
+
+// Recognises files that are none of ours: configurations of other rate limiters, and Kubernetes manifests around any
+// configuration. What they are given for decides what is said.
+
+/// Returns the kind of a Kubernetes manifest, as `ConfigMap`; `None` for any other tree.
+pub(super) fn manifest_kind(node: &Node) -> Option<&str> {
+    node.get("apiVersion")?;
+    node.get("kind")?.text()
+}
+
+/// Says of a file given as a policy file what it is instead, and what to do with it; `None` if it may be a policy file.
+pub(super) fn foreign_file(node: &Node) -> Option<(Spot, String)> {
+    let told = match &node.value {
+        Value::List(limits) if limits.first().is_some_and(is_limitador) => LIMITADOR.to_owned(),
+        _ if node.get("descriptors").is_some() && node.get("domain").is_some() => ENVOY.to_owned(),
+        _ => manifest(node, manifest_kind(node)?),
+    };
+    Some((node.spot, told))
+}
+
+fn is_limitador(limit: &Node) -> bool {
+    limit.get("namespace").is_some() && limit.get("max_value").is_some()
+}
+
+fn manifest(node: &Node, kind: &str) -> String {
+    let texts = node.get("data").map_or(&[][..], Node::entries);
+    match (kind, texts.first()) {
+        ("Limitador", _) => LIMITADOR.to_owned(),
+        ("ConfigMap", Some((_, text))) if has_line(text, "domain:") => ENVOY.to_owned(),
+        ("ConfigMap", Some((_, text))) if has_line(text, "- namespace:") => LIMITADOR.to_owned(),
+        ("ConfigMap", Some((key, _))) => {
+            let key = plain(&key.text).map_or_else(|| "KEY".to_owned(), |key| key.replace('.', "\\."));
+            let name = node.get("metadata").and_then(|metadata| metadata.get("name")?.text());
+            let name = name.and_then(plain).unwrap_or("NAME");
+            format!(
+                "the file is a Kubernetes ConfigMap, and the policy file is the text under `data`; write it out with \
+                 kubectl get configmap {name} -o jsonpath='{{.data.{key}}}' > tidegate.yaml"
+            )
+        }
+        (kind, _) => format!(
+            "the file is a Kubernetes manifest of kind {}; name the policy file itself",
+            excerpt(kind)
+        ),
+    }
+}
+
+fn has_line(text: &Node, begin: &str) -> bool {
+    text.text().is_some_and(|text| text.lines().any(|line| line.starts_with(begin)))
+}
+
+/// Returns a name that a shell reads as one word.
+fn plain(name: &str) -> Option<&str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (!name.is_empty() && name.len() <= 253 && name.bytes().all(is_plain)).then_some(name)
+}
+
+const ENVOY: &str = "the file is a configuration of envoyproxy/ratelimit; read it with --from-envoy";
+
+const LIMITADOR: &str = "the file holds limits of Limitador; read it with --from-limitador";

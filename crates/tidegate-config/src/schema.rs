@@ -3,8 +3,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_core::Rate;
 
-use super::keys::{ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE};
-use super::kind::{Kind, Table};
+use super::keys::{ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE, Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
 ///

@@ -3,22 +3,23 @@
 //! Relations between values are checked where policies and settings are built. That code may assume that a value that
 //! it can parse is in range, and need not report one that it cannot parse: it was reported here.
 
-mod scalar;
-
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use ipnet::IpNet;
+use tidegate_core::Rate;
+use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_meant};
 use tidegate_core::spelling::nearest;
 
-pub(super) use self::scalar::network;
-use self::scalar::{check_scalar, scalar};
 use super::diagnostic::Findings;
-use super::keys::{ALGORITHMS, AlgorithmKeys};
-use super::kind::{Key, Kind, Table};
-use super::names::instead;
-use super::node::{Node, Value};
-use super::unreachable;
-use super::{budget, foreign_files, foreign_words};
+use super::foreign_words::{self, address_pattern};
+use super::grammars::{kept, percent};
+use super::keys::{ALGORITHMS, AlgorithmKeys, Key, Kind, Table};
+use super::names::{self, instead, is_control};
+use super::node::{Name, Node, Value};
+use super::{budget, conditions, read, removed_keys};
+use tidegate_gate::policy::{AccessEntry, Glob, PathGlob, WrittenRate, span, whole_number};
+use tidegate_limits::priority::Kept;
 use tidegate_limits::visible::excerpt;
 
 /// Checks a value against its kind; messages call it `name`.
@@ -149,7 +150,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         return;
     }
     if table.name == "file"
-        && let Some((spot, whose)) = foreign_files::told(node)
+        && let Some((spot, whose)) = read::foreign_file(node)
     {
         findings.error(spot, whose);
         return;
@@ -220,7 +221,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             findings.error(node.spot, format_args!("{} has no {required}{remedy}", table.name));
         }
     }
-    unreachable::check(node, table, findings);
+    check_reachable(node, table, findings);
 }
 
 /// What to write where a table of costs does not say what all other requests cost. It has no default: that would be a
@@ -299,4 +300,285 @@ fn check_repeats(node: &Node, findings: &mut Findings) {
         let key = excerpt(&name.text);
         findings.error(name.spot, format_args!("key \"{key}\" is given twice, first in line {first}"));
     }
+}
+
+// Checks single values of the file: numbers, rates, spans, names, patterns and words.
+
+/// Checks a value that is no list and no map; messages call it `name`.
+fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
+    let Some(text) = node.text() else {
+        let hint = match (kind, name) {
+            (Kind::Attribute, "by") => format!("; write by: {}", foreign_words::attribute(node)),
+            (Kind::Rate, "rate") => foreign_words::several_rates(node),
+            _ => String::new(),
+        };
+        findings.error(node.spot, format_args!("{name} is {}, found {}{hint}", expected(kind), node.kind()));
+        return;
+    };
+    if let Err(reason) = scalar(text, kind, findings) {
+        let reason = match (kind, name, &*names::names_in(text)) {
+            (Kind::Attribute, "by", within @ [_, _, ..]) if reason.contains(" names in one") => {
+                format!(
+                    "\"{}\" is {} names in one; write by: [{}]",
+                    excerpt(text),
+                    within.len(),
+                    within.join(", ")
+                )
+            }
+            _ => reason,
+        };
+        // A message about a time zone says what the value is; every other message needs the name of the key.
+        let plain = matches!(kind, Kind::Zone);
+        let message = if plain { reason } else { format!("{name}: {reason}") };
+        findings.error(node.spot, message);
+    }
+}
+
+fn expected(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Whole(..) => "a whole number",
+        Kind::Rate => "a rate as 100/s",
+        Kind::Span => "a span of time as 200ms",
+        Kind::Percent(..) => "a share as 80%",
+        Kind::Kept => "a share as 20% or a number of units",
+        Kind::Condition => "a condition as cpu above 80%",
+        Kind::Source => "a number, its range and a rate as memory 70%..90% to 10/s",
+        Kind::Socket => "an address such as 127.0.0.1:8080",
+        Kind::Network => "a network such as 10.0.0.0/8",
+        Kind::Word(..) => "one word",
+        _ => "a text",
+    }
+}
+
+/// Returns the most bytes that a scalar may have.
+fn most_bytes(kind: &Kind) -> usize {
+    match kind {
+        Kind::Name => budget::NAME,
+        Kind::Attribute | Kind::Usage | Kind::Condition | Kind::Source => budget::ATTRIBUTE,
+        Kind::Header => budget::ATTRIBUTE - names::HEADER.len(),
+        Kind::Path | Kind::Host | Kind::Glob | Kind::Problem => budget::PATTERN,
+        Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
+        Kind::Cost | Kind::Settle => budget::COST,
+        Kind::Text => budget::VALUE,
+        // The longest is the name of a set of servers.
+        Kind::Read(_) => "sentinel ".len() + budget::NAME,
+        _ => budget::WORD,
+    }
+}
+
+/// Returns what is wrong with a text of this kind. Patterns count towards the bound of `findings`.
+pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String> {
+    let most = most_bytes(kind);
+    if text.len() > most {
+        return Err(format!("\"{}\" has {} bytes; use at most {most}", excerpt(text), text.len()));
+    }
+    // An expression may have several lines: unlike names, it does not appear in answers or logs.
+    let broken =
+        |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
+    if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
+        let why = "it would break the headers, logs and terminals that show it";
+        return Err(format!(
+            "\"{}\" has the control character {}; {why}",
+            excerpt(text),
+            letter.escape_unicode()
+        ));
+    }
+    let shown = excerpt(text);
+    match kind {
+        Kind::Whole(least, most) => match whole_number(text) {
+            Ok(number) if (*least..=*most).contains(&number) => Ok(()),
+            Ok(number) => Err(format!("{number} is out of range; use {}", range(*least, *most))),
+            Err(_) => {
+                // All digits: a number larger than any that is valid here.
+                let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+                let wrong = if is_number { "is out of range" } else { "is not a whole number" };
+                Err(format!("\"{shown}\" {wrong}; use {}", range(*least, *most)))
+            }
+        },
+        Kind::Rate => text.parse::<WrittenRate>().map(drop).map_err(|error| error.to_string()),
+        Kind::Span => span(text).map(drop).map_err(|error| error.to_string()),
+        Kind::Percent(least, most) => percent(text)
+            .map(drop)
+            .ok_or_else(|| format!("\"{shown}\" is not a share; use {least}% to {most}%")),
+        Kind::Read(grammar) => {
+            if (grammar.reads)(text) {
+                Ok(())
+            } else {
+                Err(format!("\"{shown}\" {}", grammar.expected))
+            }
+        }
+        Kind::Kept => match kept(text) {
+            Some(Kept::Units(units)) if units > Rate::MAX_COUNT => {
+                Err(format!("{units} is out of range; use {}", range(0, Rate::MAX_COUNT)))
+            }
+            Some(_) => Ok(()),
+            None => {
+                Err(format!("\"{shown}\" is neither a share nor a number of units; use 0% to 100%, or 20"))
+            }
+        },
+        Kind::Condition => conditions::condition(text).map(drop),
+        Kind::Source => conditions::followed(text).map(drop),
+        Kind::Socket => text.parse::<super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}")),
+        Kind::Network => match network(text) {
+            Some(network) => names::network(network),
+            None => Err(format!("\"{shown}\" is not a network, such as 10.0.0.0/8")),
+        },
+        Kind::Zone => zone(text),
+        Kind::Path => {
+            if let Some(foreign) = names::foreign_path(text) {
+                return Err(foreign);
+            }
+            let glob = PathGlob::new(text).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            names::path_pattern(&glob)
+        }
+        Kind::Host => {
+            let glob = Glob::new(&text.to_ascii_lowercase()).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            names::host_pattern(&glob)
+        }
+        Kind::Glob => {
+            let glob = Glob::new(text).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            Ok(())
+        }
+        Kind::Entry => match text.parse::<AccessEntry>().map_err(|error| error.to_string())? {
+            AccessEntry::Network(network) => names::network(network),
+            AccessEntry::Attribute { name, value } => {
+                names::attribute(&name)?;
+                names::value(&name, &value)
+            }
+        },
+        Kind::Name => filled(text).and_then(|()| names::policy(text)),
+        Kind::Attribute => filled(text).and_then(|()| names::attribute(text)),
+        Kind::Usage => filled(text).and_then(|()| names::usage(text)),
+        Kind::Header => filled(text).and_then(|()| names::header_name(text)),
+        Kind::Method => filled(text).and_then(|()| names::method(text)),
+        Kind::Problem => filled(text).and_then(|()| names::problem(text)),
+        Kind::Word(words, later) => {
+            if words.contains(&text) {
+                Ok(())
+            } else if later.contains(&text) {
+                Err(format!("{text} is not available in this version; use {}", words.join(", ")))
+            } else if let Some(line) = removed_keys::word(text, words) {
+                Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
+            } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
+                Err(format!("unknown word \"{shown}\"; write {same}"))
+            } else {
+                Err(format!("unknown word \"{shown}\"{}", instead(text, words.iter().copied())))
+            }
+        }
+        _ => filled(text),
+    }
+}
+
+fn filled(text: &str) -> Result<(), String> {
+    if text.is_empty() { Err("the text is empty; leave it out".to_owned()) } else { Ok(()) }
+}
+
+fn range(least: u64, most: u64) -> String {
+    match most {
+        most if most == least => least.to_string(),
+        Rate::MAX_COUNT => format!("{least} to 2^60"),
+        most => format!("{least} to {most}"),
+    }
+}
+
+/// Parses a network; an address counts as a network of one.
+pub(super) fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+}
+
+fn zone(text: &str) -> Result<(), String> {
+    if FixedWindow::calendar(1, CalendarUnit::Day, text).is_ok() {
+        return Ok(());
+    }
+    if matches!(&*text.to_ascii_lowercase(), "true" | "false" | "yes" | "no" | "on" | "off") {
+        return Err(format!("calendar is a time zone, found {text}; write calendar: UTC, or leave it out"));
+    }
+    if cfg!(not(feature = "tz")) {
+        return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", excerpt(text)));
+    }
+    let hint = match zone_meant(text) {
+        Some(name) => format!("; did you mean \"{name}\"?"),
+        None => "; use an IANA name as Europe/Vienna, UTC or epoch".to_owned(),
+    };
+    Err(format!("unknown time zone \"{}\"{hint}", excerpt(text)))
+}
+
+// Finds conditions that no request can meet: values that an attribute never has, and empty lists.
+//
+// Single names and patterns are checked with the shape. Here stands what depends on two words of the file.
+
+/// Checks the entries of a table that passed the shape check.
+fn check_reachable(node: &Node, table: &Table, findings: &mut Findings) {
+    match table.name {
+        "rate" | "cost" | "estimate" => by_value(node, findings),
+        "override" => {
+            for (attribute, value) in node.get("key").map_or(&[][..], Node::entries) {
+                if let Some(text) = value.text()
+                    && let Err(reason) = names::value(&attribute.text, text)
+                {
+                    findings.error(value.spot, format_args!("override.key: {reason}"));
+                }
+            }
+        }
+        "match" | "not" => matching(node, table.name, findings),
+        _ => {}
+    }
+}
+
+/// Checks the values of the attribute that selects a rate or a cost.
+fn by_value(node: &Node, findings: &mut Findings) {
+    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
+    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
+        if text == "*" {
+            findings
+                .error(*spot, "values: \"*\" is compared as it is; for every other value write otherwise");
+        } else if let Err(reason) = names::value(attribute, text) {
+            findings.error(*spot, format_args!("values: {reason}"));
+        }
+    }
+}
+
+fn matching(node: &Node, section: &str, findings: &mut Findings) {
+    for part in ["method", "path", "host"] {
+        if let Some((name, value)) = node.entry(part)
+            && is_empty_list(value)
+        {
+            findings.error(
+                name.spot,
+                format_args!("{section}.{part} is an empty list; leave it out to match everything"),
+            );
+        }
+    }
+    for part in ["header", "attributes"] {
+        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+            if is_empty_list(value) {
+                let name_shown = excerpt(&name.text);
+                findings.error(
+                    name.spot,
+                    format_args!("{section}.{part}.{name_shown} is an empty list, which no value fits; write true if any will do"),
+                );
+            }
+            if part == "header" {
+                continue;
+            }
+            for one in value.each().iter().filter(|one| !matches!(one.value, Value::Bool(_))) {
+                let Some(Ok(glob)) = one.text().map(Glob::new) else { continue };
+                if let Err(reason) = names::pattern(&name.text, &glob) {
+                    let pattern = one.text().filter(|_| name.text == "client.ip").and_then(address_pattern);
+                    let instead = match pattern.filter(|_| !reason.contains("; write ")) {
+                        Some(pattern) => format!("; in a match write \"{pattern}\""),
+                        None => String::new(),
+                    };
+                    findings.error(one.spot, format_args!("{section}.{part}: {reason}{instead}"));
+                }
+            }
+        }
+    }
+}
+
+fn is_empty_list(node: &Node) -> bool {
+    matches!(&node.value, Value::List(nodes) if nodes.is_empty())
 }

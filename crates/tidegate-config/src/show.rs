@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS};
-use super::kind::{Kind, Table};
+use super::keys::{
+    ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS, Kind, Table,
+};
 use super::node::{Node, Value};
 use tidegate_gate::policy::{Deny, WrittenRate};
 

@@ -39,21 +39,17 @@
 //! # Source
 //! draft-ietf-httpapi-ratelimit-headers-11, RFC 9110 (`Retry-After`), RFC 6585 (429), RFC 9457 (problems).
 
-mod caller_time;
 mod limit_headers;
-mod named_limit;
 pub mod over;
 mod refusal;
 mod shown_limits;
-mod window;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 
-pub use self::named_limit::NamedLimit;
 use self::refusal::Refusal;
-use self::shown_limits::ShownLimits;
-use self::window::Window;
+pub use self::shown_limits::NamedLimit;
+use self::shown_limits::{ShownLimits, Window};
 use crate::gate::GateDecision;
 pub use crate::header_form::HeaderForm;
 use crate::policy::Descriptor;
@@ -66,7 +62,7 @@ pub mod server_parts {
     pub use super::over::push_escaped;
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
     pub use super::shown_limits::ShownLimits;
-    pub use super::window::Window;
+    pub use super::shown_limits::Window;
     pub use crate::policy::wrong_value::wrong_value;
     pub use tidegate_limits::duration_text::{in_words, millis_up, seconds_up};
 }

@@ -49,9 +49,7 @@ mod settle_rule;
 mod share;
 mod signal_rate;
 mod source;
-mod subset;
 mod trigger;
-mod usage;
 mod when;
 #[cfg(feature = "http")]
 pub(crate) mod wrong_value;
@@ -80,7 +78,7 @@ pub use descriptor::Descriptor;
 pub use estimated_cost::Learning;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
-pub use in_force::Holding;
+pub use in_force::{Among, Holding};
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
 #[cfg(feature = "config")]
@@ -106,7 +104,7 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy,
 #[doc(hidden)]
 pub use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
-pub use real_cost::{RealCost, UnknownUsage};
+pub use real_cost::{LLM_USAGE, RealCost, UnknownUsage, Usage, UsageValue};
 pub use sensed::ConditionsError;
 pub use sensing::{SignalError, SourceStanding};
 pub use set::{PolicySet, PolicySetError};
@@ -115,9 +113,7 @@ pub use share::Share;
 pub(crate) use share::Shares;
 pub use signal_rate::Follows;
 pub use source::{MeasureError, Source, SourceError};
-pub use subset::Among;
 pub use tidegate_limits::priority::{KeepFor, KeepForError, Kept};
 pub use tidegate_limits::store::{Durable, OnStoreError};
 pub use trigger::{Trigger, TriggerError, TriggerState};
-pub use usage::{LLM_USAGE, Usage, UsageValue};
 pub use when::{Condition, Side};

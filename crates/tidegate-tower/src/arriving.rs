@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::classify::GRPC_STATUS;
-use crate::name::Name;
+use crate::refused::Name;
 
 /// Counts requests as first tries or retries. While [too many](ArrivingRetries) of them are retries, it tells the
 /// callers that get an overloaded answer not to try again. Clones share the counts.

@@ -7,12 +7,8 @@
 //! ends the body at the deadline. Which of the two a layer does is a type parameter of the layer, [`AtHead`] or
 //! [`AtBodyEnd`], since it changes the type of the response.
 
-mod holding;
-mod timed;
-mod until;
+mod ends;
 
-pub use self::holding::HeldBody;
-pub(crate) use self::timed::BodyDeadline;
-pub use self::timed::TimedBody;
-pub use self::until::{AtBodyEnd, AtHead, BoundsUntil, HoldsUntil};
+pub(crate) use self::ends::BodyDeadline;
+pub use self::ends::{AtBodyEnd, AtHead, BoundsUntil, HeldBody, HoldsUntil, TimedBody};
 pub use crate::replay::{ReplayBody, ReplayError, ReplayLayer};

@@ -1,24 +1,21 @@
 //! Fallback layer: replaces answers that failed.
 
-mod last;
-mod stand_in;
-
 use std::fmt;
 use std::hash::Hash;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use http::header::{AGE, HeaderName, HeaderValue};
+use http::{Method, Request, Response};
 use pin_project_lite::pin_project;
-use tidegate::Outcome;
-use tidegate::fallback::LastAnswers;
-use tidegate::observer::{LayerDid, Observer};
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::last::{Keep, LastOfKey};
-pub use self::stand_in::{OfKey, StandIn, StandsIn};
 use crate::classify::{ByStatus, Classify};
-use crate::name::Name;
+use crate::refused::{Name, Refused};
+use tidegate::Outcome;
+use tidegate::fallback::LastAnswers;
+use tidegate::observer::{LayerDid, Observer, RefusalCause};
 
 /// Replaces an answer that failed, including a refusal by an inner layer, by the answer that a function returns.
 ///
@@ -236,5 +233,205 @@ where
 impl<Fut, P, C> fmt::Debug for FallbackFuture<Fut, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FallbackFuture").finish_non_exhaustive()
+    }
+}
+
+// The last good answer of a request's key, in place of a failure.
+//
+// What is kept is chosen by the service, and is not the response: a response has cookies, ranges and answers to
+// conditions of one caller, and its body can be read once.
+
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// What a [`FallbackLayer::last`](crate::FallbackLayer::last) is to keep of an answer: an extension of the response. The
+/// layer takes it out. It has to hold the type that the layer's function shows; another type is not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep<T>(pub T);
+
+/// The last good answer of each key: see [`FallbackLayer::last`](crate::FallbackLayer::last).
+#[derive(Clone)]
+pub struct LastOfKey<K, T, G, W> {
+    answers: LastAnswers<K, T>,
+    key: G,
+    show: W,
+}
+
+impl<K, T, G, W> LastOfKey<K, T, G, W> {
+    pub(super) const fn new(answers: LastAnswers<K, T>, key: G, show: W) -> Self {
+        Self { answers, key, show }
+    }
+}
+
+impl<K, T, G, W> fmt::Debug for LastOfKey<K, T, G, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastOfKey").field("answers", &self.answers).finish_non_exhaustive()
+    }
+}
+
+impl<K, T, G, W, Sent, Got, Err> StandsIn<Request<Sent>, Response<Got>, Err> for LastOfKey<K, T, G, W>
+where
+    K: Hash + Eq + Clone,
+    T: Clone + Send + Sync + 'static,
+    G: Fn(&Request<Sent>) -> K,
+    W: Fn(T) -> Response<Got> + Clone,
+    Err: 'static,
+{
+    type Call = LastOfCall<K, T, W>;
+
+    fn of(&self, request: &Request<Sent>) -> LastOfCall<K, T, W> {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let key = is_read.then(|| (self.key)(request));
+        LastOfCall { answers: self.answers.clone(), key, show: self.show.clone() }
+    }
+}
+
+/// The last good answer of one request's key.
+pub struct LastOfCall<K, T, W> {
+    answers: LastAnswers<K, T>,
+    /// `None` for requests that change something.
+    key: Option<K>,
+    show: W,
+}
+
+impl<K, T, W> fmt::Debug for LastOfCall<K, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastOfCall").finish_non_exhaustive()
+    }
+}
+
+impl<K, T, W, B, Err> StandIn<Response<B>, Err> for LastOfCall<K, T, W>
+where
+    K: Hash + Eq + Clone,
+    T: Clone + Send + Sync + 'static,
+    W: Fn(T) -> Response<B>,
+    Err: 'static,
+{
+    fn keep(self, answer: &mut Response<B>) {
+        if let (Some(Keep(kept)), Some(key)) = (answer.extensions_mut().remove(), self.key) {
+            self.answers.keep(key, kept);
+        }
+    }
+
+    fn in_place(self, failed: Result<Response<B>, Err>, tell: impl FnOnce()) -> Result<Response<B>, Err> {
+        if is_for_this_caller(&failed) {
+            return failed;
+        }
+        let Some((kept, age)) = self.key.and_then(|key| self.answers.last(&key)) else { return failed };
+        tell();
+        let mut answer = (self.show)(kept);
+        let headers = answer.headers_mut();
+        headers.append(CACHE_STATUS, status_of(&failed));
+        headers.insert(AGE, age.as_secs().into());
+        Ok(answer)
+    }
+}
+
+/// Returns whether a failure tells this caller what it may do, so that a good answer would hide that.
+fn is_for_this_caller<B, Err: 'static>(failed: &Result<Response<B>, Err>) -> bool {
+    let cause = |refused: Option<&Refused>| refused.map(|refused| refused.cause);
+    match failed {
+        // A policy also refuses for the sake of an overloaded service: its status says which it is.
+        Ok(answer) => {
+            answer.status().is_client_error()
+                || cause(Refused::of_response(answer)) == Some(RefusalCause::RateLimit)
+        }
+        Err(error) => matches!(
+            cause(Refused::of_error(error)),
+            Some(RefusalCause::RateLimit | RefusalCause::NoKey | RefusalCause::Policy)
+        ),
+    }
+}
+
+/// Says in the words of RFC 9211 that the request was passed on, because the kept answer was not fresh, and how that ended.
+fn status_of<B, Err>(failed: &Result<Response<B>, Err>) -> HeaderValue {
+    match failed {
+        Ok(answer) => {
+            let told = format!("tidegate; fwd=stale; fwd-status={}", answer.status().as_u16());
+            HeaderValue::try_from(told).expect("words and a number are a header's value")
+        }
+        Err(_) => HeaderValue::from_static("tidegate; fwd=stale; detail=error"),
+    }
+}
+
+// What answers in place of a failure, and what it needs of the request.
+
+/// What answers in place of failed calls of one kind: a function of the failed answer, a function of a request's key and
+/// the failed answer ([`OfKey`]), or the last good answer of the key ([`LastOfKey`](crate::parameter::LastOfKey)).
+pub trait StandsIn<Req, Res, Err> {
+    /// What answers in place of one call.
+    type Call: StandIn<Res, Err>;
+
+    /// Reads what it needs of a request, before the service is called.
+    fn of(&self, request: &Req) -> Self::Call;
+}
+
+/// What answers in place of one call: see [`StandsIn`].
+pub trait StandIn<Res, Err>: Sized {
+    /// Is given an answer that is a success; keeps nothing by default.
+    fn keep(self, answer: &mut Res) {
+        let _ = answer;
+    }
+
+    /// Returns the answer in place of a failed one. Calls `tell` if it has one.
+    fn in_place(self, failed: Result<Res, Err>, tell: impl FnOnce()) -> Result<Res, Err>;
+}
+
+impl<Req, Res, Err, F> StandsIn<Req, Res, Err> for F
+where
+    F: Fn(Result<Res, Err>) -> Result<Res, Err> + Clone,
+{
+    type Call = F;
+
+    fn of(&self, _: &Req) -> F {
+        self.clone()
+    }
+}
+
+impl<Res, Err, F: Fn(Result<Res, Err>) -> Result<Res, Err>> StandIn<Res, Err> for F {
+    fn in_place(self, failed: Result<Res, Err>, tell: impl FnOnce()) -> Result<Res, Err> {
+        tell();
+        self(failed)
+    }
+}
+
+/// A function of a request's key and the failed answer: see [`FallbackLayer::each`](crate::FallbackLayer::each).
+#[derive(Clone, Debug)]
+pub struct OfKey<G, F> {
+    key: G,
+    in_place: F,
+}
+
+impl<G, F> OfKey<G, F> {
+    pub(super) const fn new(key: G, in_place: F) -> Self {
+        Self { key, in_place }
+    }
+}
+
+impl<Req, Res, Err, K, G, F> StandsIn<Req, Res, Err> for OfKey<G, F>
+where
+    G: Fn(&Req) -> K,
+    F: Fn(K, Result<Res, Err>) -> Result<Res, Err> + Clone,
+{
+    type Call = WithKey<K, F>;
+
+    fn of(&self, request: &Req) -> WithKey<K, F> {
+        WithKey { key: (self.key)(request), in_place: self.in_place.clone() }
+    }
+}
+
+/// The function and the key of one request.
+#[derive(Debug)]
+pub struct WithKey<K, F> {
+    key: K,
+    in_place: F,
+}
+
+impl<Res, Err, K, F> StandIn<Res, Err> for WithKey<K, F>
+where
+    F: Fn(K, Result<Res, Err>) -> Result<Res, Err>,
+{
+    fn in_place(self, failed: Result<Res, Err>, tell: impl FnOnce()) -> Result<Res, Err> {
+        tell();
+        (self.in_place)(self.key, failed)
     }
 }

@@ -11,7 +11,7 @@ use tidegate::{Denied, Outcome, Permit};
 use crate::answers::Answers;
 use crate::call_notes::outcome_of_drop;
 use crate::classify::Classify;
-use crate::name::Name;
+use crate::refused::Name;
 
 /// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.
 pub trait Entered: Send {

@@ -67,7 +67,6 @@ mod fallback;
 mod gate;
 mod guarded;
 mod load_shed;
-mod name;
 mod priority;
 mod rate_limit;
 mod ready;

@@ -11,8 +11,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answers::{Answers, Problems};
-use crate::name::Name;
 use crate::ready::give_back;
+use crate::refused::Name;
 
 /// Makes a service that is always ready, and refuses requests while the inner service is not ready.
 ///

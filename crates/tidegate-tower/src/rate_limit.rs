@@ -3,25 +3,28 @@
 //! The limiter belongs to the layer and is shared by all services that it makes and by their clones, so connections
 //! that each have a service of their own are counted together.
 
-mod future;
 mod limits;
-mod rules;
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Request;
-use tidegate::observer::Observer;
-use tidegate::{KeyedLimiter, Limiter, Quota};
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::future::RateLimitFuture;
 pub use self::limits::{All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
-use self::rules::RateLimitRules;
 use crate::answers::{Answers, Problems};
+use crate::call_notes::{NotCalled, turn_came};
 use crate::ready::{for_later, give_back};
+use crate::real_cost::{self, Spent};
+use crate::refused::{Name, Refused};
+use tidegate::http_answer::{HttpAnswer, NamedLimit};
+use tidegate::observer::{Observer, RefusalCause};
+use tidegate::{Answer, KeyedLimiter, Limiter, Quota, Reservation, Retry};
 
 /// Limits how often a service is called. Clones share the limit.
 ///
@@ -256,5 +259,247 @@ where
                 RateLimitFuture::refused(rules.refuse(refused.as_ref()))
             }
         }
+    }
+}
+
+// The future of a service behind a rate limit.
+
+pin_project! {
+    /// The future of [`RateLimitService`](crate::service::RateLimitService).
+    ///
+    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
+    /// boxed errors is `Send`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while the request is held back, the charge is given back. If it is dropped later, the
+    /// charge stands: the service may have done the work. So a request that waits in the queue of an inner layer and goes
+    /// away there has spent its charge.
+    pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
+        #[pin]
+        stage: RateLimitStage<S, Req, F, Res, Err, A>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    enum RateLimitStage<S, Req, F, Res, Err, A> {
+        Refused { result: Option<Result<Res, Err>> },
+        Held { due: Due, call: Option<(S, Req)>, rules: Arc<RateLimitRules<A>>, not_called: NotCalled },
+        // Its wait is over; it waits until the service is ready.
+        AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<RateLimitRules<A>> },
+        // `charge`: what is given back if a layer inside refuses the request.
+        Called { #[pin] future: F, answer: Answer, charge: Option<Charge>, rules: Arc<RateLimitRules<A>> },
+    }
+}
+
+/// A charge while the service is not yet called. Dropping it undoes the charge.
+struct Uncalled(Option<Reservation>);
+
+impl Drop for Uncalled {
+    fn drop(&mut self) {
+        if let Some(charge) = self.0.take() {
+            charge.cancel();
+        }
+    }
+}
+
+/// Waits for the time at which a reservation may be used.
+type Due = Pin<Box<dyn Future<Output = Reservation> + Send>>;
+
+impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
+    pub(super) const fn refused(result: Result<Res, Err>) -> Self {
+        Self { stage: RateLimitStage::Refused { result: Some(result) } }
+    }
+
+    pub(super) const fn called(
+        future: F,
+        answer: Answer,
+        charge: Option<Charge>,
+        rules: Arc<RateLimitRules<A>>,
+    ) -> Self {
+        Self { stage: RateLimitStage::Called { future, answer, charge, rules } }
+    }
+
+    pub(super) fn held(
+        reservation: Reservation,
+        service: S,
+        request: Req,
+        rules: Arc<RateLimitRules<A>>,
+    ) -> Self {
+        let due = Box::pin(reservation.due());
+        Self {
+            stage: RateLimitStage::Held { due, call: Some((service, request)), rules, not_called: NotCalled },
+        }
+    }
+}
+
+impl<S, B, A> Future for RateLimitFuture<S, Request<B>, S::Future, S::Response, S::Error, A>
+where
+    S: Service<Request<B>>,
+    A: Answers<S::Response, S::Error>,
+{
+    type Output = Result<S::Response, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        const ENDED: &str = "a future is not polled after it has ended";
+        let mut stage = self.project().stage;
+        loop {
+            match stage.as_mut().project() {
+                StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
+                StageProjection::Held { due, call, rules, .. } => {
+                    let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
+                    turn_came();
+                    let (call, rules) = (call.take(), Arc::clone(rules));
+                    stage.set(RateLimitStage::AtTurn { charge, call, rules });
+                }
+                StageProjection::AtTurn { charge, call, rules } => {
+                    let (service, _) = call.as_mut().expect(ENDED);
+                    if let Err(error) = ready!(service.poll_ready(cx)) {
+                        drop(Uncalled(charge.0.take()));
+                        return Poll::Ready(Err(error));
+                    }
+                    let (mut service, mut request) = call.take().expect(ENDED);
+                    let charge = charge.0.take().expect(ENDED);
+                    let (answer, rules) = (charge.answer(), Arc::clone(rules));
+                    let charge = rules.hand_over(charge, &mut request);
+                    let future = service.call(request);
+                    stage.set(RateLimitStage::Called { future, answer, charge, rules });
+                }
+                StageProjection::Called { future, answer, charge, rules } => {
+                    let mut result = ready!(future.poll(cx));
+                    if charge.is_some()
+                        && rules.is_refused_before_work(&result)
+                        && let Some(charge) = charge.take()
+                    {
+                        charge.undo();
+                    }
+                    if let Ok(response) = &mut result {
+                        rules.add_limit_state::<_, S::Error>(response, answer);
+                    }
+                    return Poll::Ready(result);
+                }
+            }
+        }
+    }
+}
+
+impl<S, Req, F, Res, Err, A> fmt::Debug for RateLimitFuture<S, Req, F, Res, Err, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            RateLimitStage::Refused { .. } => "refused",
+            RateLimitStage::Held { .. } => "held",
+            RateLimitStage::AtTurn { .. } => "at its turn",
+            RateLimitStage::Called { .. } => "called",
+        };
+        f.debug_struct("RateLimitFuture").field("stage", &stage).finish_non_exhaustive()
+    }
+}
+
+// Settings that a rate limit layer and its futures share.
+
+/// A charge that may be given back.
+#[expect(clippy::large_enum_variant, reason = "a box would cost each request an allocation")]
+pub(super) enum Charge {
+    /// Of this layer alone.
+    Own(Reservation),
+    /// The handler may settle it.
+    Shared(Spent),
+}
+
+impl Charge {
+    pub(super) fn undo(self) {
+        match self {
+            Self::Own(reservation) => reservation.cancel(),
+            Self::Shared(spent) => drop(spent.settle(0)),
+        }
+    }
+}
+
+/// The settings of a rate limit layer.
+#[derive(Clone, Debug)]
+pub(super) struct RateLimitRules<A> {
+    pub(super) name: Name,
+    /// How callers are told of each quota; has at least one element.
+    pub(super) named_limits: Vec<NamedLimit>,
+    pub(super) max_wait: Duration,
+    pub(super) settling: bool,
+    pub(super) giving_back: bool,
+    pub(super) answers: A,
+}
+
+impl RateLimitRules<Problems> {
+    pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
+        // `NamedLimit::new` fails only for quotas that are not limits, and quotas in force are limits: none is left
+        // out.
+        let mut named_limits: Vec<_> =
+            quotas.into_iter().filter_map(|quota| NamedLimit::new(name, quota).ok()).collect();
+        if named_limits.is_empty() {
+            named_limits.push(NamedLimit::of_places(name));
+        }
+        Self {
+            name: Name::new(name),
+            named_limits,
+            max_wait: Duration::ZERO,
+            settling: false,
+            giving_back: true,
+            answers: Problems,
+        }
+    }
+}
+
+impl<A> RateLimitRules<A> {
+    pub(super) fn answering<B>(self, answers: B) -> RateLimitRules<B> {
+        let Self { name, named_limits, max_wait, settling, giving_back, .. } = self;
+        RateLimitRules { name, named_limits, max_wait, settling, giving_back, answers }
+    }
+
+    /// Returns whether a request keeps its charge, so that it can be settled or given back.
+    pub(super) const fn keeps_charge(&self) -> bool {
+        self.settling || self.giving_back || !self.max_wait.is_zero()
+    }
+
+    /// Makes the result of a refused call, and tells the observer. `answer` is that of the limit; `None` if the key of the
+    /// request could not be read, which a retry would not change.
+    pub(super) fn refuse<Res, Err>(&self, answer: Option<&Answer>) -> Result<Res, Err>
+    where
+        A: Answers<Res, Err>,
+    {
+        let Some(answer) = answer else {
+            return self.answers.refuse(self.name.refuse(RefusalCause::NoKey, Retry::Never), None);
+        };
+        let refused = self.name.refuse(RefusalCause::RateLimit, answer.decision().retry());
+        self.answers.refuse(refused, Some(&self.shown(answer)))
+    }
+
+    /// Adds the state of the limit to the response of a caller that passed.
+    pub(super) fn add_limit_state<Res, Err>(&self, response: &mut Res, answer: &Answer)
+    where
+        A: Answers<Res, Err>,
+    {
+        self.answers.add_limit_state(response, &self.shown(answer));
+    }
+
+    fn shown(&self, answer: &Answer) -> HttpAnswer<'_> {
+        self.named_limits.get(answer.binding()).unwrap_or(&self.named_limits[0]).answer(answer)
+    }
+
+    /// Adds the charge to the extensions of a request that passes, if the layer is settling. Returns the charge for the
+    /// case that a layer inside refuses the request; `None` if it then stands.
+    #[inline]
+    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
+        let charge = if self.settling {
+            Charge::Shared(Spent::hand_over(real_cost::Charge::Reserved(charge), request))
+        } else {
+            Charge::Own(charge)
+        };
+        self.giving_back.then_some(charge)
+    }
+
+    /// Says whether a layer inside has refused the request before any work for it had begun.
+    pub(super) fn is_refused_before_work<Res, Err>(&self, result: &Result<Res, Err>) -> bool
+    where
+        A: Answers<Res, Err>,
+    {
+        self.answers.refusal_in(result).is_some_and(Refused::is_before_work_here)
     }
 }

@@ -1,15 +1,16 @@
-//! The reason why a layer did not pass a request on, or did not wait for its answer.
+//! The reason why a layer did not pass a request on, or did not wait for its answer, and the layer's name in it.
 
 use std::any::{Any, TypeId};
 use std::error::Error;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http::{Response, StatusCode};
-use tidegate::http_answer::server_parts::in_words;
-use tidegate::observer::RefusalCause;
-use tidegate::{Retry, visible};
 
 use crate::call_notes::Surroundings;
+use tidegate::http_answer::server_parts::in_words;
+use tidegate::observer::{LayerDid, LayerEvent, Observer, RefusalCause};
+use tidegate::store::StoreError;
+use tidegate::{Outcome, Retry, visible};
 
 /// Why a request was not served: an error for clients, from which [`Answers`](crate::parameter::Answers) can make a response.
 ///
@@ -187,5 +188,56 @@ impl Refused {
             next = error.source();
         }
         None
+    }
+}
+
+// A layer's name, and the observer that is told what the layer does.
+
+/// A layer's name and its observer. Without an observer, an event costs one branch.
+#[derive(Clone, Debug)]
+pub struct Name {
+    name: Arc<str>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Name {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.into(), observer: None }
+    }
+
+    pub(crate) fn renamed(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    pub(crate) fn observed(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
+    /// Makes a refusal by this layer, and tells the observer.
+    pub(crate) fn refuse(&self, cause: RefusalCause, retry: Retry) -> Refused {
+        self.notify(LayerDid::Refused { cause, retry });
+        self.refusal(cause, retry)
+    }
+
+    /// Makes a refusal by this layer, and tells nobody.
+    pub(crate) fn refusal(&self, cause: RefusalCause, retry: Retry) -> Refused {
+        Refused::by(cause, Arc::clone(&self.name), retry)
+    }
+
+    pub(crate) fn notify(&self, did: LayerDid) {
+        if let Some(observer) = &self.observer {
+            observer.on_layer(&LayerEvent::new(&self.name, did));
+        }
+    }
+
+    /// Tells the observer that a store failed to settle a request.
+    pub(crate) fn not_settled(&self, error: &StoreError) {
+        if let Some(observer) = &self.observer {
+            observer.on_layer(&LayerEvent::new(&self.name, LayerDid::NotSettled).with_error(error));
+        }
+    }
+
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        self.notify(LayerDid::Ended { outcome });
     }
 }

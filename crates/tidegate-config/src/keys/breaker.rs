@@ -4,7 +4,7 @@ use tidegate_core::breaker::Window;
 use tidegate_core::concurrency::Concurrency;
 
 use crate::grammars::{FAILURES, OPEN_FOR, SLOW, WINDOW};
-use crate::kind::{Key, Kind, key};
+use crate::keys::{Key, Kind, key};
 
 /// The algorithm of a circuit breaker.
 pub(crate) const BREAKER: &str = "breaker";

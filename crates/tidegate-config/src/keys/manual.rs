@@ -5,7 +5,7 @@ use tidegate_testkit::{cell, keep_tables, name, table};
 use super::{
     ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE, INHERITED, LIMIT, LawWords, Profile,
 };
-use crate::kind::{Key, Kind, Table};
+use crate::keys::{Key, Kind, Table};
 
 const PAGE: &str = "docs/policy-file.md";
 

@@ -4,31 +4,35 @@ use tidegate_core::Criticality;
 
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::grammars::OVER;
-use crate::kind::{Key, Kind, Table, key};
+use crate::keys::{Key, Kind, Table, key};
 use crate::share;
 use tidegate_gate::policy::OnCostError;
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
 const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Method), None, "Methods, as POST, in any case");
+
 const PATH: Key = key(
     "path",
     Kind::OneOrMany(&Kind::Path),
     None,
     "Path patterns, as /login, /api/**, /v?/{users,teams}/*; case-sensitive",
 );
+
 const HOST: Key = key(
     "host",
     Kind::OneOrMany(&Kind::Host),
     None,
     "Hosts, as api.example.com, or *.example.com (not the domain itself), in lower case without port",
 );
+
 const HEADER: Key = key(
     "header",
     Kind::Map(&Kind::Header, &WANT),
     None,
     "Headers by name: a case-sensitive value, a pattern or a list; true: present; false: absent",
 );
+
 const ATTRIBUTES: Key = key(
     "attributes",
     Kind::Map(&Kind::Attribute, &WANT),
@@ -96,8 +100,10 @@ pub(super) const ACCESS: Table = Table {
 };
 
 const BY: Key = key("by", Kind::Attribute, None, "The attribute that selects the cost");
+
 const VALUES: Key =
     key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value");
+
 const OTHERWISE: Key = key(
     "otherwise",
     Kind::Whole(1, MAX_COUNT),
@@ -160,8 +166,11 @@ pub(super) const LEVELS: [&str; Criticality::ALL.len()] = [
 pub(crate) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", "durable", "share"];
 
 pub(super) const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
+
 pub(super) const SHARE: Kind = Kind::Word(share::WORDS, &[]);
+
 pub(super) const DURABLE: Kind = Kind::Word(&["interval", "strict"], &[]);
+
 pub(super) const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
 
 pub(crate) const POLICY: Table = Table {
@@ -287,3 +296,44 @@ pub(crate) const POLICY: Table = Table {
     ],
     required: &["name"],
 };
+
+// The keys of what turns a degrade switch off.
+
+/// The shortest time off, as [`Trigger::HOLD`](tidegate_gate::policy::Trigger::HOLD).
+const HOLD: &str = "10s";
+
+pub(crate) const SWITCH: Table = Table {
+    name: "switch",
+    keys: &[
+        key(
+            "off_when",
+            Kind::Condition,
+            None,
+            "The condition under which the switch is off, as cpu above 80%, until 70%; not on a switch; stale after 10min (default, at most a day) says how long it stays off after the last reading",
+        ),
+        key(
+            "below",
+            Kind::Word(&LEVELS, &[]),
+            None,
+            "The switch is off only for requests below this priority; default: for all",
+        ),
+        key(
+            "hold",
+            Kind::Span,
+            Some(HOLD),
+            "The shortest time that the switch is off, up to 30 days; longer than the number takes to follow",
+        ),
+    ],
+    required: &["off_when"],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::HOLD;
+    use tidegate_gate::policy::{Trigger, span};
+
+    #[test]
+    fn the_default_is_that_of_a_trigger() {
+        assert_eq!(span(HOLD), Ok(Trigger::HOLD));
+    }
+}

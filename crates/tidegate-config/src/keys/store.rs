@@ -1,7 +1,7 @@
 //! The keys of `store`: where counters are stored.
 
 use crate::grammars::{KEYS_HELD, TOPOLOGY};
-use crate::kind::{Kind, Table, key};
+use crate::keys::{Kind, Table, key};
 
 /// The words of `store.kind`. The first is the default; those of this process come before those of engines.
 pub(crate) const KINDS: &[&str] = &["disk", "memory", "redis", "etcd", "zookeeper"];

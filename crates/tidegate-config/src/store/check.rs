@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tidegate_core::spelling::nearest;
 
-use super::{addresses, region};
 use crate::diagnostic::Findings;
 use crate::foreign_words::same_word;
-use crate::keys::{KINDS, OWN};
+use crate::keys::{AGREE_THROUGH, KINDS, OWN};
 use crate::node::Node;
 use tidegate_gate::policy::span;
+use tidegate_limits::visible::excerpt;
 
 /// The keys of `store` that apply to some kinds only, with those kinds.
 const ONLY: [(&str, &[&str]); 14] = [
@@ -69,10 +69,10 @@ pub(crate) fn check(file: &Node, findings: &mut Findings) {
         return;
     }
     within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
-    addresses::check(node, "store", kind, findings);
-    addresses::secrets(node, "store", kind, findings);
+    check_addresses(node, "store", kind, findings);
+    secrets(node, "store", kind, findings);
     if let Some(region) = node.get("region").filter(|_| has(kind, "region")) {
-        region::check(region, findings);
+        check_region(region, findings);
     }
     if node.get("nodes").is_none() {
         findings.error(
@@ -95,4 +95,183 @@ fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mu
             format_args!("store.{key}: {read:?} is out of range; use {least:?} to {most:?}"),
         );
     }
+}
+
+// Checks `store.url` and `store.region.url`, the addresses of an engine, and the credentials for it.
+
+/// Checks the addresses of a section (`store` or `store.region`), each by itself and all together.
+fn check_addresses(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
+    let urls = node.get("url").map_or(&[][..], Node::each);
+    if urls.is_empty() {
+        let example = schemes(kind)[0];
+        findings.error(
+            node.spot,
+            format_args!(
+                "`{section}.kind: {kind}` needs {section}.url, as {example}127.0.0.1:{}",
+                port(kind)
+            ),
+        );
+    }
+    let mut wrong = false;
+    for url in urls {
+        let Some(text) = url.text() else { continue };
+        if let Some(reason) = wrong_address(section, kind, text) {
+            findings.error(url.spot, format_args!("{section}.url: {reason}"));
+            wrong = true;
+        }
+    }
+    if wrong {
+        return;
+    }
+    let [Some(first), others @ ..] = &*urls.iter().map(Node::text).collect::<Vec<_>>() else { return };
+    let (scheme, database) = (scheme(first), database(first));
+    // Scheme and database must be the same for all: a password that goes to one address by TLS must not go to another
+    // in plain text.
+    for (other, url) in others.iter().zip(&urls[1..]).filter_map(|(text, url)| Some(((*text)?, url))) {
+        if self::scheme(other) != scheme {
+            findings.error(
+                url.spot,
+                format_args!(
+                    "{section}.url: some addresses begin with {scheme} and some with {}; write one for all",
+                    self::scheme(other)
+                ),
+            );
+        } else if self::database(other) != database {
+            findings.error(
+                url.spot,
+                format_args!("{section}.url: the addresses name different databases; write one for all"),
+            );
+        }
+    }
+    if kind == "redis"
+        && node.get("topology").and_then(Node::text).is_none_or(|word| word == "single")
+        && let [_, second, ..] = urls
+    {
+        findings.error(
+            second.spot,
+            "store.url: several addresses are for `store.topology: cluster` or `sentinel`; write one address, or set the topology",
+        );
+    }
+    for (key, said) in TLS_FILES.iter().filter_map(|key| Some((key, node.get(key)?))) {
+        if matches!(scheme, "redis://" | "http://") {
+            findings.error(
+                said.spot,
+                format_args!("{section}.{key} has no effect on addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
+            );
+        }
+    }
+}
+
+/// The keys that concern TLS.
+const TLS_FILES: [&str; 3] = ["ca_file", "cert_file", "key_file"];
+
+/// Checks that a user comes with a password file, a password file with a user, and a certificate with its key.
+fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
+    for (key, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
+        if let (Some(said), None) = (node.get(key), node.get(other)) {
+            findings.error(
+                said.spot,
+                format_args!(
+                    "{section}.{key} has no effect without {section}.{other}; write both, or neither"
+                ),
+            );
+        }
+    }
+    match (node.get("user"), node.get("password_file")) {
+        (Some(said), None) => findings.error(
+            said.spot,
+            format_args!("{section}.user has no effect without {section}.password_file; write both, or neither"),
+        ),
+        // Redis has a default user.
+        (None, Some(said)) if kind != "redis" => findings.error(
+            said.spot,
+            format_args!(
+                "{section}.password_file has no effect with `{section}.kind: {kind}` without {section}.user; write both, or neither"
+            ),
+        ),
+        _ => {}
+    }
+}
+
+/// Returns the scheme of an address, with `://`.
+fn scheme(url: &str) -> &str {
+    url.find("://").map_or(url, |at| &url[..at + 3])
+}
+
+/// Returns the database of an address: the text after the first slash behind the host, or "".
+fn database(url: &str) -> &str {
+    url[scheme(url).len()..].split_once('/').map_or("", |(_, database)| database)
+}
+
+const fn schemes(kind: &str) -> &'static [&'static str] {
+    match kind.as_bytes() {
+        b"redis" => &["redis://", "rediss://"],
+        b"etcd" => &["http://", "https://"],
+        _ => &["zookeeper://"],
+    }
+}
+
+const fn port(kind: &str) -> u16 {
+    match kind.as_bytes() {
+        b"redis" => 6379,
+        b"etcd" => 2379,
+        _ => 2181,
+    }
+}
+
+/// Returns why an address is not one of an engine. Quotes the address only if it holds no password.
+fn wrong_address(section: &str, kind: &str, text: &str) -> Option<String> {
+    let schemes = schemes(kind);
+    let Some(rest) = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)) else {
+        // The text before an @ may be a password.
+        let shown = text.rsplit('@').next().unwrap_or(text);
+        return Some(format!(
+            "\"{}\" does not begin with {}; write {}HOST:{}",
+            excerpt(shown),
+            schemes.join(" or "),
+            schemes[0],
+            port(kind)
+        ));
+    };
+    if rest.contains('@') {
+        return Some(format!(
+            "addresses are shown in logs, so they must not contain a user or a password; write {section}.user and {section}.password_file"
+        ));
+    }
+    let host = rest.split('/').next().unwrap_or(rest);
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    if name.is_empty() {
+        return Some(format!("\"{}\" names no host; write {}HOST:{}", excerpt(text), schemes[0], port(kind)));
+    }
+    if let Some((_, port)) = host.rsplit_once(':')
+        && !host.ends_with(']')
+        && port.parse::<u16>().is_err()
+    {
+        return Some(format!("\"{}\" has no port from 1 to 65535 after its colon", excerpt(text)));
+    }
+    None
+}
+
+// Checks `store.region` as a whole: the region of the store's engine, and the engine through which all regions agree.
+
+/// Checks the keys of the section against each other.
+fn check_region(node: &Node, findings: &mut Findings) {
+    // A missing or unknown kind was reported already.
+    let Some(kind) = node.get("kind").and_then(Node::text).filter(|word| AGREE_THROUGH.contains(word)) else {
+        return;
+    };
+    for (key, said) in TLS_FILES.iter().filter_map(|key| Some((key, node.get(key)?))) {
+        if kind == "zookeeper" {
+            findings.error(
+                said.spot,
+                format_args!(
+                    "store.region.{key} has no effect with `store.region.kind: zookeeper`; it is for etcd"
+                ),
+            );
+        }
+    }
+    if node.get("url").is_some() {
+        check_addresses(node, "store.region", kind, findings);
+    }
+    secrets(node, "store.region", kind, findings);
 }

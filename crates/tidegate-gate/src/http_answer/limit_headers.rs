@@ -5,21 +5,15 @@
 //! `Retry-After` is added in all forms, and on a refusal browser scripts may read the headers.
 
 mod beside;
-mod budget;
-mod draft03;
-mod draft11;
-mod field;
-mod insert;
-mod x_ratelimit;
+mod forms;
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-pub use self::insert::insert;
 use super::shown_limits::ShownLimits;
 use crate::header_form::HeaderForm;
 use tidegate_limits::duration_text::seconds_up;
 
-/// The number of limits that the lists omit, see [`budget`].
+/// The number of limits that the lists omit, see [`forms::BUDGET`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
 
 impl ShownLimits<'_> {
@@ -27,11 +21,11 @@ impl ShownLimits<'_> {
     /// [`HttpAnswer::write_headers`](super::HttpAnswer::write_headers).
     pub fn write(&self, form: HeaderForm, out: &mut HeaderMap) {
         let left_out = match form {
-            HeaderForm::Draft11 => draft11::write(self, out),
-            HeaderForm::Draft03 => draft03::write(self, out),
+            HeaderForm::Draft11 => forms::write_draft11(self, out),
+            HeaderForm::Draft03 => forms::write_draft03(self, out),
             HeaderForm::XRateLimit => {
                 // This form shows one limit, however many there are.
-                x_ratelimit::write(self, out);
+                forms::write_x_ratelimit(self, out);
                 0
             }
             HeaderForm::None => 0,
@@ -52,6 +46,15 @@ impl ShownLimits<'_> {
             HeaderForm::None => "Retry-After",
         };
         out.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
+    }
+}
+
+// Sets a header to a text.
+
+/// Sets a header. If the text is not a valid header value, for example because of a line break, the header is omitted.
+pub fn insert(out: &mut HeaderMap, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        out.insert(name, value);
     }
 }
 

@@ -7,7 +7,6 @@
 //! names in the expression.
 
 mod coerced;
-mod dashes;
 mod tree;
 mod variables;
 
@@ -20,12 +19,11 @@ use cel::{Context, Env, ExecutionError, Value};
 use tidegate_core::{Cost, Rate};
 
 use self::coerced::{AS_NUMBER, Form, NUMBER, coerced};
-use self::dashes::bracketed;
-use self::tree::{Tree, nesting, tidy};
+use self::tree::{Tree, bracketed, nesting, tidy};
 use self::variables::{Attributes, Values, as_number};
 use super::cost_error::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
-use super::usage::Usage;
+use super::real_cost::Usage;
 
 /// The deepest nesting of brackets and operators: the parser recurses on the caller's stack.
 const MAX_NESTING: usize = 32;

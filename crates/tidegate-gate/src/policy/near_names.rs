@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use tidegate_core::spelling::nearest;
 
 use super::descriptor::Descriptor;
+use super::in_force::Among;
 use super::matching::{View, Want, plain_values};
 use super::named::{BUILT_IN, Named};
 use super::policy::{Absent, Direction, Mode};
 use super::set::PolicySet;
-use super::subset::Among;
 use tidegate_limits::visible::excerpt;
 
 /// How many names of policies are compared with one of a request: a file may have ten thousand.

@@ -11,13 +11,13 @@ use super::access::{AccessEntry, Refusal};
 use super::compiled::Stated;
 use super::deadline::time_left;
 use super::descriptor::Descriptor;
+use super::in_force::Among;
 use super::index::Candidates;
 use super::key;
 use super::matching::{View, plain_values};
 use super::plan::{Line, Plan};
 use super::policy::{Direction, Mode, Policy};
 use super::set::{PolicySet, demotes};
-use super::subset::Among;
 
 /// The number of policies whose keys [`PolicySet::push_likely_keys`] makes: if a set has many policies, few match a
 /// request.

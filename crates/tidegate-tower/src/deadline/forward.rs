@@ -10,9 +10,8 @@ use tidegate::observer::RefusalCause;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::future::{DeadlineFuture, Until};
-use super::header::{is_grpc, read, write};
-use super::rules::{DeadlineRules, knobs};
+use super::rules::{DeadlineRules, is_grpc, knobs, read, write};
+use super::serve::{DeadlineFuture, Until};
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::classify::{GRPC_STATUS, LittleTime};

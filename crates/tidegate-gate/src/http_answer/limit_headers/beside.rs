@@ -8,9 +8,7 @@ use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderV
 
 use super::super::shown_limits::ShownLimits;
 use super::LEFT_OUT;
-use super::budget::BUDGET;
-use super::draft11::{POLICIES, STANDING};
-use super::x_ratelimit::{LIMIT, REMAINING, RESET};
+use super::forms::{BUDGET, LIMIT, POLICIES, REMAINING, RESET, STANDING};
 use crate::header_form::HeaderForm;
 
 impl ShownLimits<'_> {

@@ -1,0 +1,394 @@
+//! Reads the settings of `server`: its addresses, TLS on its doors, and where it sends spans.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::node::Node;
+
+/// A door of a server, as named in the file and in flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DoorName {
+    /// Checks over HTTP.
+    Http,
+    /// Metrics and administration over HTTP, if they have an address of their own.
+    Admin,
+    /// Envoy's rate limit service.
+    Grpc,
+    /// Redis clients.
+    Resp,
+}
+
+/// TLS settings for the doors of a server. The files are read at the start and again whenever they change.
+///
+/// Doors on Unix sockets are never encrypted: the file mode of the socket decides who may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsSettings {
+    /// The file with the server's certificate chain in PEM, the server's own certificate first.
+    pub cert: PathBuf,
+    /// The file with the certificate's private key in PEM, not read here. May be the same file as `cert`.
+    pub key: PathBuf,
+    /// The file with the certificates, in PEM, that issue client certificates; `None`: callers need no certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Doors that stay unencrypted.
+    pub plain: Vec<DoorName>,
+}
+
+impl TlsSettings {
+    /// Creates settings from the two files that are always needed. Callers need no certificate, and all doors are
+    /// encrypted.
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { cert: cert.into(), key: key.into(), client_ca: None, plain: Vec::new() }
+    }
+}
+
+impl DoorName {
+    pub(super) const WORDS: [&'static str; 4] = ["http", "admin", "grpc", "resp"];
+    const ALL: [Self; 4] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp];
+
+    /// Returns the word for the door in the file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+}
+
+impl fmt::Display for DoorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// The error if a word does not name a door. Prints as the end of a sentence that begins with the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a door; write http, admin, grpc or resp")]
+pub struct UnknownDoor;
+
+impl FromStr for DoorName {
+    type Err = UnknownDoor;
+
+    fn from_str(text: &str) -> Result<Self, UnknownDoor> {
+        Self::ALL.into_iter().find(|door| door.word() == text).ok_or(UnknownDoor)
+    }
+}
+
+/// Reads the settings from a table that passed the shape check.
+pub(super) fn read_tls(node: &Node) -> Option<TlsSettings> {
+    let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
+    let plain = node.get("plain").map_or(&[][..], Node::each);
+    Some(TlsSettings {
+        cert: file("cert_file")?,
+        key: file("key_file")?,
+        client_ca: file("ca_file"),
+        plain: plain.iter().filter_map(|door| door.text()?.parse().ok()).collect(),
+    })
+}
+
+// Settings for sending spans of decisions to an OpenTelemetry collector.
+
+/// The protocols for the collector.
+const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
+
+/// How the keys of decisions are sent: as digests or in clear text.
+pub(super) const OTLP_KEYS: [&str; 2] = ["digest", "revealed"];
+
+/// Where a server sends spans of its decisions over OTLP, the protocol of OpenTelemetry. Read only when the server
+/// starts.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct OtlpSettings {
+    /// The collector, such as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
+    pub endpoint: Option<String>,
+    /// The protocol for the collector.
+    pub protocol: OtlpProtocol,
+    /// The share of calls to send, 0 to 1, among calls whose caller does not decide about sampling; `None`: the share
+    /// that the environment says, otherwise all.
+    pub sample: Option<f64>,
+    /// Whether keys are sent in clear text instead of as digests.
+    pub reveal_keys: bool,
+}
+
+/// The protocol for a collector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OtlpProtocol {
+    /// Over gRPC.
+    #[default]
+    Grpc,
+    /// As protobuf over HTTP/1.1.
+    HttpProtobuf,
+}
+
+impl OtlpProtocol {
+    /// Returns the protocol for the name used in the environment; `None` for any other name, such as
+    /// `http/json`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Grpc, Self::HttpProtobuf];
+        PROTOCOLS.into_iter().zip(all).find_map(|(known, protocol)| (known == name).then_some(protocol))
+    }
+}
+
+/// Reads the settings from a table that passed the shape check. The variables of OpenTelemetry say the rest.
+pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
+    let keys = node.get("keys").and_then(Node::text);
+    OtlpSettings { reveal_keys: keys == Some("revealed"), ..OtlpSettings::default() }
+}
+
+// The address where a server listens: a network address or a Unix socket.
+
+/// Where a server listens.
+///
+/// # Examples
+/// ```
+/// use tidegate::config::Address;
+/// let address: Address = "unix:/run/tidegate.sock,mode=660".parse()?;
+/// assert_eq!(address.to_string(), "unix:/run/tidegate.sock");
+/// assert!(address.is_local());
+/// # Ok::<(), tidegate::config::NoAddress>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address and port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(UnixAddress),
+}
+
+/// A Unix socket in the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixAddress {
+    path: PathBuf,
+    mode: u32,
+}
+
+/// Why a text is not an address. Prints as the end of a sentence about the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoAddress {
+    /// Neither an address and port nor a path after `unix:`.
+    #[error(
+        "is not an address and port, such as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, such as unix:/run/tidegate.sock"
+    )]
+    Unknown,
+    /// A port with no host, or with a star for it.
+    #[error(
+        "has no host; write 0.0.0.0:{0} for all addresses of this machine, or 127.0.0.1:{0} for itself alone"
+    )]
+    NoHost(u16),
+    /// The path is relative: it would name a different socket depending on the directory in which the server starts.
+    #[error(
+        "is a socket whose path does not begin with `/`; write the whole path, as unix:/run/tidegate.sock"
+    )]
+    Relative,
+    /// The path is longer than the operating system accepts.
+    #[error("is a socket whose path has more than {} bytes", UnixAddress::LONGEST)]
+    Long,
+    /// The text after the path is not a file mode.
+    #[error(
+        "has something else than its mode behind the path; write three octal digits, as unix:/run/tidegate.sock,mode=660"
+    )]
+    Mode,
+}
+
+impl UnixAddress {
+    /// The longest path in bytes that every operating system accepts.
+    const LONGEST: usize = 100;
+
+    /// Creates the address of a socket that only its owner may use (mode 0o600).
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), mode: 0o600 }
+    }
+
+    /// Returns the path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the file mode, which decides who may connect: those with write permission. The default is 0o600.
+    #[must_use]
+    pub const fn mode(&self) -> u32 {
+        self.mode
+    }
+}
+
+impl Address {
+    /// Reports whether only this machine can reach the address: a loopback address or a Unix socket.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(addr) => addr.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// Returns the IP address and port; `None` for a Unix socket.
+    #[must_use]
+    pub const fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(addr) => Some(*addr),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(addr: SocketAddr) -> Self {
+        Self::Tcp(addr)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = NoAddress;
+
+    fn from_str(text: &str) -> Result<Self, NoAddress> {
+        let Some(socket) = text.strip_prefix("unix:") else {
+            let hostless = || text.strip_prefix("*:").or_else(|| text.strip_prefix(':'))?.parse().ok();
+            return tcp(text)
+                .map(Self::Tcp)
+                .ok_or_else(|| hostless().map_or(NoAddress::Unknown, NoAddress::NoHost));
+        };
+        let (path, mode) = match socket.split_once(',') {
+            None => (socket, 0o600),
+            Some((path, said)) => {
+                let octal = |digits: &&str| {
+                    digits.len() == 3 && digits.bytes().all(|digit| (b'0'..b'8').contains(&digit))
+                };
+                let digits = said.strip_prefix("mode=").filter(octal);
+                let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
+                (path, mode.ok_or(NoAddress::Mode)?)
+            }
+        };
+        if !path.starts_with('/') {
+            return Err(NoAddress::Relative);
+        }
+        if path.len() > UnixAddress::LONGEST {
+            return Err(NoAddress::Long);
+        }
+        Ok(Self::Unix(UnixAddress { path: path.into(), mode }))
+    }
+}
+
+/// Parses an address and port. A port alone and the host `localhost` mean 127.0.0.1; other host names are not resolved.
+fn tcp(text: &str) -> Option<SocketAddr> {
+    let of_this_machine = || {
+        let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
+        let port = port.parse().ok().filter(|_| host.eq_ignore_ascii_case("localhost"))?;
+        Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
+    text.parse().ok().or_else(of_this_machine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Format};
+
+    fn read(tls: &str) -> Result<TlsSettings, String> {
+        let text = format!("version: 1\nserver: {{ tls: {tls} }}\npolicies: []\n");
+        let read = Config::parse(&text, "t.yaml", Format::Yaml);
+        let read = read.map_err(|found| found.iter().map(|one| format!("{one}\n")).collect::<String>());
+        read.map(|(config, _)| config.server.tls.expect("settings"))
+    }
+
+    #[test]
+    fn files_and_plain_doors_are_read() {
+        let plain = TlsSettings::new("/c.pem", "/k.pem");
+        assert_eq!(read("{ cert_file: /c.pem, key_file: /k.pem }"), Ok(plain.clone()));
+        let mutual = TlsSettings {
+            client_ca: Some("/ca.pem".into()),
+            plain: vec![DoorName::Admin, DoorName::Resp],
+            ..plain
+        };
+        let text = "{ cert_file: /c.pem, key_file: /k.pem, ca_file: /ca.pem, plain: [admin, resp] }";
+        assert_eq!(read(text), Ok(mutual));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_told() {
+        for (text, told) in [
+            ("{ cert_file: /c.pem }", "key_file"),
+            ("{ cert: /c.pem, key: /k.pem }", "it is called cert_file now: write cert_file: /c.pem"),
+            ("{ key_file: /k.pem }", "cert_file"),
+            ("{ cert_file: /c.pem, key_file: /k.pem, plain: [https] }", "https"),
+            ("{ cert_file: /c.pem, key_file: /k.pem, ca: /ca.pem }", "ca_file"),
+        ] {
+            let refused = read(text).unwrap_err();
+            assert!(refused.contains(told), "{text}: {refused}");
+        }
+        assert!("https".parse::<DoorName>().is_err());
+        assert!(DoorName::ALL.into_iter().all(|door| door.word().parse() == Ok(door)));
+    }
+
+    fn otlp(otlp: &str) -> Result<OtlpSettings, String> {
+        let text = format!("version: 1\nserver: {{ otlp: {otlp} }}\npolicies: []\n");
+        let read = Config::parse(&text, "t.yaml", Format::Yaml);
+        let read = read.map_err(|found| found.iter().map(|one| format!("{one}\n")).collect::<String>());
+        read.map(|(config, _)| config.server.otlp.expect("settings"))
+    }
+
+    #[test]
+    fn the_collector_and_what_it_is_sent_are_read() {
+        assert_eq!(otlp("{}"), Ok(OtlpSettings::default()));
+        assert!(otlp("{ keys: revealed }").unwrap().reveal_keys);
+        assert_eq!(otlp("{ keys: digest }"), Ok(OtlpSettings::default()));
+    }
+
+    #[test]
+    fn a_value_that_is_none_is_told() {
+        for (text, told) in [
+            (
+                "{ endpoint: 'http://127.0.0.1:4317' }",
+                "set OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317",
+            ),
+            ("{ sample: 10% }", "OTEL_TRACES_SAMPLER_ARG=0.1"),
+            ("{ keys: all }", "revealed"),
+            ("{ protocol: http/protobuf }", "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
+            ("{ url: 'http://127.0.0.1:4317' }", "url"),
+        ] {
+            let refused = otlp(text).unwrap_err();
+            assert!(refused.contains(told), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_one_of_the_network_or_a_socket() {
+        let of = |text: &str| text.parse::<Address>();
+        assert_eq!(of("127.0.0.1:80"), Ok(Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 80)))));
+        for here in ["80", "localhost:80"] {
+            assert_eq!(of(here), of("127.0.0.1:80"), "{here}");
+        }
+        assert_eq!(of("unix:/run/t"), Ok(Address::Unix(UnixAddress::new("/run/t"))));
+        let Ok(Address::Unix(shared)) = of("unix:/run/t,mode=666") else { panic!("a socket") };
+        assert_eq!((shared.path(), shared.mode()), (Path::new("/run/t"), 0o666));
+        for (text, why) in [
+            ("nowhere", NoAddress::Unknown),
+            ("nowhere:80", NoAddress::Unknown),
+            (":80", NoAddress::NoHost(80)),
+            ("*:80", NoAddress::NoHost(80)),
+            ("70000", NoAddress::Unknown),
+            ("unix:run/t", NoAddress::Relative),
+            ("unix:", NoAddress::Relative),
+            ("unix:/run/t,mode=66", NoAddress::Mode),
+            ("unix:/run/t,mode=668", NoAddress::Mode),
+            ("unix:/run/t,660", NoAddress::Mode),
+        ] {
+            assert_eq!(of(text), Err(why), "{text}");
+        }
+        assert_eq!(of(&format!("unix:/{}", "x".repeat(100))), Err(NoAddress::Long));
+    }
+}
