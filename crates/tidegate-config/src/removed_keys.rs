@@ -4,9 +4,9 @@
 //! more, the Rust library still takes.
 
 use super::conditions::{followed, of_switch};
+use super::grammars::percent;
 use super::grammars::{keys_held, open_for};
 use super::node::{Node, Value};
-use super::shares::percent;
 use tidegate_gate::policy::Source;
 use tidegate_limits::visible::excerpt;
 

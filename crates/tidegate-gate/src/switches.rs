@@ -501,7 +501,7 @@ impl Switches {
                 };
                 let kept = before.get(trigger.switch()).map_or(&[][..], |before| &before.triggers);
                 let kept = kept.iter().find(|armed| *armed.trigger == *trigger);
-                state.triggers.push(kept.cloned().unwrap_or_else(|| self::state::Armed::new(trigger)));
+                state.triggers.push(kept.cloned().unwrap_or_else(|| state::Armed::new(trigger)));
             }
             Ok(states)
         })

@@ -206,11 +206,11 @@ pin_project! {
 type Tries<Res, Err> = Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>;
 
 impl<S, Req, F, Res, Err, C> RetryFuture<S, Req, F, Res, Err, C> {
-    pub(super) const fn once(future: F) -> Self {
+    const fn once(future: F) -> Self {
         Self { stage: RetryStage::Once { future } }
     }
 
-    pub(super) const fn first(future: F, copy: Req, again: Arc<Again<S, C>>) -> Self {
+    const fn first(future: F, copy: Req, again: Arc<Again<S, C>>) -> Self {
         Self { stage: RetryStage::First { future, copy: Some((copy, again)) } }
     }
 }

@@ -103,10 +103,10 @@ mod page {
         let mut status = Status::default();
         status.members = 1;
         let others = |registry: &mut Registry| {
-            leases::show(registry, &LeaseHealth::default());
-            [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
-            leases::show_membership(registry, &status);
-            leases::show_policies(registry, &MemberReport::default());
+            stores::show(registry, &LeaseHealth::default());
+            [true, false].into_iter().for_each(|of_region| stores::show_part(registry, &status, of_region));
+            stores::show_membership(registry, &status);
+            stores::show_policies(registry, &MemberReport::default());
             conditions::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
             admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
             let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };

@@ -145,7 +145,7 @@ where
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
         // The call itself carries the deadline too: a service may do much of its work there.
-        let future = deadline::carry(deadline, || self.inner.call(request));
+        let future = carry(deadline, || self.inner.call(request));
         DeadlineFuture::until(
             future,
             Until { tick: deadline, began: now, is_carried: true, always_failure: false },

@@ -31,7 +31,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
 use super::service::Service;
-use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, now};
+use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::uncovered_requests::Misdirected;

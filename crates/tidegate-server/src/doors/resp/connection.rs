@@ -20,7 +20,9 @@ use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{self, Disposition, RespDoor, Session};
 use super::{own, redis};
-use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, now};
+use crate::connections::{
+    ConnectionPlace, ConnectionStage, LINGER, Order, Stream, after_others, linger, now,
+};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
