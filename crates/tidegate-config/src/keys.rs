@@ -18,8 +18,8 @@ pub(super) use breaker::{BREAKER, Profile};
 pub(super) use limit::{
     ADAPTIVE, ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, LawWords, PLACE_TTL, RATED, SHADOW_LIMIT,
 };
-pub(super) use policy::INHERITED;
 use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE, SWITCH};
+pub(super) use policy::{INHERITED, SHARES};
 use store::STORE;
 pub(super) use store::{AGREE_THROUGH, KINDS, OWN, REGIONS_PREFIX};
 

@@ -297,7 +297,7 @@ impl Config {
         let list = file.get("policies").map_or(&[][..], Node::each);
         let places = list.iter().map(|node| node.spot).collect();
         let config = Self {
-            server: server(file.get("server")),
+            server: read_server(file.get("server")),
             client_ip,
             forward_auth,
             envoy,
@@ -331,7 +331,7 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
     node?.get(key)?.text()
 }
 
-fn server(node: Option<&Node>) -> Server {
+fn read_server(node: Option<&Node>) -> Server {
     let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
     let http = address("http").unwrap_or_else(|| Server::default().http);
     let tls = node.and_then(|node| node.get("tls")).and_then(server::read_tls);

@@ -13,16 +13,13 @@ use std::time::Duration;
 use tidegate_core::{Quota, Replace, Tick};
 
 use super::diagnostic::Findings;
+use super::keys::SHARES;
 use super::node::Node;
 use super::store;
 use tidegate_cluster::Part;
 use tidegate_cluster::shares::Division;
 use tidegate_gate::policy::{Limit, Policy, Share, whole_number};
 use tidegate_limits::store::Durable;
-
-/// The words as written in the file.
-pub(super) const WORDS: &[&str] =
-    &[Share::ALL[0].word(), Share::ALL[1].word(), Share::ALL[2].word(), Share::ALL[3].word()];
 
 /// Reads the word of a policy, or else of `defaults`; `None`: neither sets one, and the store decides.
 pub(super) fn share(node: &Node, defaults: Option<&Node>) -> Option<Share> {
@@ -36,7 +33,7 @@ pub(super) fn share(node: &Node, defaults: Option<&Node>) -> Option<Share> {
 pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut Findings) {
     let kind = store::kind(file);
     let Some(said) = node.and_then(|node| node.get("share")) else { return };
-    let Some(word) = said.text().filter(|word| WORDS.contains(word)) else { return };
+    let Some(word) = said.text().filter(|word| SHARES.contains(word)) else { return };
     if word != Share::Local.word() && store::is_own(file) {
         findings.error(
             said.spot,

@@ -50,6 +50,7 @@ mod share;
 mod signal_rate;
 mod source;
 mod trigger;
+mod usage;
 mod when;
 #[cfg(feature = "http")]
 pub(crate) mod wrong_value;
@@ -104,7 +105,7 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy,
 #[doc(hidden)]
 pub use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
-pub use real_cost::{LLM_USAGE, RealCost, UnknownUsage, Usage, UsageValue};
+pub use real_cost::{RealCost, UnknownUsage};
 pub use sensed::ConditionsError;
 pub use sensing::{SignalError, SourceStanding};
 pub use set::{PolicySet, PolicySetError};
@@ -116,4 +117,5 @@ pub use source::{MeasureError, Source, SourceError};
 pub use tidegate_limits::priority::{KeepFor, KeepForError, Kept};
 pub use tidegate_limits::store::{Durable, OnStoreError};
 pub use trigger::{Trigger, TriggerError, TriggerState};
+pub use usage::{LLM_USAGE, Usage, UsageValue};
 pub use when::{Condition, Side};

@@ -5,8 +5,7 @@ use tidegate_core::Criticality;
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::grammars::OVER;
 use crate::keys::{Key, Kind, Table, key};
-use crate::share;
-use tidegate_gate::policy::OnCostError;
+use tidegate_gate::policy::{OnCostError, Share};
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
@@ -167,7 +166,10 @@ pub(crate) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", 
 
 pub(super) const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
 
-pub(super) const SHARE: Kind = Kind::Word(share::WORDS, &[]);
+pub(super) const SHARE: Kind = Kind::Word(SHARES, &[]);
+/// Where limits are decided, as written in the file.
+pub(crate) const SHARES: &[&str] =
+    &[Share::ALL[0].word(), Share::ALL[1].word(), Share::ALL[2].word(), Share::ALL[3].word()];
 
 pub(super) const DURABLE: Kind = Kind::Word(&["interval", "strict"], &[]);
 
@@ -330,7 +332,6 @@ pub(crate) const SWITCH: Table = Table {
 #[cfg(test)]
 mod tests {
     use super::HOLD;
-    use tidegate_gate::policy::{Trigger, span};
 
     #[test]
     fn the_default_is_that_of_a_trigger() {

@@ -23,7 +23,7 @@ use self::tree::{Tree, bracketed, nesting, tidy};
 use self::variables::{Attributes, Values, as_number};
 use super::cost_error::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
-use super::real_cost::Usage;
+use super::usage::Usage;
 
 /// The deepest nesting of brackets and operators: the parser recurses on the caller's stack.
 const MAX_NESTING: usize = 32;

@@ -7,7 +7,7 @@ use tidegate_core::Rate;
 
 use super::cost_error::CostError;
 use super::descriptor::number;
-use super::real_cost::{Usage, UsageValue};
+use super::usage::{Usage, UsageValue};
 use tidegate_limits::visible::excerpt;
 
 /// How a policy computes the real cost of a request.

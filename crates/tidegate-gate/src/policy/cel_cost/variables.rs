@@ -11,7 +11,7 @@ use tidegate_core::Rate;
 
 use super::coerced::{AS_NUMBER, NUMBER, PRESENCE};
 use crate::policy::descriptor::{Descriptor, Number, number};
-use crate::policy::real_cost::{Usage, UsageValue};
+use crate::policy::usage::{Usage, UsageValue};
 
 /// The variables of a request.
 pub(super) struct Attributes<'a, 'd> {
