@@ -55,7 +55,6 @@ mod when;
 #[cfg(feature = "http")]
 pub(crate) mod wrong_value;
 
-#[cfg(feature = "config")]
 #[doc(hidden)]
 pub use access::host_bits;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};
@@ -82,15 +81,12 @@ pub use glob::{Glob, GlobError, PathGlob};
 pub use in_force::{Among, Holding};
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
-#[cfg(feature = "config")]
 #[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};
-#[cfg(feature = "config")]
 #[doc(hidden)]
 pub use named::BUILT_IN;
 pub use named::Named;
-#[cfg(feature = "config")]
 #[doc(hidden)]
 pub use near_names::meant as name_meant;
 pub(crate) use near_names::meant_among;
