@@ -91,6 +91,8 @@ pub(crate) enum Misdirected {
     TlsAtGrpc,
     /// A sub-request of a proxy at a path that does not take them.
     SubRequestElsewhere,
+    /// A sub-request of a proxy at the admin address.
+    SubRequestAtAdmin,
     /// A sub-request of a proxy that is set up wrongly, and what is wrong.
     SubRequest(String),
     /// A request for a decision without a token that may ask for it, at this path, and what is wrong with its token.
@@ -282,9 +284,10 @@ impl Unmet {
     /// address for calls over gRPC.
     pub(crate) fn note_misdirected(&self, why: &Misdirected, grpc: Option<&Address>) {
         let kinds = match why {
-            Misdirected::SubRequestElsewhere | Misdirected::SubRequest(_) | Misdirected::NoToken(..) => {
-                &self.mistaken
-            }
+            Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequestAtAdmin
+            | Misdirected::SubRequest(_)
+            | Misdirected::NoToken(..) => &self.mistaken,
             _ => &self.unlimited,
         };
         let hash = match why {
@@ -480,6 +483,10 @@ impl Advice {
             Misdirected::SubRequestElsewhere => (
                 "sub-requests of a proxy reach a path that does not take them, and none is decided".to_owned(),
                 "give the proxy the path /v1/forward-auth: in nginx `proxy_pass http://ADDRESS/v1/forward-auth;`".to_owned(),
+            ),
+            Misdirected::SubRequestAtAdmin => (
+                "sub-requests of a proxy reach the admin address, which does not take them, and none is decided".to_owned(),
+                "give the proxy the address where decisions are served (--http, server.http): in nginx `proxy_pass http://ADDRESS/v1/forward-auth;`".to_owned(),
             ),
             Misdirected::SubRequest(wrong) => {
                 let what = format!("sub-requests of a proxy are refused, and none is decided: {wrong}");

@@ -154,6 +154,7 @@ impl Telemetry {
         let transport = match why {
             Misdirected::GrpcAtHttp
             | Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequestAtAdmin
             | Misdirected::SubRequest(_)
             | Misdirected::NoToken(..) => Transport::http,
             #[cfg(feature = "grpc")]
