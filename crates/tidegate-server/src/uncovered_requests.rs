@@ -89,6 +89,8 @@ pub(crate) enum Misdirected {
     /// TLS at a gRPC address without TLS.
     #[cfg(feature = "grpc")]
     TlsAtGrpc,
+    /// HTTP/1 at the address for Redis clients.
+    HttpAtResp,
     /// A sub-request of a proxy at a path that does not take them.
     SubRequestElsewhere,
     /// A sub-request of a proxy at the admin address.
@@ -479,6 +481,10 @@ impl Advice {
             Misdirected::TlsAtGrpc => (
                 "TLS reaches the gRPC address, which is served without TLS, and a proxy that fails open lets its requests pass".to_owned(),
                 "remove `transport_socket` from the proxy's cluster, or serve with TLS (server.tls)".to_owned(),
+            ),
+            Misdirected::HttpAtResp => (
+                "HTTP/1 reaches the address for Redis clients (server.resp), which cannot decide it, and a proxy or program that fails open lets its requests pass".to_owned(),
+                "HTTP is served on server.http (--http): give the proxy or program that address".to_owned(),
             ),
             Misdirected::SubRequestElsewhere => (
                 "sub-requests of a proxy reach a path that does not take them, and none is decided".to_owned(),

@@ -157,6 +157,7 @@ impl Telemetry {
             | Misdirected::SubRequestAtAdmin
             | Misdirected::SubRequest(_)
             | Misdirected::NoToken(..) => Transport::http,
+            Misdirected::HttpAtResp => Transport::resp,
             #[cfg(feature = "grpc")]
             Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
         };
