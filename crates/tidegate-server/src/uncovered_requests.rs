@@ -375,6 +375,17 @@ fn needs(policy: &Policy, had: impl Fn(&str) -> bool) -> impl Iterator<Item = &s
     by.chain(places).chain(demanded.map(|(name, _)| &**name)).filter(own)
 }
 
+/// Returns whether a name is probably about the answer to a request, which no door knows when it decides.
+fn is_of_answer(name: &str) -> bool {
+    name.starts_with("response") || name.contains("status_code") || name.contains("status-code")
+}
+
+/// Says how an attribute that no sub-request of a proxy has can come with them.
+fn as_header(name: &str) -> String {
+    let header = name.replace(['.', '_'], "-").to_ascii_lowercase();
+    format!("let the proxy set a header, and write its name in the policy: request.header.x-{header}")
+}
+
 impl Advice {
     fn mistake(what: String, advice: String) -> Self {
         Self { what, advice: vec![advice], is_mistake: true, example: None }
@@ -450,17 +461,17 @@ impl Advice {
             1 => ", and 1 more policy like it".to_owned(),
             more => format!(", and {more} more policies like it"),
         };
-        let header = name.replace(['.', '_'], "-").to_ascii_lowercase();
-        let what = format!(
-            "sub-requests of a proxy never meet policy {}{others}: it needs {}, and they have request.* and client.ip alone",
-            excerpt(&first.name),
-            excerpt(name)
-        );
-        let advice = format!(
-            "let the proxy set a header, and write its name in the policy: request.header.x-{}",
-            excerpt(&header)
-        );
-        Some(Self::mistake(what, advice))
+        let (policy, name) = (excerpt(&first.name), excerpt(name));
+        let never = format!("sub-requests of a proxy never meet policy {policy}{others}: it needs {name}");
+        if is_of_answer(&name) {
+            let advice = format!(
+                "write `charge: on-failure` in place of {name}, and have the application send the ticket in \
+                 x-tidegate-ticket with its status to /v1/settle"
+            );
+            return Some(Self::mistake(format!("{never}, and they come before the answer"), advice));
+        }
+        let what = format!("{never}, and they have request.* and client.ip alone");
+        Some(Self::mistake(what, as_header(&name)))
     }
 
     fn misdirected(why: &Misdirected, grpc: Option<&Address>) -> Self {

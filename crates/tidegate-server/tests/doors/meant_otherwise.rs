@@ -228,6 +228,36 @@ policies:
     );
 }
 
+/// Regression: the advice was a header with the status, which no proxy knows before the answer.
+#[tokio::test]
+async fn a_policy_by_the_status_of_the_answer_is_told_to_charge_failures() {
+    let policy = "{ name: login, match: { attributes: { response.status: '401' } }, by: [client.ip], limit: { rate: 1/s } }";
+    let trusted = "client_ip: { trusted_proxies: [127.0.0.0/8] }";
+    let file = |policy: &str| {
+        format!("version: 1\nforward_auth: {{ proxy: nginx }}\n{trusted}\npolicies: [{policy}]\n")
+    };
+    let server = start(&file(policy)).await;
+    let headers = [
+        ("x-original-uri", "/login"),
+        ("x-original-method", "POST"),
+        ("x-original-host", "a.example"),
+        ("x-forwarded-for", "203.0.113.9"),
+    ];
+    let asked = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+    assert_eq!(asked.status, StatusCode::OK);
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "sub-requests of a proxy never meet policy login: it needs response.status, and they come before the \
+             answer; write `charge: on-failure` in place of response.status, and have the application send the ticket \
+             in x-tidegate-ticket with its status to /v1/settle\n"
+        ),
+        "{told}"
+    );
+    start(&file(&policy.replace("match: { attributes: { response.status: '401' } }", "charge: on-failure")))
+        .await;
+}
+
 #[tokio::test]
 async fn sub_requests_without_a_valid_token_are_told() {
     let server = start_with(&format!("{WITH_ALL}forward_auth: {{ proxy: nginx }}\n"), |mut options| {
