@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::http_answer::server_parts::wrong_value;
-use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet, Want};
+use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet, Relevance, Want};
 use tidegate::visible::excerpt;
 
 use crate::metrics::Transport;
@@ -48,6 +48,10 @@ pub(crate) struct Unmet {
     mistaken: Kinds,
     /// The attributes that policies need to be met, and [`PLACES`]: whether a request had them.
     had: HashMap<Box<str>, AtomicBool>,
+    /// The policies that are about sub-requests of a proxy and whose key has a name that none of them has.
+    merging: Among,
+    /// Whether no sub-request was seen yet that one of those is about. False from the start if there are none.
+    merging_is_untold: AtomicBool,
 }
 
 /// A bounded table of kinds.
@@ -170,18 +174,23 @@ impl Unmet {
     pub(crate) const FIRST: u64 = 256;
 
     /// Makes the tables for a set of policies.
-    pub(crate) fn new(set: &PolicySet) -> Self {
+    pub(crate) fn new(set: &Arc<PolicySet>) -> Self {
         let mut had: HashMap<Box<str>, AtomicBool> = HashMap::new();
         let needed = set.policies().iter().flat_map(|policy| needs(policy, |_| false));
         for name in needed.chain(PLACES) {
             had.entry(name.into()).or_default();
         }
+        let each = set.policies().iter().enumerate();
+        let merging: Vec<usize> =
+            each.filter(|(_, policy)| merges_sub_requests(policy)).map(|(at, _)| at).collect();
         Self {
             hasher: RandomState::new(),
             looked_at: AtomicU64::new(0),
             unlimited: Kinds::default(),
             mistaken: Kinds::default(),
             had,
+            merging_is_untold: AtomicBool::new(!merging.is_empty()),
+            merging: Among::new(Arc::clone(set), merging),
         }
     }
 
@@ -310,6 +319,34 @@ impl Unmet {
         self.mistaken.note(self.hasher.hash_one("sub-request"), 1, || Advice::never_sent(set));
     }
 
+    /// Looks at a sub-request of a proxy for which limits were asked, and notes, once, that one of their policies counts
+    /// callers as one that it means to tell apart.
+    #[inline]
+    pub(crate) fn look_at_sub_request(&self, request: &Descriptor<'_>) {
+        // Relaxed: the flag stands alone.
+        if self.merging_is_untold.load(Ordering::Relaxed) {
+            self.note_merged(request);
+        }
+    }
+
+    #[cold]
+    fn note_merged(&self, request: &Descriptor<'_>) {
+        let set = self.merging.set();
+        // Relaxed: the swap alone decides which of several threads tells.
+        if !set.meets(request, Some(&self.merging)) || !self.merging_is_untold.swap(false, Ordering::Relaxed)
+        {
+            return;
+        }
+        let relevance = set.relevance(request);
+        let merging = || (0..set.len()).filter(|at| self.merging.has(*at));
+        let charged = merging().find(|at| matches!(relevance.get(*at), Some(Relevance::Charged { .. })));
+        if let Some(policy) = charged.or_else(|| merging().next()).and_then(|at| set.policies().get(at)) {
+            self.mistaken.note(self.hasher.hash_one("merged"), 1, || {
+                Some(Advice::merged(policy, merging().count().saturating_sub(1)))
+            });
+        }
+    }
+
     /// Notes a call over gRPC that is answered with an error.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_unreadable(&self, code: &'static str, message: &str) {
@@ -373,6 +410,28 @@ fn needs(policy: &Policy, had: impl Fn(&str) -> bool) -> impl Iterator<Item = &s
     // The gRPC door computes these.
     let own = |name: &&str| !name.starts_with("rls.") && *name != "request.direction";
     by.chain(places).chain(demanded.map(|(name, _)| &**name)).filter(own)
+}
+
+/// Returns whether sub-requests of a proxy can have an attribute.
+fn is_sent(name: &str) -> bool {
+    name.starts_with("request.") || name == "client.ip"
+}
+
+/// Returns whether a policy is about sub-requests of a proxy, as far as their names tell, and its key has a name that none
+/// of them has: so it counts callers as one that it means to tell apart.
+fn merges_sub_requests(policy: &Policy) -> bool {
+    policy.mode != Mode::Off
+        && needs(policy, is_sent).all(is_sent)
+        && policy.by.iter().any(|name| !is_sent(name) && !name.starts_with("rls."))
+}
+
+/// Continues a sentence about one policy with the number of others like it.
+fn and_others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", and 1 more policy like it".to_owned(),
+        more => format!(", and {more} more policies like it"),
+    }
 }
 
 /// Returns whether a name is probably about the answer to a request, which no door knows when it decides.
@@ -451,16 +510,11 @@ impl Advice {
 
     /// Describes the policies that no sub-request of a proxy can meet; `None` if there are none.
     fn never_sent(set: &PolicySet) -> Option<Self> {
-        let sent = |name: &str| name.starts_with("request.") || name == "client.ip";
         let enabled = set.policies().iter().filter(|policy| policy.mode != Mode::Off);
         let mut lacking =
-            enabled.filter_map(|policy| Some((policy, needs(policy, sent).find(|name| !sent(name))?)));
+            enabled.filter_map(|policy| Some((policy, needs(policy, is_sent).find(|name| !is_sent(name))?)));
         let (first, name) = lacking.next()?;
-        let others = match lacking.count() {
-            0 => String::new(),
-            1 => ", and 1 more policy like it".to_owned(),
-            more => format!(", and {more} more policies like it"),
-        };
+        let others = and_others(lacking.count());
         let (policy, name) = (excerpt(&first.name), excerpt(name));
         let never = format!("sub-requests of a proxy never meet policy {policy}{others}: it needs {name}");
         if is_of_answer(&name) {
@@ -472,6 +526,22 @@ impl Advice {
         }
         let what = format!("{never}, and they have request.* and client.ip alone");
         Some(Self::mistake(what, as_header(&name)))
+    }
+
+    /// Describes a policy whose key has a name that no sub-request has, and how many others there are like it.
+    fn merged(policy: &Policy, others: usize) -> Self {
+        let (sent, lacking): (Vec<&String>, Vec<&String>) = policy.by.iter().partition(|name| is_sent(name));
+        let listed =
+            |names: &[&String]| names.iter().map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+        let with = if sent.is_empty() { String::new() } else { format!(" with the same {}", listed(&sent)) };
+        let what = format!(
+            "sub-requests of a proxy have request.* and client.ip alone, and the key of policy {}{} has {}: \
+             all callers{with} are counted as one there",
+            excerpt(&policy.name),
+            and_others(others),
+            listed(&lacking)
+        );
+        Self::mistake(what, as_header(&lacking.first().map(|name| excerpt(name)).unwrap_or_default()))
     }
 
     fn misdirected(why: &Misdirected, grpc: Option<&Address>) -> Self {
@@ -597,7 +667,7 @@ mod tests {
 
     #[test]
     fn the_first_requests_are_looked_at_and_then_a_part() {
-        let unmet = Unmet::new(&PolicySet::new(Vec::new()).unwrap());
+        let unmet = Unmet::new(&Arc::new(PolicySet::new(Vec::new()).unwrap()));
         let looked_at: Vec<u64> = (0..10_000).filter_map(|turn| unmet.looks_at(turn)).collect();
         assert!(looked_at[..256].iter().all(|count| *count == 1));
         assert_eq!(looked_at[256..], [64].repeat(10_000 / 64 - 256 / 64 + 1));

@@ -228,6 +228,49 @@ policies:
     );
 }
 
+/// Regression: such a policy counted per address without a word.
+#[tokio::test]
+async fn a_policy_whose_key_has_a_name_that_no_sub_request_has_is_told_once() {
+    let server = start(
+        "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - { name: all, by: [client.ip, request.header.x-key], limit: { rate: 100/s } }
+  - { name: per-user, match: { path: /login }, by: [client.ip, user.id], limit: { rate: 100/s } }
+  - { name: of-checks, match: { attributes: { kind: job } }, by: [client.ip, user.id], limit: { rate: 1/s } }
+",
+    )
+    .await;
+    let sub_request = async |path: &str| {
+        let headers = [
+            ("x-original-uri", path),
+            ("x-original-method", "GET"),
+            ("x-original-host", "a.example"),
+            ("x-forwarded-for", "203.0.113.9"),
+        ];
+        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}");
+    };
+    sub_request("/other").await;
+    check(&server, r#""client.ip": "203.0.113.9", "user.id": "7", "request.path": "/login""#).await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("sub-requests of a proxy"), "{told}");
+    for _ in 0..3 {
+        sub_request("/login").await;
+    }
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "1 x sub-requests of a proxy have request.* and client.ip alone, and the key of policy per-user has \
+             user.id: all callers with the same client.ip are counted as one there; let the proxy set a header, and \
+             write its name in the policy: request.header.x-user-id\n"
+        ),
+        "{told}"
+    );
+}
+
 /// Regression: the advice was a header with the status, which no proxy knows before the answer.
 #[tokio::test]
 async fn a_policy_by_the_status_of_the_answer_is_told_to_charge_failures() {

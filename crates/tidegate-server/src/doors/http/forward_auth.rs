@@ -92,6 +92,9 @@ pub(crate) async fn forward_auth(
     if conclusion.allowed() && conclusion.met() == 0 && !live.set.meets(&asked.request, None) {
         live.unmet.note_sub_request(&live.set);
     }
+    if conclusion.met() > 0 {
+        live.unmet.look_at_sub_request(&asked.request);
+    }
     if !conclusion.allowed() {
         add_others(headers, proxy, &mut asked.request);
     }
