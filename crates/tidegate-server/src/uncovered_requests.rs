@@ -22,7 +22,7 @@ use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet
 use tidegate::visible::excerpt;
 
 use crate::metrics::Transport;
-use crate::proxy::HEADER;
+use crate::proxy::{HEADER, Proxy, with_dashes};
 
 /// How many kinds are told apart. All others are counted together.
 const KINDS: usize = 32;
@@ -317,6 +317,22 @@ impl Unmet {
     /// Notes that sub-requests of a proxy come that no policy is about, while some need attributes that none of them has.
     pub(crate) fn note_sub_request(&self, set: &PolicySet) {
         self.mistaken.note(self.hasher.hash_one("sub-request"), 1, || Advice::never_sent(set));
+    }
+
+    /// Notes a sub-request that is refused for a header that programs may take for one that policies name.
+    pub(crate) fn note_taken_for_named(&self, proxy: &Proxy, header: &str) {
+        // Any caller may send it, so it is no mistake of whoever reads this. There are as many kinds as named headers.
+        self.mistaken.note(self.hasher.hash_one(("taken", with_dashes(header))), 1, || {
+            let named = excerpt(proxy.named_like(header)?);
+            Some(Advice {
+                what: format!("sub-requests of a proxy with the header {} are refused", excerpt(header)),
+                advice: vec![format!(
+                    "many programs take it for {named}, which policies name; let callers send {named}"
+                )],
+                is_mistake: false,
+                example: None,
+            })
+        });
     }
 
     /// Looks at a sub-request of a proxy for which limits were asked, and notes, once, that one of their policies counts

@@ -271,6 +271,45 @@ policies:
     );
 }
 
+/// Regression: such a request was refused, and its operator found no line about it.
+#[tokio::test]
+async fn a_header_with_underscores_that_is_refused_is_told_once() {
+    let server = start(
+        "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - { name: per-key, by: [request.header.x-api-key], limit: { rate: 100/s } }
+",
+    )
+    .await;
+    for (header, status) in [
+        ("x-api-key", StatusCode::OK),
+        ("x_api_key", StatusCode::FORBIDDEN),
+        ("x_api-key", StatusCode::FORBIDDEN),
+        ("x_other_key", StatusCode::OK),
+    ] {
+        let headers = [
+            ("x-original-uri", "/a"),
+            ("x-original-method", "GET"),
+            ("x-original-host", "a.example"),
+            ("x-forwarded-for", "203.0.113.9"),
+            (header, "k"),
+        ];
+        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+        assert_eq!(answer.status, status, "{header}");
+    }
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "2 x sub-requests of a proxy with the header x_api_key are refused; many programs take it for x-api-key, \
+             which policies name; let callers send x-api-key\n"
+        ),
+        "{told}"
+    );
+}
+
 /// Regression: the advice was a header with the status, which no proxy knows before the answer.
 #[tokio::test]
 async fn a_policy_by_the_status_of_the_answer_is_told_to_charge_failures() {

@@ -28,7 +28,7 @@ use http::{Request, StatusCode};
 use tidegate::Charged;
 use tidegate::gate::ticket::Ticket;
 
-use self::original::{Original, add_others};
+use self::original::{Original, add_others, taken_for_named};
 use super::answer::write_decision;
 use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
@@ -74,6 +74,8 @@ pub(crate) async fn forward_auth(
     let (forward_auth, original) = read.inspect_err(|problem| {
         if problem.is_of_proxy() {
             app.engine.telemetry.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
+        } else if let Some(header) = taken_for_named(headers, proxy) {
+            live.unmet.note_taken_for_named(proxy, header.as_str());
         }
     })?;
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);

@@ -176,6 +176,15 @@ fn add_named<'r>(
     Ok(())
 }
 
+/// Returns the first header that no policy names and that programs may take for one that policies name. A request with
+/// one is refused.
+pub(super) fn taken_for_named<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Option<&'r HeaderName> {
+    headers.keys().filter(|name| proxy.is_taken_for_named(name)).find(|name| {
+        let attribute = [HEADER, name.as_str()].concat();
+        **name != TOKEN && !proxy.named.contains(&attribute)
+    })
+}
+
 /// Returns whether a header belongs to the original request, and not to the sub-request or the proxy.
 fn is_the_callers(name: &HeaderName, forward_auth: &ForwardAuth) -> bool {
     ![CONNECTION, CONTENT_LENGTH, HOST].contains(name)
