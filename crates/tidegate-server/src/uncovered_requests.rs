@@ -9,6 +9,7 @@
 //! Requests that some policy limits are looked at too, for a policy about all of them would hide that another is never
 //! met: each of the first [`Unmet::FIRST`], and then one of [`ONE_OF`].
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
@@ -162,7 +163,7 @@ impl Kinds {
                 is_mistake: told.is_mistake,
             })
             .collect();
-        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+        kinds.sort_by_key(|kind| Reverse(kind.count));
         let others = self.others.load(Ordering::Relaxed);
         let count = kinds.iter().fold(others, |sum, kind| sum.saturating_add(kind.count));
         (count > 0).then_some(UnmetSoFar { count, kinds })
@@ -450,6 +451,39 @@ fn and_others(count: usize) -> String {
     }
 }
 
+/// Says which policy a request of another path or host misses, of several the one whose path is most like its own.
+///
+/// Examines every policy: for the first request of a kind.
+fn nearest_elsewhere(set: &PolicySet, request: &Descriptor<'_>, among: Option<&Among>) -> Option<String> {
+    let path = request.value("request.path").unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    let alike = |pattern: &str| path.bytes().zip(pattern.bytes()).take_while(|(a, b)| a == b).count();
+    let each = set.relevance(request).into_iter().zip(set.policies()).enumerate();
+    let elsewhere = each.filter_map(|(at, (relevance, policy))| match relevance {
+        Relevance::NoMatch { part: part @ ("path" | "host"), lacks: None }
+            if among.is_none_or(|among| among.has(at)) =>
+        {
+            Some((part, policy))
+        }
+        _ => None,
+    });
+    // The first of several that are as near.
+    let (part, policy) = elsewhere.min_by_key(|(_, policy)| {
+        let paths = policy.matching.paths().iter();
+        Reverse(paths.map(|pattern| alike(pattern.source())).max())
+    })?;
+    let takes = match part {
+        "host" => policy.matching.hosts().first()?.source(),
+        _ => policy.matching.paths().iter().max_by_key(|pattern| alike(pattern.source()))?.source(),
+    };
+    let stem = takes.trim_end_matches('/');
+    let is_below = part == "path" && path.strip_prefix(stem).is_some_and(|rest| rest.starts_with('/'));
+    let below =
+        if is_below { format!("; write {}/** for what is below", excerpt(stem)) } else { String::new() };
+    let name = excerpt(&policy.name);
+    Some(format!("policy {name} would be, but {part} does not match: it takes {}{below}", excerpt(takes)))
+}
+
 /// Returns whether a name is probably about the answer to a request, which no door knows when it decides.
 fn is_of_answer(name: &str) -> bool {
     name.starts_with("response") || name.contains("status_code") || name.contains("status-code")
@@ -477,6 +511,12 @@ impl Advice {
         if set.is_empty() {
             advice = vec!["there are no policies".to_owned()];
         }
+        // Whoever lacks an attribute may be meant to have no limit, and so may another path.
+        let is_explained = advice.iter().any(|advice| !advice.starts_with("policy "));
+        let is_mistake = transport == Transport::grpc && !advice.is_empty() || is_explained;
+        if !is_explained {
+            advice.extend(nearest_elsewhere(set, request, among.as_ref()));
+        }
         let places = ["request.method", "request.host", "request.path"];
         let values = places.into_iter().filter_map(|name| {
             let value = request.value(name)?;
@@ -495,9 +535,7 @@ impl Advice {
                 described(transport, request),
                 asked.as_deref().unwrap_or_default()
             ),
-            // Whoever lacks an attribute may be meant to have no limit.
-            is_mistake: transport == Transport::grpc && !advice.is_empty()
-                || advice.iter().any(|advice| !advice.starts_with("policy ")),
+            is_mistake,
             advice,
             example: (!example.is_empty()).then_some(example),
         }

@@ -376,6 +376,8 @@ async fn an_unlimited_request_is_shown_with_its_path() {
 version: 1
 policies:
   - { name: api, match: { path: '/api/**' }, by: [client.ip], limit: { rate: 1/s } }
+  - { name: orders, match: { path: /v1/orders }, by: [client.ip], limit: { rate: 1/s } }
+  - { name: admin, match: { host: admin.example }, by: [client.ip], limit: { rate: 1/s } }
 ",
     )
     .await;
@@ -386,14 +388,28 @@ policies:
     .await;
     let told = verbose(&server).await;
     assert!(
-        told.contains("the attributes client.ip, request.method, request.path, such as GET /v1/api/x\n"),
+        told.contains(
+            "the attributes client.ip, request.method, request.path, such as GET /v1/api/x; policy admin needs \
+             request.host; policy orders would be, but path does not match: it takes /v1/orders\n"
+        ),
+        "{told}"
+    );
+    check(&server, r#""client.ip": "::1", "request.path": "/v1/orders/7", "request.host": "b.example""#)
+        .await;
+    let told = verbose(&server).await;
+    let below = "; policy orders would be, but path does not match: it takes /v1/orders; write /v1/orders/** for what is below\n";
+    assert!(told.contains(below), "{told}");
+    check(&server, r#""request.host": "b.example", "client.ip": "::1""#).await;
+    let told = verbose(&server).await;
+    assert!(
+        told.contains("; policy admin would be, but host does not match: it takes admin.example\n"),
         "{told}"
     );
     for at in 0..8 {
         check(&server, &format!(r#""own.{at}": "x""#)).await;
     }
     let told = verbose(&server).await;
-    assert!(told.contains("      and 4 more kinds; the log has a line for each\n"), "{told}");
+    assert!(told.contains("      and 6 more kinds; the log has a line for each\n"), "{told}");
 }
 
 /// Regression: a check that asked for one policy was told what another needs, and a policy that is off was not named.
