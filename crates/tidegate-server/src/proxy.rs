@@ -98,9 +98,16 @@ impl Proxy {
     pub(crate) fn is_taken_for_named(&self, name: &HeaderName) -> bool {
         !self.spellings.is_empty() && self.spellings.contains(&with_dashes(name.as_str()))
     }
+
+    /// Returns the header that policies name and for which such programs take this one.
+    pub(crate) fn named_like(&self, header: &str) -> Option<&str> {
+        let spelling = with_dashes(header);
+        let mut headers = self.named.names().filter_map(|name| name.strip_prefix(HEADER));
+        headers.find(|name| with_dashes(name) == spelling)
+    }
 }
 
-fn with_dashes(name: &str) -> String {
+pub(crate) fn with_dashes(name: &str) -> String {
     name.replace('_', "-")
 }
 

@@ -9,6 +9,7 @@
 //! Requests that some policy limits are looked at too, for a policy about all of them would hide that another is never
 //! met: each of the first [`Unmet::FIRST`], and then one of [`ONE_OF`].
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
@@ -18,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::http_answer::server_parts::wrong_value;
-use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet, Want};
+use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet, Relevance, Want};
 use tidegate::visible::excerpt;
 
 use crate::metrics::Transport;
-use crate::proxy::HEADER;
+use crate::proxy::{HEADER, Proxy, with_dashes};
 
 /// How many kinds are told apart. All others are counted together.
 const KINDS: usize = 32;
@@ -48,6 +49,10 @@ pub(crate) struct Unmet {
     mistaken: Kinds,
     /// The attributes that policies need to be met, and [`PLACES`]: whether a request had them.
     had: HashMap<Box<str>, AtomicBool>,
+    /// The policies that are about sub-requests of a proxy and whose key has a name that none of them has.
+    merging: Among,
+    /// Whether no sub-request was seen yet that one of those is about. False from the start if there are none.
+    merging_is_untold: AtomicBool,
 }
 
 /// A bounded table of kinds.
@@ -89,8 +94,12 @@ pub(crate) enum Misdirected {
     /// TLS at a gRPC address without TLS.
     #[cfg(feature = "grpc")]
     TlsAtGrpc,
+    /// HTTP/1 at the address for Redis clients.
+    HttpAtResp,
     /// A sub-request of a proxy at a path that does not take them.
     SubRequestElsewhere,
+    /// A sub-request of a proxy at the admin address.
+    SubRequestAtAdmin,
     /// A sub-request of a proxy that is set up wrongly, and what is wrong.
     SubRequest(String),
     /// A request for a decision without a token that may ask for it, at this path, and what is wrong with its token.
@@ -154,7 +163,7 @@ impl Kinds {
                 is_mistake: told.is_mistake,
             })
             .collect();
-        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+        kinds.sort_by_key(|kind| Reverse(kind.count));
         let others = self.others.load(Ordering::Relaxed);
         let count = kinds.iter().fold(others, |sum, kind| sum.saturating_add(kind.count));
         (count > 0).then_some(UnmetSoFar { count, kinds })
@@ -166,18 +175,23 @@ impl Unmet {
     pub(crate) const FIRST: u64 = 256;
 
     /// Makes the tables for a set of policies.
-    pub(crate) fn new(set: &PolicySet) -> Self {
+    pub(crate) fn new(set: &Arc<PolicySet>) -> Self {
         let mut had: HashMap<Box<str>, AtomicBool> = HashMap::new();
         let needed = set.policies().iter().flat_map(|policy| needs(policy, |_| false));
         for name in needed.chain(PLACES) {
             had.entry(name.into()).or_default();
         }
+        let each = set.policies().iter().enumerate();
+        let merging: Vec<usize> =
+            each.filter(|(_, policy)| merges_sub_requests(policy)).map(|(at, _)| at).collect();
         Self {
             hasher: RandomState::new(),
             looked_at: AtomicU64::new(0),
             unlimited: Kinds::default(),
             mistaken: Kinds::default(),
             had,
+            merging_is_untold: AtomicBool::new(!merging.is_empty()),
+            merging: Among::new(Arc::clone(set), merging),
         }
     }
 
@@ -282,9 +296,10 @@ impl Unmet {
     /// address for calls over gRPC.
     pub(crate) fn note_misdirected(&self, why: &Misdirected, grpc: Option<&Address>) {
         let kinds = match why {
-            Misdirected::SubRequestElsewhere | Misdirected::SubRequest(_) | Misdirected::NoToken(..) => {
-                &self.mistaken
-            }
+            Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequestAtAdmin
+            | Misdirected::SubRequest(_)
+            | Misdirected::NoToken(..) => &self.mistaken,
             _ => &self.unlimited,
         };
         let hash = match why {
@@ -303,6 +318,50 @@ impl Unmet {
     /// Notes that sub-requests of a proxy come that no policy is about, while some need attributes that none of them has.
     pub(crate) fn note_sub_request(&self, set: &PolicySet) {
         self.mistaken.note(self.hasher.hash_one("sub-request"), 1, || Advice::never_sent(set));
+    }
+
+    /// Notes a sub-request that is refused for a header that programs may take for one that policies name.
+    pub(crate) fn note_taken_for_named(&self, proxy: &Proxy, header: &str) {
+        // Any caller may send it, so it is no mistake of whoever reads this. There are as many kinds as named headers.
+        self.mistaken.note(self.hasher.hash_one(("taken", with_dashes(header))), 1, || {
+            let named = excerpt(proxy.named_like(header)?);
+            Some(Advice {
+                what: format!("sub-requests of a proxy with the header {} are refused", excerpt(header)),
+                advice: vec![format!(
+                    "many programs take it for {named}, which policies name; let callers send {named}"
+                )],
+                is_mistake: false,
+                example: None,
+            })
+        });
+    }
+
+    /// Looks at a sub-request of a proxy for which limits were asked, and notes, once, that one of their policies counts
+    /// callers as one that it means to tell apart.
+    #[inline]
+    pub(crate) fn look_at_sub_request(&self, request: &Descriptor<'_>) {
+        // Relaxed: the flag stands alone.
+        if self.merging_is_untold.load(Ordering::Relaxed) {
+            self.note_merged(request);
+        }
+    }
+
+    #[cold]
+    fn note_merged(&self, request: &Descriptor<'_>) {
+        let set = self.merging.set();
+        // Relaxed: the swap alone decides which of several threads tells.
+        if !set.meets(request, Some(&self.merging)) || !self.merging_is_untold.swap(false, Ordering::Relaxed)
+        {
+            return;
+        }
+        let relevance = set.relevance(request);
+        let merging = || (0..set.len()).filter(|at| self.merging.has(*at));
+        let charged = merging().find(|at| matches!(relevance.get(*at), Some(Relevance::Charged { .. })));
+        if let Some(policy) = charged.or_else(|| merging().next()).and_then(|at| set.policies().get(at)) {
+            self.mistaken.note(self.hasher.hash_one("merged"), 1, || {
+                Some(Advice::merged(policy, merging().count().saturating_sub(1)))
+            });
+        }
     }
 
     /// Notes a call over gRPC that is answered with an error.
@@ -370,6 +429,72 @@ fn needs(policy: &Policy, had: impl Fn(&str) -> bool) -> impl Iterator<Item = &s
     by.chain(places).chain(demanded.map(|(name, _)| &**name)).filter(own)
 }
 
+/// Returns whether sub-requests of a proxy can have an attribute.
+fn is_sent(name: &str) -> bool {
+    name.starts_with("request.") || name == "client.ip"
+}
+
+/// Returns whether a policy is about sub-requests of a proxy, as far as their names tell, and its key has a name that none
+/// of them has: so it counts callers as one that it means to tell apart.
+fn merges_sub_requests(policy: &Policy) -> bool {
+    policy.mode != Mode::Off
+        && needs(policy, is_sent).all(is_sent)
+        && policy.by.iter().any(|name| !is_sent(name) && !name.starts_with("rls."))
+}
+
+/// Continues a sentence about one policy with the number of others like it.
+fn and_others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", and 1 more policy like it".to_owned(),
+        more => format!(", and {more} more policies like it"),
+    }
+}
+
+/// Says which policy a request of another path or host misses, of several the one whose path is most like its own.
+///
+/// Examines every policy: for the first request of a kind.
+fn nearest_elsewhere(set: &PolicySet, request: &Descriptor<'_>, among: Option<&Among>) -> Option<String> {
+    let path = request.value("request.path").unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    let alike = |pattern: &str| path.bytes().zip(pattern.bytes()).take_while(|(a, b)| a == b).count();
+    let each = set.relevance(request).into_iter().zip(set.policies()).enumerate();
+    let elsewhere = each.filter_map(|(at, (relevance, policy))| match relevance {
+        Relevance::NoMatch { part: part @ ("path" | "host"), lacks: None }
+            if among.is_none_or(|among| among.has(at)) =>
+        {
+            Some((part, policy))
+        }
+        _ => None,
+    });
+    // The first of several that are as near.
+    let (part, policy) = elsewhere.min_by_key(|(_, policy)| {
+        let paths = policy.matching.paths().iter();
+        Reverse(paths.map(|pattern| alike(pattern.source())).max())
+    })?;
+    let takes = match part {
+        "host" => policy.matching.hosts().first()?.source(),
+        _ => policy.matching.paths().iter().max_by_key(|pattern| alike(pattern.source()))?.source(),
+    };
+    let stem = takes.trim_end_matches('/');
+    let is_below = part == "path" && path.strip_prefix(stem).is_some_and(|rest| rest.starts_with('/'));
+    let below =
+        if is_below { format!("; write {}/** for what is below", excerpt(stem)) } else { String::new() };
+    let name = excerpt(&policy.name);
+    Some(format!("policy {name} would be, but {part} does not match: it takes {}{below}", excerpt(takes)))
+}
+
+/// Returns whether a name is probably about the answer to a request, which no door knows when it decides.
+fn is_of_answer(name: &str) -> bool {
+    name.starts_with("response") || name.contains("status_code") || name.contains("status-code")
+}
+
+/// Says how an attribute that no sub-request of a proxy has can come with them.
+fn as_header(name: &str) -> String {
+    let header = name.replace(['.', '_'], "-").to_ascii_lowercase();
+    format!("let the proxy set a header, and write its name in the policy: request.header.x-{header}")
+}
+
 impl Advice {
     fn mistake(what: String, advice: String) -> Self {
         Self { what, advice: vec![advice], is_mistake: true, example: None }
@@ -385,6 +510,12 @@ impl Advice {
         let mut advice = set.unread(request, among.as_ref());
         if set.is_empty() {
             advice = vec!["there are no policies".to_owned()];
+        }
+        // Whoever lacks an attribute may be meant to have no limit, and so may another path.
+        let is_explained = advice.iter().any(|advice| !advice.starts_with("policy "));
+        let is_mistake = transport == Transport::grpc && !advice.is_empty() || is_explained;
+        if !is_explained {
+            advice.extend(nearest_elsewhere(set, request, among.as_ref()));
         }
         let places = ["request.method", "request.host", "request.path"];
         let values = places.into_iter().filter_map(|name| {
@@ -404,9 +535,7 @@ impl Advice {
                 described(transport, request),
                 asked.as_deref().unwrap_or_default()
             ),
-            // Whoever lacks an attribute may be meant to have no limit.
-            is_mistake: transport == Transport::grpc && !advice.is_empty()
-                || advice.iter().any(|advice| !advice.starts_with("policy ")),
+            is_mistake,
             advice,
             example: (!example.is_empty()).then_some(example),
         }
@@ -435,27 +564,38 @@ impl Advice {
 
     /// Describes the policies that no sub-request of a proxy can meet; `None` if there are none.
     fn never_sent(set: &PolicySet) -> Option<Self> {
-        let sent = |name: &str| name.starts_with("request.") || name == "client.ip";
         let enabled = set.policies().iter().filter(|policy| policy.mode != Mode::Off);
         let mut lacking =
-            enabled.filter_map(|policy| Some((policy, needs(policy, sent).find(|name| !sent(name))?)));
+            enabled.filter_map(|policy| Some((policy, needs(policy, is_sent).find(|name| !is_sent(name))?)));
         let (first, name) = lacking.next()?;
-        let others = match lacking.count() {
-            0 => String::new(),
-            1 => ", and 1 more policy like it".to_owned(),
-            more => format!(", and {more} more policies like it"),
-        };
-        let header = name.replace(['.', '_'], "-").to_ascii_lowercase();
+        let others = and_others(lacking.count());
+        let (policy, name) = (excerpt(&first.name), excerpt(name));
+        let never = format!("sub-requests of a proxy never meet policy {policy}{others}: it needs {name}");
+        if is_of_answer(&name) {
+            let advice = format!(
+                "write `charge: on-failure` in place of {name}, and have the application send the ticket in \
+                 x-tidegate-ticket with its status to /v1/settle"
+            );
+            return Some(Self::mistake(format!("{never}, and they come before the answer"), advice));
+        }
+        let what = format!("{never}, and they have request.* and client.ip alone");
+        Some(Self::mistake(what, as_header(&name)))
+    }
+
+    /// Describes a policy whose key has a name that no sub-request has, and how many others there are like it.
+    fn merged(policy: &Policy, others: usize) -> Self {
+        let (sent, lacking): (Vec<&String>, Vec<&String>) = policy.by.iter().partition(|name| is_sent(name));
+        let listed =
+            |names: &[&String]| names.iter().map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+        let with = if sent.is_empty() { String::new() } else { format!(" with the same {}", listed(&sent)) };
         let what = format!(
-            "sub-requests of a proxy never meet policy {}{others}: it needs {}, and they have request.* and client.ip alone",
-            excerpt(&first.name),
-            excerpt(name)
+            "sub-requests of a proxy have request.* and client.ip alone, and the key of policy {}{} has {}: \
+             all callers{with} are counted as one there",
+            excerpt(&policy.name),
+            and_others(others),
+            listed(&lacking)
         );
-        let advice = format!(
-            "let the proxy set a header, and write its name in the policy: request.header.x-{}",
-            excerpt(&header)
-        );
-        Some(Self::mistake(what, advice))
+        Self::mistake(what, as_header(&lacking.first().map(|name| excerpt(name)).unwrap_or_default()))
     }
 
     fn misdirected(why: &Misdirected, grpc: Option<&Address>) -> Self {
@@ -477,9 +617,17 @@ impl Advice {
                 "TLS reaches the gRPC address, which is served without TLS, and a proxy that fails open lets its requests pass".to_owned(),
                 "remove `transport_socket` from the proxy's cluster, or serve with TLS (server.tls)".to_owned(),
             ),
+            Misdirected::HttpAtResp => (
+                "HTTP/1 reaches the address for Redis clients (server.resp), which cannot decide it, and a proxy or program that fails open lets its requests pass".to_owned(),
+                "HTTP is served on server.http (--http): give the proxy or program that address".to_owned(),
+            ),
             Misdirected::SubRequestElsewhere => (
                 "sub-requests of a proxy reach a path that does not take them, and none is decided".to_owned(),
                 "give the proxy the path /v1/forward-auth: in nginx `proxy_pass http://ADDRESS/v1/forward-auth;`".to_owned(),
+            ),
+            Misdirected::SubRequestAtAdmin => (
+                "sub-requests of a proxy reach the admin address, which does not take them, and none is decided".to_owned(),
+                "give the proxy the address where decisions are served (--http, server.http): in nginx `proxy_pass http://ADDRESS/v1/forward-auth;`".to_owned(),
             ),
             Misdirected::SubRequest(wrong) => {
                 let what = format!("sub-requests of a proxy are refused, and none is decided: {wrong}");
@@ -573,7 +721,7 @@ mod tests {
 
     #[test]
     fn the_first_requests_are_looked_at_and_then_a_part() {
-        let unmet = Unmet::new(&PolicySet::new(Vec::new()).unwrap());
+        let unmet = Unmet::new(&Arc::new(PolicySet::new(Vec::new()).unwrap()));
         let looked_at: Vec<u64> = (0..10_000).filter_map(|turn| unmet.looks_at(turn)).collect();
         assert!(looked_at[..256].iter().all(|count| *count == 1));
         assert_eq!(looked_at[256..], [64].repeat(10_000 / 64 - 256 / 64 + 1));

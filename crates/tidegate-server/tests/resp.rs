@@ -286,6 +286,18 @@ async fn bytes_that_are_no_command_end_their_connection_alone() {
 }
 
 #[tokio::test]
+async fn http_at_this_address_is_told() {
+    let (server, resp) = started().await;
+    for bytes in ["GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", "POST /v1/check HTTP/1.1\r\nHost: a\r\n\r\n{}"] {
+        assert_eq!(exchange(resp, bytes.as_bytes()).await, "-ERR this is not an HTTP server\r\n", "{bytes}");
+    }
+    assert_eq!(exchange(resp, b"GET a b\r\n").await, "-ERR this is not an HTTP server\r\n");
+    let told = server.get("/readyz?verbose").await.text;
+    assert!(told.contains("      2 x HTTP/1 reaches the address for Redis clients (server.resp)"), "{told}");
+    assert!(told.contains("; HTTP is served on server.http (--http): give"), "{told}");
+}
+
+#[tokio::test]
 async fn without_the_token_nothing_is_told() {
     let free = tidegate_testkit::free_address();
     let _server = start_with(POLICIES, |mut options| {

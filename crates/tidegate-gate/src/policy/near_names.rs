@@ -174,7 +174,7 @@ impl PolicySet {
         let needs = format!("policy {} needs {}", excerpt(&policy.name), names.join(", "));
         // Only calls over gRPC have a domain.
         Some(match request.value("rls.domain") {
-            Some(_) => format!("{needs}; add a descriptor_key: {}", names.join(" and ")),
+            Some(_) => format!("{needs}; {}", entries_to_add(&names)),
             None => needs,
         })
     }
@@ -206,6 +206,19 @@ impl PolicySet {
             }
         }
         (!wanted.is_empty()).then_some(wanted)
+    }
+}
+
+/// Says which actions make Envoy send entries with these names. Its caller's address is an action of its own: an entry
+/// named `client.ip` would have a fixed value or a header's.
+fn entries_to_add(names: &[&str]) -> String {
+    let others: Vec<&str> = names.iter().copied().filter(|name| *name != "client.ip").collect();
+    match (others.len() < names.len(), others.is_empty()) {
+        (true, true) => "add `- actions: [{ remote_address: {} }]`".to_owned(),
+        (true, false) => {
+            format!("add a descriptor_key: {} beside `- remote_address: {{}}`", others.join(" and "))
+        }
+        (false, _) => format!("add a descriptor_key: {}", others.join(" and ")),
     }
 }
 
@@ -314,6 +327,27 @@ mod tests {
         assert_eq!(told("api.key", &[2]), ["policy api would be, but its mode is off"]);
         let off = set.unread(&Descriptor::new().with("api.key", "a"), None);
         assert_eq!(off, ["policy api would be, but its mode is off"]);
+    }
+
+    /// Regression: an entry that is named `client.ip` has the same value for all callers, or one that they choose.
+    #[test]
+    fn envoy_is_told_to_send_the_address_by_its_own_action() {
+        let told = |by: &[&str]| {
+            let mut policy = Policy::new("a", Limit::of(crate::policy::Terms::unlimited()));
+            policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+            policy.absent = Absent::Skip;
+            let set = PolicySet::new(vec![policy]).unwrap();
+            set.unread(&Descriptor::new().with("rls.domain", "edge"), None).concat()
+        };
+        assert_eq!(
+            told(&["client.ip"]),
+            "policy a needs client.ip; add `- actions: [{ remote_address: {} }]`"
+        );
+        assert_eq!(
+            told(&["client.ip", "tenant"]),
+            "policy a needs client.ip, tenant; add a descriptor_key: tenant beside `- remote_address: {}`"
+        );
+        assert_eq!(told(&["tenant"]), "policy a needs tenant; add a descriptor_key: tenant");
     }
 
     #[test]

@@ -108,7 +108,12 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         }
         Err(problem) => return Err(problem),
     };
-    door.serves.has(found)?;
+    door.serves.has(found).inspect_err(|_| {
+        // nginx makes a 500 of the 404, and its log does not say why.
+        if found.path == "/v1/forward-auth" && is_sub_request(app, &request) {
+            app.engine.telemetry.misdirected(&Misdirected::SubRequestAtAdmin);
+        }
+    })?;
     if request.uri().query().is_some() && found.reads_the_body_alone() {
         Query::none(request.uri())?;
     }

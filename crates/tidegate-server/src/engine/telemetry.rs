@@ -154,8 +154,10 @@ impl Telemetry {
         let transport = match why {
             Misdirected::GrpcAtHttp
             | Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequestAtAdmin
             | Misdirected::SubRequest(_)
             | Misdirected::NoToken(..) => Transport::http,
+            Misdirected::HttpAtResp => Transport::resp,
             #[cfg(feature = "grpc")]
             Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
         };

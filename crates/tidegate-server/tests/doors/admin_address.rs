@@ -59,6 +59,17 @@ async fn each_address_serves_its_part() {
     let checks = async |addr| send(addr, Method::GET, "/readyz?verbose", &[], "").await.text;
     assert_eq!(checks(server.addr).await, "[+] serving\nready\n");
     assert!(checks(admin).await.contains("config #"));
+    let original = [("x-original-uri", "/api/thing"), ("x-original-method", "GET")];
+    let asked = send(admin, Method::GET, "/v1/forward-auth", &original, "").await;
+    assert_eq!(asked.status, StatusCode::NOT_FOUND);
+    let told = checks(admin).await;
+    assert!(
+        told.contains(
+            " x sub-requests of a proxy reach the admin address, which does not take them, and none is decided; give \
+             the proxy the address where decisions are served (--http, server.http): in nginx"
+        ),
+        "{told}"
+    );
 
     let mut client =
         sent(resp, b"TG.CHECK p client.ip 192.0.2.1\r\nTG.RESET p client.ip 192.0.2.1\r\nPING\r\n").await;

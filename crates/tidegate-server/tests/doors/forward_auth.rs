@@ -272,6 +272,12 @@ async fn a_proxy_that_does_not_do_its_part_is_told_so() {
     let bare = ask(&server, "/v1/forward-auth", &[]).await;
     assert_eq!(bare.status, StatusCode::BAD_REQUEST);
     assert!(bare.detail().contains("the proxy sent no x-original-method"), "{}", bare.detail());
+    let line =
+        "; write `proxy_set_header X-Original-Method $request_method;` into the location of nginx that asks";
+    assert!(bare.detail().contains(line), "{}", bare.detail());
+    let by_caddy = ask(&server, "/v1/forward-auth", &caddy("GET", "/free", &[])).await;
+    let named = "; if it sets x-forwarded-uri itself, write `forward_auth: { proxy: caddy }`, or traefik";
+    assert!(by_caddy.detail().ends_with(named), "{}", by_caddy.detail());
     let whole = [("x-original-method", "GET"), ("x-original-uri", "/"), ("x-original-host", "a.org")];
     let no_client = ask(&server, "/v1/forward-auth", &whole).await;
     assert!(no_client.detail().contains("127.0.0.1 sent no x-forwarded-for"), "{}", no_client.detail());
@@ -294,7 +300,7 @@ async fn a_proxy_that_does_not_do_its_part_is_told_so() {
         assert!(told.contains(says), "{says} is missing in {told}");
     }
     assert!(!told.contains("not a host"), "{told}");
-    let counted = "tidegate_requests_total{transport=\"http\",outcome=\"invalid\"} 4";
+    let counted = "tidegate_requests_total{transport=\"http\",outcome=\"invalid\"} 5";
     let metrics = ask(&server, "/metrics", &[]).await.text;
     assert!(metrics.lines().any(|line| line == counted), "{metrics}");
 }

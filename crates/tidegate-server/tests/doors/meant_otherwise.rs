@@ -228,6 +228,118 @@ policies:
     );
 }
 
+/// Regression: such a policy counted per address without a word.
+#[tokio::test]
+async fn a_policy_whose_key_has_a_name_that_no_sub_request_has_is_told_once() {
+    let server = start(
+        "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - { name: all, by: [client.ip, request.header.x-key], limit: { rate: 100/s } }
+  - { name: per-user, match: { path: /login }, by: [client.ip, user.id], limit: { rate: 100/s } }
+  - { name: of-checks, match: { attributes: { kind: job } }, by: [client.ip, user.id], limit: { rate: 1/s } }
+",
+    )
+    .await;
+    let sub_request = async |path: &str| {
+        let headers = [
+            ("x-original-uri", path),
+            ("x-original-method", "GET"),
+            ("x-original-host", "a.example"),
+            ("x-forwarded-for", "203.0.113.9"),
+        ];
+        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}");
+    };
+    sub_request("/other").await;
+    check(&server, r#""client.ip": "203.0.113.9", "user.id": "7", "request.path": "/login""#).await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("sub-requests of a proxy"), "{told}");
+    for _ in 0..3 {
+        sub_request("/login").await;
+    }
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "1 x sub-requests of a proxy have request.* and client.ip alone, and the key of policy per-user has \
+             user.id: all callers with the same client.ip are counted as one there; let the proxy set a header, and \
+             write its name in the policy: request.header.x-user-id\n"
+        ),
+        "{told}"
+    );
+}
+
+/// Regression: such a request was refused, and its operator found no line about it.
+#[tokio::test]
+async fn a_header_with_underscores_that_is_refused_is_told_once() {
+    let server = start(
+        "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - { name: per-key, by: [request.header.x-api-key], limit: { rate: 100/s } }
+",
+    )
+    .await;
+    for (header, status) in [
+        ("x-api-key", StatusCode::OK),
+        ("x_api_key", StatusCode::FORBIDDEN),
+        ("x_api-key", StatusCode::FORBIDDEN),
+        ("x_other_key", StatusCode::OK),
+    ] {
+        let headers = [
+            ("x-original-uri", "/a"),
+            ("x-original-method", "GET"),
+            ("x-original-host", "a.example"),
+            ("x-forwarded-for", "203.0.113.9"),
+            (header, "k"),
+        ];
+        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+        assert_eq!(answer.status, status, "{header}");
+    }
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "2 x sub-requests of a proxy with the header x_api_key are refused; many programs take it for x-api-key, \
+             which policies name; let callers send x-api-key\n"
+        ),
+        "{told}"
+    );
+}
+
+/// Regression: the advice was a header with the status, which no proxy knows before the answer.
+#[tokio::test]
+async fn a_policy_by_the_status_of_the_answer_is_told_to_charge_failures() {
+    let policy = "{ name: login, match: { attributes: { response.status: '401' } }, by: [client.ip], limit: { rate: 1/s } }";
+    let trusted = "client_ip: { trusted_proxies: [127.0.0.0/8] }";
+    let file = |policy: &str| {
+        format!("version: 1\nforward_auth: {{ proxy: nginx }}\n{trusted}\npolicies: [{policy}]\n")
+    };
+    let server = start(&file(policy)).await;
+    let headers = [
+        ("x-original-uri", "/login"),
+        ("x-original-method", "POST"),
+        ("x-original-host", "a.example"),
+        ("x-forwarded-for", "203.0.113.9"),
+    ];
+    let asked = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+    assert_eq!(asked.status, StatusCode::OK);
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "sub-requests of a proxy never meet policy login: it needs response.status, and they come before the \
+             answer; write `charge: on-failure` in place of response.status, and have the application send the ticket \
+             in x-tidegate-ticket with its status to /v1/settle\n"
+        ),
+        "{told}"
+    );
+    start(&file(&policy.replace("match: { attributes: { response.status: '401' } }", "charge: on-failure")))
+        .await;
+}
+
 #[tokio::test]
 async fn sub_requests_without_a_valid_token_are_told() {
     let server = start_with(&format!("{WITH_ALL}forward_auth: {{ proxy: nginx }}\n"), |mut options| {
@@ -264,6 +376,8 @@ async fn an_unlimited_request_is_shown_with_its_path() {
 version: 1
 policies:
   - { name: api, match: { path: '/api/**' }, by: [client.ip], limit: { rate: 1/s } }
+  - { name: orders, match: { path: /v1/orders }, by: [client.ip], limit: { rate: 1/s } }
+  - { name: admin, match: { host: admin.example }, by: [client.ip], limit: { rate: 1/s } }
 ",
     )
     .await;
@@ -274,14 +388,28 @@ policies:
     .await;
     let told = verbose(&server).await;
     assert!(
-        told.contains("the attributes client.ip, request.method, request.path, such as GET /v1/api/x\n"),
+        told.contains(
+            "the attributes client.ip, request.method, request.path, such as GET /v1/api/x; policy admin needs \
+             request.host; policy orders would be, but path does not match: it takes /v1/orders\n"
+        ),
+        "{told}"
+    );
+    check(&server, r#""client.ip": "::1", "request.path": "/v1/orders/7", "request.host": "b.example""#)
+        .await;
+    let told = verbose(&server).await;
+    let below = "; policy orders would be, but path does not match: it takes /v1/orders; write /v1/orders/** for what is below\n";
+    assert!(told.contains(below), "{told}");
+    check(&server, r#""request.host": "b.example", "client.ip": "::1""#).await;
+    let told = verbose(&server).await;
+    assert!(
+        told.contains("; policy admin would be, but host does not match: it takes admin.example\n"),
         "{told}"
     );
     for at in 0..8 {
         check(&server, &format!(r#""own.{at}": "x""#)).await;
     }
     let told = verbose(&server).await;
-    assert!(told.contains("      and 4 more kinds; the log has a line for each\n"), "{told}");
+    assert!(told.contains("      and 6 more kinds; the log has a line for each\n"), "{told}");
 }
 
 /// Regression: a check that asked for one policy was told what another needs, and a policy that is off was not named.

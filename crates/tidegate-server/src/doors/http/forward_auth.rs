@@ -28,7 +28,7 @@ use http::{Request, StatusCode};
 use tidegate::Charged;
 use tidegate::gate::ticket::Ticket;
 
-use self::original::{Original, add_others};
+use self::original::{Original, add_others, taken_for_named};
 use super::answer::write_decision;
 use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
@@ -74,6 +74,8 @@ pub(crate) async fn forward_auth(
     let (forward_auth, original) = read.inspect_err(|problem| {
         if problem.is_of_proxy() {
             app.engine.telemetry.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
+        } else if let Some(header) = taken_for_named(headers, proxy) {
+            live.unmet.note_taken_for_named(proxy, header.as_str());
         }
     })?;
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
@@ -91,6 +93,9 @@ pub(crate) async fn forward_auth(
         app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
     if conclusion.allowed() && conclusion.met() == 0 && !live.set.meets(&asked.request, None) {
         live.unmet.note_sub_request(&live.set);
+    }
+    if conclusion.met() > 0 {
+        live.unmet.look_at_sub_request(&asked.request);
     }
     if !conclusion.allowed() {
         add_others(headers, proxy, &mut asked.request);

@@ -142,7 +142,7 @@ impl Route {
 }
 
 /// Paths that people guess by their last part, and where what they mean is.
-const GUESSED: [(&str, &str); 14] = [
+const GUESSED: [(&str, &str); 18] = [
     ("auth", "/v1/forward-auth"),
     ("auth-request", "/v1/forward-auth"),
     ("auth_request", "/v1/forward-auth"),
@@ -157,6 +157,10 @@ const GUESSED: [(&str, &str); 14] = [
     ("health", "/readyz"),
     ("check", "/v1/check"),
     ("ratelimit", "/v1/check"),
+    ("acquire", "/v1/check"),
+    ("allow", "/v1/check"),
+    ("limit", "/v1/check"),
+    ("release", "/v1/settle"),
 ];
 
 /// Paths that settled a part of a decision, and what settles it now.
@@ -271,6 +275,15 @@ mod tests {
             ("/stats", "/metrics"),
         ] {
             let told = of(Method::GET, path).unwrap_err();
+            assert_eq!(told, format!("there is nothing at `{path}`; did you mean {meant}?"));
+        }
+        for (path, meant) in [
+            ("/v1/acquire", "/v1/check"),
+            ("/v1/allow", "/v1/check"),
+            ("/v1/limit", "/v1/check"),
+            ("/v1/release", "/v1/settle"),
+        ] {
+            let told = of(Method::POST, path).unwrap_err();
             assert_eq!(told, format!("there is nothing at `{path}`; did you mean {meant}?"));
         }
         let told = of(Method::POST, "/v1/refund").unwrap_err();

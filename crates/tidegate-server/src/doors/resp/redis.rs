@@ -3,6 +3,7 @@
 use super::reply::Replies;
 use super::session::{RespDoor, Session, Shown};
 use crate::metrics::Transport;
+use crate::uncovered_requests::Misdirected;
 
 /// The version of Redis that this door imitates, for clients that ask.
 const LIKE: &str = "7.0.0";
@@ -27,6 +28,9 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
         session.closing = true;
     } else if is("POST") || is("GET") && words.len() == 3 || is("HOST:") {
         // A web page can make a browser send a request to this port, and its body could hold commands.
+        if words.last().is_some_and(|word| word.starts_with(b"HTTP/1.")) {
+            door.app.engine.telemetry.misdirected(&Misdirected::HttpAtResp);
+        }
         replies.error("ERR", "this is not an HTTP server");
         session.closing = true;
     } else if !session.is_trusted() {

@@ -19,7 +19,7 @@ use http::header::{
 };
 use percent_encoding::percent_encode_byte;
 use tidegate::Priority;
-use tidegate::config::ForwardAuth;
+use tidegate::config::{ForwardAuth, OriginalHeaders};
 use tidegate::policy::{ClientIpError, Descriptor, IpSource};
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
@@ -55,8 +55,9 @@ impl<'r> Original<'r> {
         let forward_auth = proxy.forward_auth()?;
         let family = &forward_auth.original;
         let proxys = |detail: String| Problem::bad_request(detail).of_proxy();
-        let set =
-            |name: &str, known: &Option<HeaderName>| once(headers, name, known.as_ref()).map_err(proxys);
+        let set = |name: &str, known: &Option<HeaderName>| {
+            once(headers, name, known.as_ref(), family).map_err(proxys)
+        };
         let [method, uri, host] = &proxy.original;
         let (method, uri, host) =
             (set(family.method(), method)?, set(family.uri(), uri)?, set(family.host(), host)?);
@@ -176,6 +177,15 @@ fn add_named<'r>(
     Ok(())
 }
 
+/// Returns the first header that no policy names and that programs may take for one that policies name. A request with
+/// one is refused.
+pub(super) fn taken_for_named<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Option<&'r HeaderName> {
+    headers.keys().filter(|name| proxy.is_taken_for_named(name)).find(|name| {
+        let attribute = [HEADER, name.as_str()].concat();
+        **name != TOKEN && !proxy.named.contains(&attribute)
+    })
+}
+
 /// Returns whether a header belongs to the original request, and not to the sub-request or the proxy.
 fn is_the_callers(name: &HeaderName, forward_auth: &ForwardAuth) -> bool {
     ![CONNECTION, CONTENT_LENGTH, HOST].contains(name)
@@ -202,11 +212,13 @@ fn once<'r>(
     headers: &'r HeaderMap,
     name: &str,
     known: Option<&HeaderName>,
+    family: &OriginalHeaders,
 ) -> Result<&'r HeaderValue, String> {
     let mut lines = known.into_iter().flat_map(|known| headers.get_all(known));
     let line = lines.next().filter(|line| !line.is_empty());
     let line = line.ok_or_else(|| {
-        format!("the proxy sent no {name}, which describes the original request; have it set that header, or name another proxy under forward_auth")
+        let advice = instead_of_missing(headers, name, family);
+        format!("the proxy sent no {name}, which describes the original request; {advice}")
     })?;
     match lines.count() {
         0 => Ok(line),
@@ -215,6 +227,30 @@ fn once<'r>(
             others + 1
         )),
     }
+}
+
+/// Says what to do about a header that the proxy did not set: name the proxy whose headers came, or set it.
+fn instead_of_missing(headers: &HeaderMap, name: &str, family: &OriginalHeaders) -> String {
+    let others = [(OriginalHeaders::Nginx, "nginx", ""), (OriginalHeaders::Caddy, "caddy", ", or traefik")];
+    let came =
+        |other: &OriginalHeaders| headers.contains_key(other.method()) && headers.contains_key(other.uri());
+    let other = others.iter().find(|(other, ..)| other.uri() != family.uri() && came(other));
+    if let Some((other, word, or)) = other {
+        // Only then: a caller can send these headers too.
+        let uri = other.uri();
+        return format!("if it sets {uri} itself, write `forward_auth: {{ proxy: {word} }}`{or}");
+    }
+    let line = match name {
+        _ if *family != OriginalHeaders::Nginx => None,
+        "x-original-method" => Some("X-Original-Method $request_method"),
+        "x-original-uri" => Some("X-Original-URI $request_uri"),
+        _ => Some("X-Original-Host $host"),
+    };
+    let set = match line {
+        Some(line) => format!("write `proxy_set_header {line};` into the location of nginx that asks"),
+        None => "have it set that header".to_owned(),
+    };
+    format!("{set}, or name another proxy under forward_auth")
 }
 
 /// Returns the value of a header that policies use: one that they name, or one that says how long a caller waits.
