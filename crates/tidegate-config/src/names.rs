@@ -178,10 +178,33 @@ pub(super) fn method(text: &str) -> Result<(), String> {
     if text.eq_ignore_ascii_case("any") || text.eq_ignore_ascii_case("all") || text == "*" || text == "**" {
         return Err(format!("\"{text}\" is not a method; leave method out to match every method"));
     }
+    if let Some(meant) = methods_meant(text) {
+        return Err(format!("\"{}\" is not a method; write {meant}", excerpt(text)));
+    }
     if is_token(text) {
         return Ok(());
     }
     Err(format!("\"{}\" is not a method; write GET, or a list as [GET, POST]", excerpt(text)))
+}
+
+/// Returns what to write for a text with signs that no method has, as `GET|POST`; `None` for any other text.
+fn methods_meant(text: &str) -> Option<String> {
+    // A token may have these signs, so the text would be read as a method that no request has.
+    if !text.contains(['|', '^', '$', '!', '+', '&', '~']) {
+        return None;
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let words: Vec<String> =
+        text.split(|c: char| !is_part(c)).filter(|word| !word.is_empty()).take(8).map(excerpt).collect();
+    match words.as_slice() {
+        [] => Some("GET, or a list as [GET, POST]".to_owned()),
+        [one] if text.starts_with('!') => Some(format!("not: {{ method: {one} }} within match")),
+        several if text.starts_with('!') => {
+            Some(format!("not: {{ method: [{}] }} within match", several.join(", ")))
+        }
+        [one] => Some(one.clone()),
+        several => Some(format!("[{}]", several.join(", "))),
+    }
 }
 
 /// Checks a method that is compared exactly.
