@@ -187,6 +187,12 @@ fn values_that_cannot_be() {
         ),
         (&["match: { attributes: { user.tier: \"!free\" } }"], "is written as not: { ... } within match"),
         (&["match: { header: { user-agent: \"^curl.*\" } }"], "in which * is any text; write \"curl*\""),
+        (&["match: { header: { x-key: \"k[0-9]+\" } }"], "in which * is any text; write \"k*\""),
+        (
+            &["match: { attributes: { user.plan: \"pro|team\" } }"],
+            "in which * is any text; write [\"pro\", \"team\"]",
+        ),
+        (&["match: { attributes: { user.id: \"github|eve\" } }"], ""),
         (
             &["access: { deny: [\"request.header.user-agent=*bot*\"] }"],
             "patterns hold in match alone: write a policy with match: { header: { user-agent: \"*bot*\" } }",
