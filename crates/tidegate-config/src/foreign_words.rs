@@ -702,8 +702,9 @@ pub(super) fn attribute(value: &Node) -> String {
 /// Returns the attribute for a name of another system, such as nginx's `$binary_remote_addr`.
 fn attribute_name(text: &str) -> String {
     let text = text.trim();
-    if let Some(name) = variable(text).or_else(|| tidegate_gate::policy::name_meant(text).map(str::to_owned))
-    {
+    let of_header = || names::header_meant(text).or_else(|| names::bare_variable(text));
+    let of_short = || tidegate_gate::policy::name_meant(text).map(str::to_owned);
+    if let Some(name) = variable(text).or_else(of_short).or_else(of_header) {
         return name;
     }
     let is_name = text.contains('.')

@@ -18,7 +18,7 @@ use tidegate_core::spelling::nearest;
 use super::budget::SEGMENTS;
 pub(super) use foreign_paths::{below, foreign_path, path_meant};
 use reserved::is_token;
-pub(super) use reserved::{HEADER, variable};
+pub(super) use reserved::{HEADER, bare_variable, header_meant, variable};
 pub use reserved::{canonical_attribute, unknown_attribute};
 use tidegate_gate::policy::{
     BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, name_meant, path,
@@ -49,6 +49,13 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
     if name.trim() != name {
         return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
+    }
+    if let Some(meant) = header_meant(name) {
+        return Err(format!(
+            "\"{}\" is not the name of an attribute; write {}",
+            excerpt(name),
+            excerpt(&meant)
+        ));
     }
     let within = names_in(name);
     // What only an expression has comes before names that stand in one text.

@@ -27,6 +27,11 @@ fn names_that_no_request_has() {
         (&["by: \"client.ip,request.path\""], "is 2 names in one; write by: [client.ip, request.path]"),
         (&["by: \"client.ip request.path\""], "is 2 names in one; write by: [client.ip, request.path]"),
         (&["by: \"{client.ip}\""], "is not the name of an attribute; write client.ip"),
+        (
+            &["by: [\"header:x-api-key\"]"],
+            "\"header:x-api-key\" is not the name of an attribute; write request.header.x-api-key",
+        ),
+        (&["by: \"header: X-Api-Key\""], "is not the name of an attribute; write request.header.x-api-key"),
         (&["by: [\"${user.id}\"]"], "is not the name of an attribute; write user.id"),
         (
             &["match: { attributes: { \"{user.id}\": ann } }"],
