@@ -4,6 +4,7 @@
 //! `requests_per_unit`, Kong's `minute`, bucket4j's `capacity`, Resilience4j's `limitForPeriod`, a `key`, a `status`. A
 //! word that is near none of this file's gets the line with the author's own values, as far as they say what is meant.
 
+use super::forward_auth::OriginalHeaders;
 use super::names::{self, variable};
 use super::node::{Node, Value};
 use super::removed_keys;
@@ -507,6 +508,28 @@ pub(super) fn scalar_limit(node: &Node) -> Option<String> {
         (Some(rate), None) => Some(format!("{{ rate: {rate} }}")),
         (None, Some(burst)) => Some(format!("{{ rate: 10/s, burst: {burst} }}")),
         (None, None) => None,
+    }
+}
+
+/// Returns the line for a proxy whose headers have no name of their own.
+pub(super) fn other_proxy(text: &str) -> Option<&'static str> {
+    match &*text.to_ascii_lowercase() {
+        "haproxy" | "apache" | "custom" => Some(
+            "forward_auth: { method: x-original-method, path: x-original-uri, host: x-original-host }, the headers that it sets",
+        ),
+        "envoy" | "istio" => Some("server: { grpc: 127.0.0.1:8081 }, where it asks"),
+        _ => None,
+    }
+}
+
+/// Returns what to write for a `forward_auth` that is a single word.
+pub(super) fn forward_auth(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    match OriginalHeaders::NAMES.into_iter().find(|known| *known == lower) {
+        Some(proxy) => format!("{{ proxy: {proxy} }}"),
+        None => {
+            other_proxy(text).unwrap_or("{ proxy: nginx }").trim_start_matches("forward_auth: ").to_owned()
+        }
     }
 }
 

@@ -239,7 +239,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
             Some(path) => path.starts_with('/').then(|| format!("{{ path: {} }}", excerpt(path))),
             None => foreign_words::match_of_list(node),
         },
-        "forward_auth" => Some(format!("{{ proxy: {} }}", excerpt(text.filter(|text| !text.is_empty())?))),
+        "forward_auth" => Some(foreign_words::forward_auth(text.filter(|text| !text.is_empty())?)),
         "server" => text?
             .parse::<super::Address>()
             .is_ok()
@@ -462,6 +462,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 Err(format!("{text} is not available in this version; use {}", words.join(", ")))
             } else if let Some(line) = removed_keys::word(text, words) {
                 Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
+            } else if let Some(line) = foreign_words::other_proxy(text).filter(|_| words.contains(&"nginx")) {
+                Err(format!("unknown word \"{shown}\"; in place of proxy, write {line}"))
             } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
                 Err(format!("unknown word \"{shown}\"; write {same}"))
             } else {

@@ -250,6 +250,15 @@ fn the_line_to_write_has_the_values_that_were_written() {
             "unknown word \"valkey\"; write redis",
         ),
         ("forward_auth: nginx", "; write { proxy: nginx }"),
+        ("forward_auth: true", "; write { proxy: nginx }"),
+        (
+            "forward_auth: { proxy: haproxy }",
+            "unknown word \"haproxy\"; in place of proxy, write forward_auth: { method: x-original-method, path: x-original-uri, host: x-original-host }, the headers that it sets",
+        ),
+        (
+            "forward_auth: { proxy: envoy }",
+            "unknown word \"envoy\"; in place of proxy, write server: { grpc: 127.0.0.1:8081 }, where it asks",
+        ),
         ("server: 9000", "; write { http: 9000 }"),
     ] {
         let found = yaml(&format!("version: 1\n{line}\n{POLICY}"));
