@@ -470,7 +470,8 @@ pub(super) fn names_in(text: &str) -> Vec<String> {
     for part in text.split(|c: char| c.is_whitespace() || BETWEEN.contains(&c)) {
         for (at, word) in part.split('$').enumerate() {
             let name = word.trim_matches(|c| AROUND.contains(&c) || c == '%').trim_matches('.');
-            if name.is_empty() {
+            // A dash alone is that of a list which stands deeper than its first line.
+            if name.chars().all(|letter| letter == '-') {
                 continue;
             }
             let of_nginx = (at > 0 && !name.contains('.')).then(|| variable(&format!("${name}"))).flatten();
@@ -494,6 +495,7 @@ mod tests {
             ("client.ip,request.path", &["client.ip", "request.path"][..]),
             ("client.ip request.path", &["client.ip", "request.path"]),
             ("client.ip + user.id", &["client.ip", "user.id"]),
+            ("client.ip - user.id", &["client.ip", "user.id"]),
             ("{client.ip}", &["client.ip"]),
             ("${user.id}", &["user.id"]),
             ("{{ user.id }}", &["user.id"]),

@@ -99,7 +99,12 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
     }
     let paths = node.get("path").map_or(&[][..], Node::each);
     for path in paths {
-        if let Some(text) = path.text().filter(|text| PathGlob::new(text).is_ok())
+        // What is refused was told already.
+        let is_sound = |text: &&str| {
+            names::foreign_path(text).is_none()
+                && PathGlob::new(text).is_ok_and(|glob| names::path_pattern(&glob).is_ok())
+        };
+        if let Some(text) = path.text().filter(is_sound)
             && let Some(remark) = path_remark(text, paths.len() == 1)
         {
             findings.warn(path.spot, format_args!("{section}.path: {} {remark}", excerpt(text)));

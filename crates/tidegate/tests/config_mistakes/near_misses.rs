@@ -26,6 +26,11 @@ fn names_that_no_request_has() {
     told(&[
         (&["by: \"client.ip,request.path\""], "is 2 names in one; write by: [client.ip, request.path]"),
         (&["by: \"client.ip request.path\""], "is 2 names in one; write by: [client.ip, request.path]"),
+        (&["by:", "  - client.ip", "    - user.id"], "is 2 names in one; write by: [client.ip, user.id]"),
+        (
+            &["match: { path: \"/login?next=/\" }"],
+            "the query is cut off before a path is matched; write /login",
+        ),
         (&["by: \"{client.ip}\""], "is not the name of an attribute; write client.ip"),
         (
             &["by: [\"header:x-api-key\"]"],
