@@ -5,6 +5,7 @@
 //! word that is near none of this file's gets the line with the author's own values, as far as they say what is meant.
 
 use super::forward_auth::OriginalHeaders;
+use super::keys::{KINDS, OWN};
 use super::names::{self, variable};
 use super::node::{Node, Value};
 use super::removed_keys;
@@ -103,6 +104,11 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
             }
             _ => None,
         },
+        "store" if matches!(lower.as_str(), "type" | "backend" | "engine" | "driver" | "provider") => {
+            let kind = value.text().map(|text| same_word(text).unwrap_or(text));
+            let kind = kind.filter(|kind| KINDS.contains(kind)).unwrap_or("redis");
+            Some(format!("; write kind: {kind}"))
+        }
         "store" => {
             let is_address = matches!(
                 lower.as_str(),
@@ -160,6 +166,21 @@ fn store_url(store: &Node) -> String {
         _ => address.to_owned(),
     };
     excerpt(&format!("{scheme}://{address}"))
+}
+
+/// Returns the map for a store that is one text: the address of an engine, or the word for its kind.
+pub(super) fn store(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let word = same_word(text).unwrap_or(&lower);
+    let kind = KINDS.iter().find(|kind| word.starts_with(**kind))?;
+    let url = match *kind {
+        _ if text.contains("://") => format!("\"{}\"", excerpt(text)),
+        own if KINDS[..OWN].contains(&own) => return (word == own).then(|| format!("{{ kind: {own} }}")),
+        "etcd" => "http://127.0.0.1:2379".to_owned(),
+        "zookeeper" => "zookeeper://127.0.0.1:2181".to_owned(),
+        _ => "redis://127.0.0.1:6379".to_owned(),
+    };
+    Some(format!("{{ kind: {kind}, url: {url}, nodes: 2 }}"))
 }
 
 /// Returns what to write for a key that a match does not have.

@@ -244,14 +244,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
             .parse::<super::Address>()
             .is_ok()
             .then(|| format!("{{ http: {} }}", excerpt(text.unwrap_or("8080")))),
-        "store" => {
-            let url = text?;
-            let kind = ["redis", "etcd", "zookeeper"].into_iter().find(|kind| url.starts_with(kind))?;
-            match url.contains("://") {
-                true => Some(format!("{{ kind: {kind}, url: \"{}\", nodes: 2 }}", excerpt(url))),
-                false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
-            }
-        }
+        "store" => foreign_words::store(text?),
         "limit" | "shadow_limit" if matches!(node.value, Value::List(_)) => {
             let told = foreign_words::several_rates(node);
             told.strip_prefix("; write ").map(str::to_owned)
