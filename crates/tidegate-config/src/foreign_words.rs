@@ -4,7 +4,6 @@
 //! `requests_per_unit`, Kong's `minute`, bucket4j's `capacity`, Resilience4j's `limitForPeriod`, a `key`, a `status`. A
 //! word that is near none of this file's gets the line with the author's own values, as far as they say what is meant.
 
-use super::forward_auth::OriginalHeaders;
 use super::keys::{KINDS, OWN};
 use super::names::{self, variable};
 use super::node::{Node, Value};
@@ -82,6 +81,11 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
     if let Some(now) = removed_keys::instead(section, &lower, value, whole) {
         return Some(now);
     }
+    if matches!(section, "file" | "policy")
+        && let Some(line) = listed(&lower, value)
+    {
+        return Some(format!("; write access: {{ {line} }}"));
+    }
     match section {
         "file" => of_file(&lower, value),
         "server" => matches!(lower.as_str(), "port" | "listen" | "bind" | "address" | "addr")
@@ -95,15 +99,7 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
             "message" | "body" | "text" | "title" | "detail" => Some(NO_MESSAGE.to_owned()),
             _ => None,
         },
-        "access" => match lower.as_str() {
-            "whitelist" | "allowlist" | "allow_list" => {
-                Some(format!("; write allow: {}", list(value, "10.0.0.0/8")))
-            }
-            "blacklist" | "denylist" | "deny_list" | "blocklist" => {
-                Some(format!("; write deny: {}", list(value, "192.0.2.0/24")))
-            }
-            _ => None,
-        },
+        "access" => listed(&lower, value).map(|line| format!("; write {line}")),
         "store" if matches!(lower.as_str(), "type" | "backend" | "engine" | "driver" | "provider") => {
             let kind = value.text().map(|text| same_word(text).unwrap_or(text));
             let kind = kind.filter(|kind| KINDS.contains(kind)).unwrap_or("redis");
@@ -119,6 +115,23 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         "match" | "not" => of_methods(key, value, whole).or_else(|| of_match(&lower, value)),
         _ => None,
     }
+}
+
+/// Returns the list of `access` for another word, with the values that were written.
+fn listed(key: &str, value: &Node) -> Option<String> {
+    Some(match key {
+        "whitelist" | "allowlist" | "allow_list" | "allow" | "bypass" | "exempt" => {
+            format!("allow: {}", list(value, "10.0.0.0/8"))
+        }
+        "blacklist" | "denylist" | "deny_list" | "blocklist" => {
+            format!("deny: {}", list(value, "192.0.2.0/24"))
+        }
+        "deny" if are_networks(value) => format!("deny: {}", list(value, "192.0.2.0/24")),
+        "except" | "unless" | "exclude" | "excluding" | "not" if are_networks(value) => {
+            format!("allow: {}", list(value, "10.0.0.0/8"))
+        }
+        _ => return None,
+    })
 }
 
 const NO_MESSAGE: &str = "; a refusal is a problem document, whose text says what is left and when to come back; write problem: quota-exceeded, \
@@ -330,7 +343,7 @@ fn limits_of(rates: &[WrittenRate]) -> String {
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
     let limit = |node: &Node| limit_meant(node).unwrap_or_else(|| "{ rate: 10/s }".to_owned());
     Some(match key {
-        "key" | "keys" | "key_by" | "group_by" | "per" | "limit_by" | "descriptor" | "descriptors" | "identifier" => {
+        "key" | "keys" | "key_by" | "rate_by" | "group_by" | "per" | "limit_by" | "descriptor" | "descriptors" | "identifier" => {
             format!("; write by: {}", attribute(value))
         }
         "status" | "status_code" | "code" | "http_status" | "rejected_code" => {
@@ -387,12 +400,6 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
         "enabled" | "disabled" => {
             let off = (key == "enabled") == (value.value == Value::Bool(false));
             format!("; write mode: {}", if off { "off" } else { "enforce" })
-        }
-        "whitelist" | "allowlist" | "allow_list" | "allow" | "bypass" | "exempt" => {
-            format!("; write access: {{ allow: {} }}", list(value, "10.0.0.0/8"))
-        }
-        "blacklist" | "denylist" | "deny_list" | "blocklist" => {
-            format!("; write access: {{ deny: {} }}", list(value, "192.0.2.0/24"))
         }
         "weight" | "hits" | "hits_addend" | "tokens" | "requestedtokens" => {
             format!("; write cost: {}", shown(value, "5"))
@@ -475,7 +482,7 @@ pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
 }
 
 /// Words of other systems for words of this file, each with the one to write.
-const SAME: [(&str, &str); 25] = [
+const SAME: [(&str, &str); 29] = [
     ("valkey", "redis"),
     ("keydb", "redis"),
     ("dragonfly", "redis"),
@@ -494,6 +501,10 @@ const SAME: [(&str, &str); 25] = [
     ("disabled", "off"),
     ("false", "off"),
     ("log-only", "shadow"),
+    ("report", "shadow"),
+    ("report-only", "shadow"),
+    ("audit", "shadow"),
+    ("observe", "shadow"),
     ("open", "allow"),
     ("fail-open", "allow"),
     ("fail-closed", "deny"),
@@ -529,28 +540,6 @@ pub(super) fn scalar_limit(node: &Node) -> Option<String> {
         (Some(rate), None) => Some(format!("{{ rate: {rate} }}")),
         (None, Some(burst)) => Some(format!("{{ rate: 10/s, burst: {burst} }}")),
         (None, None) => None,
-    }
-}
-
-/// Returns the line for a proxy whose headers have no name of their own.
-pub(super) fn other_proxy(text: &str) -> Option<&'static str> {
-    match &*text.to_ascii_lowercase() {
-        "haproxy" | "apache" | "custom" => Some(
-            "forward_auth: { method: x-original-method, path: x-original-uri, host: x-original-host }, the headers that it sets",
-        ),
-        "envoy" | "istio" => Some("server: { grpc: 127.0.0.1:8081 }, where it asks"),
-        _ => None,
-    }
-}
-
-/// Returns what to write for a `forward_auth` that is a single word.
-pub(super) fn forward_auth(text: &str) -> String {
-    let lower = text.to_ascii_lowercase();
-    match OriginalHeaders::NAMES.into_iter().find(|known| *known == lower) {
-        Some(proxy) => format!("{{ proxy: {proxy} }}"),
-        None => {
-            other_proxy(text).unwrap_or("{ proxy: nginx }").trim_start_matches("forward_auth: ").to_owned()
-        }
     }
 }
 
@@ -756,6 +745,15 @@ fn attribute_name(text: &str) -> String {
     if is_name { text.to_owned() } else { "client.ip".to_owned() }
 }
 
+/// Reports whether a value is a network, an address, or a list of such.
+pub(super) fn are_networks(value: &Node) -> bool {
+    let is_network = |node: &Node| {
+        let text = node.text().unwrap_or_default();
+        text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
+    };
+    !value.each().is_empty() && value.each().iter().all(is_network)
+}
+
 fn port(value: &Node) -> String {
     match value.text().map(|text| text.trim_start_matches(['*', ':'])) {
         Some(text) if text.parse::<super::Address>().is_ok() => text.to_owned(),
@@ -775,7 +773,7 @@ fn shown_all(value: &Node, otherwise: &str) -> String {
 }
 
 /// Returns a value as a list.
-fn list(value: &Node, otherwise: &str) -> String {
+pub(super) fn list(value: &Node, otherwise: &str) -> String {
     let texts: Vec<_> = value.each().iter().filter_map(Node::text).take(8).map(excerpt).collect();
     if texts.is_empty() { format!("[{otherwise}]") } else { format!("[{}]", texts.join(", ")) }
 }

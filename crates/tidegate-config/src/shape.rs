@@ -17,7 +17,7 @@ use super::grammars::{kept, percent};
 use super::keys::{ALGORITHMS, AlgorithmKeys, Key, Kind, Table};
 use super::names::{self, instead, is_control};
 use super::node::{Name, Node, Value};
-use super::{budget, conditions, read, removed_keys};
+use super::{budget, conditions, forward_auth, read, removed_keys};
 use tidegate_gate::policy::{AccessEntry, Glob, PathGlob, WrittenRate, span, whole_number};
 use tidegate_limits::priority::Kept;
 use tidegate_limits::visible::excerpt;
@@ -232,6 +232,9 @@ pub(super) const NO_OTHERWISE: &str = ", the cost of requests with another value
 fn map_meant(node: &Node, table: &Table) -> Option<String> {
     let text = node.text().map(str::trim);
     match table.name {
+        "deny" if foreign_words::are_networks(node) => {
+            Some(format!("access: {{ deny: {} }}", foreign_words::list(node, "192.0.2.0/24")))
+        }
         "deny" => {
             text.filter(|text| text.parse::<u16>().is_ok()).map(|status| format!("{{ status: {status} }}"))
         }
@@ -239,7 +242,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
             Some(path) => path.starts_with('/').then(|| format!("{{ path: {} }}", excerpt(path))),
             None => foreign_words::match_of_list(node),
         },
-        "forward_auth" => Some(foreign_words::forward_auth(text.filter(|text| !text.is_empty())?)),
+        "forward_auth" => Some(forward_auth::map_meant(text.filter(|text| !text.is_empty())?)),
         "server" => text?
             .parse::<super::Address>()
             .is_ok()
@@ -455,7 +458,7 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 Err(format!("{text} is not available in this version; use {}", words.join(", ")))
             } else if let Some(line) = removed_keys::word(text, words) {
                 Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
-            } else if let Some(line) = foreign_words::other_proxy(text).filter(|_| words.contains(&"nginx")) {
+            } else if let Some(line) = forward_auth::other_proxy(text).filter(|_| words.contains(&"nginx")) {
                 Err(format!("unknown word \"{shown}\"; in place of proxy, write {line}"))
             } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
                 Err(format!("unknown word \"{shown}\"; write {same}"))

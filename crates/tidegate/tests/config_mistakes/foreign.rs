@@ -127,6 +127,8 @@ fn a_file_in_the_words_of_another_system() {
         ),
         ("redis: redis://db:6379", "; write store: { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
         ("store: redis://db:6379", "; write { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
+        ("deny: [203.0.113.9]", "; write access: { deny: [203.0.113.9] }"),
+        ("blacklist: 203.0.113.9", "; write access: { deny: [203.0.113.9] }"),
         ("store: redis", "; write { kind: redis, url: redis://127.0.0.1:6379, nodes: 2 }"),
         ("store: memory", "; write { kind: memory }"),
         ("store: { type: memory }", "unknown key \"type\" in store; write kind: memory"),
@@ -213,6 +215,14 @@ fn the_line_to_write_has_the_values_that_were_written() {
             "unknown key \"rate_by\" in limit; write rate: { by: user.tier, values: { a: 5/s }, otherwise: 1/s }",
         ),
         (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
+        (&["mode: report", "limit: { rate: 1/s }"], "unknown word \"report\"; write shadow"),
+        (&["rate_by: client.ip", "limit: { rate: 1/s }"], "; write by: [client.ip]"),
+        (&["except: [10.0.0.0/8]", "limit: { rate: 1/s }"], "; write access: { allow: [10.0.0.0/8] }"),
+        (&["except: /health", "limit: { rate: 1/s }"], "; write match: { not: { path: /health } }"),
+        (
+            &["deny: [203.0.113.9]", "limit: { rate: 1/s }"],
+            "deny is a map, found a list; write access: { deny: [203.0.113.9] }",
+        ),
         // Earlier keys: regression, these were told fixed examples.
         (
             &["limit: { rate: 9/s }", "cost: { estimate: learned, start: 5, quantile: 50% }"],
