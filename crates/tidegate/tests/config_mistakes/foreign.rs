@@ -198,6 +198,11 @@ fn the_line_to_write_has_the_values_that_were_written() {
             &["when: user.tier == \"free\"", "limit: { rate: 1/s }"],
             "or compare in the cost, as cost: 'user.tier == \"free\" ? 10 : 1'",
         ),
+        (&["when: path == /login", "limit: { rate: 1/s }"], "; write match: { path: /login }"),
+        (
+            &["when: \"request.method != 'GET'\"", "limit: { rate: 1/s }"],
+            "; write match: { not: { method: GET } }",
+        ),
         (
             &["when: policy everyone above 80%", "limit: { rate: 1/s }"],
             "there is no policy \"everyone\"; a condition names a policy without by, and there is no other such",
