@@ -10,7 +10,7 @@
 mod foreign_paths;
 mod reserved;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use tidegate_core::spelling::nearest;
@@ -292,6 +292,18 @@ pub(super) fn network(network: IpNet) -> Result<(), String> {
     Err(format!("no address is in {network}: IPv4 is compared as IPv4; write {instead}"))
 }
 
+/// Returns the network for a text that is none, as `10.1.2.*` and `localhost`.
+pub(super) fn network_meant(text: &str) -> Option<String> {
+    if text.eq_ignore_ascii_case("localhost") {
+        return Some("127.0.0.0/8".to_owned());
+    }
+    let begin = text.strip_suffix(".*")?.trim_end_matches(".*");
+    let stated = begin.split('.').map(|byte| byte.parse().ok()).collect::<Option<Vec<u8>>>()?;
+    let mut bytes = [0_u8; 4];
+    bytes.get_mut(..stated.len()).filter(|_| stated.len() < 4)?.copy_from_slice(&stated);
+    Some(format!("{}/{}", Ipv4Addr::from(bytes), 8 * stated.len()))
+}
+
 /// Checks the value of an attribute that is compared as a whole.
 pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
     match attribute {
@@ -488,6 +500,24 @@ pub(super) fn names_in(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_are_found_in_patterns_of_addresses() {
+        for (text, network) in [
+            ("10.1.2.*", Some("10.1.2.0/24")),
+            ("10.*", Some("10.0.0.0/8")),
+            ("10.1.*.*", Some("10.1.0.0/16")),
+            ("LocalHost", Some("127.0.0.0/8")),
+            ("10.1.2.3.*", None),
+            ("10*", None),
+            ("300.*", None),
+            ("*", None),
+            ("*.*", None),
+            ("example.com", None),
+        ] {
+            assert_eq!(network_meant(text).as_deref(), network, "{text}");
+        }
+    }
 
     #[test]
     fn names_are_found_in_whatever_surrounds_them() {

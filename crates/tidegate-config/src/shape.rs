@@ -90,6 +90,12 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
                 format!("; begin each entry with its name, as - name: {first}")
             }
             (Value::Map(_), _) => "; begin each entry with `- `".to_owned(),
+            (Value::Text(text), _) if !matches!(of, Kind::Table(_)) => {
+                let each = text.split([',', ' ']).filter(|one| !one.is_empty()).take(8);
+                let each: Vec<_> =
+                    each.map(|one| names::network_meant(one).unwrap_or_else(|| excerpt(one))).collect();
+                format!("; write [{}]", each.join(", "))
+            }
             _ => String::new(),
         };
         findings.error(node.spot, format_args!("{name} is a list, found {}{remedy}", node.kind()));
@@ -417,7 +423,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
         Kind::Socket => text.parse::<super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}")),
         Kind::Network => match network(text) {
             Some(network) => names::network(network),
-            None => Err(format!("\"{shown}\" is not a network, such as 10.0.0.0/8")),
+            None => Err(no_network(text)
+                .unwrap_or_else(|| format!("\"{shown}\" is not a network, such as 10.0.0.0/8"))),
         },
         Kind::Zone => zone(text),
         Kind::Path => {
@@ -438,7 +445,10 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
             findings.patterns(glob.alternatives().count(), glob.walked());
             Ok(())
         }
-        Kind::Entry => match text.parse::<AccessEntry>().map_err(|error| error.to_string())? {
+        Kind::Entry => match text
+            .parse::<AccessEntry>()
+            .map_err(|error| no_network(text).unwrap_or_else(|| error.to_string()))?
+        {
             AccessEntry::Network(network) => names::network(network),
             AccessEntry::Attribute { name, value } => {
                 names::attribute(&name)?;
@@ -485,6 +495,13 @@ fn range(least: u64, most: u64) -> String {
 /// Parses a network; an address counts as a network of one.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+}
+
+/// Says what to write for a text that is no network, if that is known.
+fn no_network(text: &str) -> Option<String> {
+    let address = text.strip_prefix("client.ip=").unwrap_or(text).trim();
+    let meant = names::network_meant(address)?;
+    Some(format!("\"{}\" is not a network; write {meant}", excerpt(text)))
 }
 
 fn zone(text: &str) -> Result<(), String> {

@@ -129,6 +129,18 @@ fn a_file_in_the_words_of_another_system() {
         ("store: redis://db:6379", "; write { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
         ("deny: [203.0.113.9]", "; write access: { deny: [203.0.113.9] }"),
         ("blacklist: 203.0.113.9", "; write access: { deny: [203.0.113.9] }"),
+        (
+            "access: { deny: [10.1.2.*] }",
+            "error  access.deny: \"10.1.2.*\" is not a network; write 10.1.2.0/24",
+        ),
+        (
+            "client_ip: { trusted_proxies: [localhost] }",
+            "client_ip.trusted_proxies: \"localhost\" is not a network; write 127.0.0.0/8",
+        ),
+        (
+            "client_ip: { trusted_proxies: 10.0.0.0/8 }",
+            "client_ip.trusted_proxies is a list, found a text; write [10.0.0.0/8]",
+        ),
         ("store: redis", "; write { kind: redis, url: redis://127.0.0.1:6379, nodes: 2 }"),
         ("store: memory", "; write { kind: memory }"),
         ("store: { type: memory }", "unknown key \"type\" in store; write kind: memory"),
