@@ -239,6 +239,28 @@ fn a_file_in_toml_is_told_in_toml() {
     }
 }
 
+/// Regression: each line of such a file was told as a mistake of its own.
+#[test]
+fn a_file_in_the_other_format_is_told_its_name() {
+    let text = "version: 1\npolicies:\n  - name: p\n    limit: { rate: 1/s }\n";
+    assert_eq!(
+        mistakes(text, Format::Toml),
+        [
+            "t:1:1  error  the name says that the file is TOML, and its text is YAML; rename it to tidegate.yaml"
+        ]
+    );
+    for text in
+        ["version = 1\npolicies = []\n", "version = 1\n[[policies]]\nname = 'p'\nlimit = { rate = '1/s' }\n"]
+    {
+        assert_eq!(
+            mistakes(text, Format::Yaml),
+            [
+                "t:1:1  error  the name says that the file is YAML, and its text is TOML; rename it to tidegate.toml"
+            ]
+        );
+    }
+}
+
 /// Regression: of a value of several words, the first one alone was put in quotes, and of several pairs the first one
 /// alone was converted, so that half of the line was accepted with another meaning.
 #[test]
