@@ -133,7 +133,9 @@ fn method_meant(text: &str) -> Option<&'static str> {
 }
 
 fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {
-    if let Some((text, meant)) = node.text().and_then(|text| Some((text, method_meant(text)?))) {
+    // What is refused was told already.
+    let text = node.text().filter(|text| names::method(text).is_ok());
+    if let Some((text, meant)) = text.and_then(|text| Some((text, method_meant(text)?))) {
         findings.warn(
             node.spot,
             format_args!("{key}: few requests have the method {}; did you mean {meant}?", excerpt(text)),
