@@ -101,8 +101,8 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         },
         "access" => listed(&lower, value).map(|line| format!("; write {line}")),
         "store" if matches!(lower.as_str(), "type" | "backend" | "engine" | "driver" | "provider") => {
-            let kind = value.text().map(|text| same_word(text).unwrap_or(text));
-            let kind = kind.filter(|kind| KINDS.contains(kind)).unwrap_or("redis");
+            let text = value.text().map_or("", |text| same_word(text).unwrap_or(text));
+            let kind = KINDS.iter().find(|kind| kind.eq_ignore_ascii_case(text)).unwrap_or(&"redis");
             Some(format!("; write kind: {kind}"))
         }
         "store" => {

@@ -232,7 +232,7 @@ fn has_class(text: &str) -> bool {
 }
 
 /// Reports whether a text has words with `|` between them: within brackets, or as a whole. An account of an identity
-/// provider may be such a text, as `github|eve`.
+/// provider may be such a text, as `github|eve`, and an entry of Envoy's.
 fn has_choices(text: &str, name: &str) -> bool {
     let in_brackets = || {
         text.split('(').skip(1).filter_map(|part| part.split_once(')')).any(|(inner, _)| inner.contains('|'))
@@ -240,8 +240,9 @@ fn has_choices(text: &str, name: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_'))
     };
-    let is_account = ["id", "sub", "user", "key", "account"].iter().any(|last| name.ends_with(last));
-    in_brackets() || (text.contains('|') && !is_account && text.split('|').all(is_word))
+    let is_whole = ["id", "sub", "user", "key", "account"].iter().any(|last| name.ends_with(last))
+        || name.starts_with("rls.");
+    in_brackets() || (text.contains('|') && !is_whole && text.split('|').all(is_word))
 }
 
 /// Returns the pattern for a regular expression, or the list of its values, as it is written.
