@@ -47,6 +47,12 @@ fn instead_of_an_expression(text: &str) -> Option<String> {
             return Some(format!("\"{shown}\" is not a condition; write {source} {word} {value}"));
         }
     }
+    if let Some(matching) = of_a_request(text) {
+        return Some(format!(
+            "\"{}\" selects requests, and a condition is on a number of this process, as cpu above 80%; write match: {matching}",
+            excerpt(text)
+        ));
+    }
     let first = || text.split_whitespace().next().filter(|word| is_attribute_name(word));
     let written = names::of_expression(text);
     let name = excerpt(written.or_else(first)?);
@@ -60,6 +66,27 @@ fn instead_of_an_expression(text: &str) -> Option<String> {
         "{name} is an attribute of a request, and a condition is on a number of this process, as cpu above 80%; select \
          requests by match: {{ attributes: {{ {name}: VALUE }} }}, or compare in the cost, as cost: '{compared} ? 10 : 1'"
     ))
+}
+
+/// Returns the match for a comparison of a request's path, method or host, as `path == /login`; `None` for any other text.
+fn of_a_request(text: &str) -> Option<String> {
+    let signs = ["==", "!=", "=~", "=", " is ", " matches "];
+    let (name, sign, value) =
+        signs.into_iter().find_map(|sign| text.split_once(sign).map(|(name, value)| (name, sign, value)))?;
+    let name = name.trim().trim_start_matches("request.");
+    let value = value.trim().trim_matches(['"', '\'']);
+    let is_one = !value.is_empty() && !value.contains(|c: char| c.is_whitespace() || "&|()=\"'".contains(c));
+    let (key, value) = match name {
+        _ if !is_one => return None,
+        "path" | "uri" | "url" if value.starts_with(['/', '^']) => {
+            ("path", names::path_meant(value).unwrap_or_else(|| value.to_owned()))
+        }
+        "method" => ("method", value.to_owned()),
+        "host" => ("host", value.to_owned()),
+        _ => return None,
+    };
+    let one = format!("{{ {key}: {} }}", excerpt(&value));
+    Some(if sign == "!=" { format!("{{ not: {one} }}") } else { one })
 }
 
 /// Reads the condition of a switch. `stale after` says how long the switch stays off after the last reading.

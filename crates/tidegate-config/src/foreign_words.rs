@@ -4,6 +4,7 @@
 //! `requests_per_unit`, Kong's `minute`, bucket4j's `capacity`, Resilience4j's `limitForPeriod`, a `key`, a `status`. A
 //! word that is near none of this file's gets the line with the author's own values, as far as they say what is meant.
 
+use super::keys::{KINDS, OWN};
 use super::names::{self, variable};
 use super::node::{Node, Value};
 use super::removed_keys;
@@ -80,6 +81,11 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
     if let Some(now) = removed_keys::instead(section, &lower, value, whole) {
         return Some(now);
     }
+    if matches!(section, "file" | "policy")
+        && let Some(line) = listed(&lower, value)
+    {
+        return Some(format!("; write access: {{ {line} }}"));
+    }
     match section {
         "file" => of_file(&lower, value),
         "server" => matches!(lower.as_str(), "port" | "listen" | "bind" | "address" | "addr")
@@ -93,15 +99,12 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
             "message" | "body" | "text" | "title" | "detail" => Some(NO_MESSAGE.to_owned()),
             _ => None,
         },
-        "access" => match lower.as_str() {
-            "whitelist" | "allowlist" | "allow_list" => {
-                Some(format!("; write allow: {}", list(value, "10.0.0.0/8")))
-            }
-            "blacklist" | "denylist" | "deny_list" | "blocklist" => {
-                Some(format!("; write deny: {}", list(value, "192.0.2.0/24")))
-            }
-            _ => None,
-        },
+        "access" => listed(&lower, value).map(|line| format!("; write {line}")),
+        "store" if matches!(lower.as_str(), "type" | "backend" | "engine" | "driver" | "provider") => {
+            let text = value.text().map_or("", |text| same_word(text).unwrap_or(text));
+            let kind = KINDS.iter().find(|kind| kind.eq_ignore_ascii_case(text)).unwrap_or(&"redis");
+            Some(format!("; write kind: {kind}"))
+        }
         "store" => {
             let is_address = matches!(
                 lower.as_str(),
@@ -112,6 +115,23 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         "match" | "not" => of_methods(key, value, whole).or_else(|| of_match(&lower, value)),
         _ => None,
     }
+}
+
+/// Returns the list of `access` for another word, with the values that were written.
+fn listed(key: &str, value: &Node) -> Option<String> {
+    Some(match key {
+        "whitelist" | "allowlist" | "allow_list" | "allow" | "bypass" | "exempt" => {
+            format!("allow: {}", list(value, "10.0.0.0/8"))
+        }
+        "blacklist" | "denylist" | "deny_list" | "blocklist" => {
+            format!("deny: {}", list(value, "192.0.2.0/24"))
+        }
+        "deny" if are_networks(value) => format!("deny: {}", list(value, "192.0.2.0/24")),
+        "except" | "unless" | "exclude" | "excluding" | "not" if are_networks(value) => {
+            format!("allow: {}", list(value, "10.0.0.0/8"))
+        }
+        _ => return None,
+    })
 }
 
 const NO_MESSAGE: &str = "; a refusal is a problem document, whose text says what is left and when to come back; write problem: quota-exceeded, \
@@ -159,6 +179,21 @@ fn store_url(store: &Node) -> String {
         _ => address.to_owned(),
     };
     excerpt(&format!("{scheme}://{address}"))
+}
+
+/// Returns the map for a store that is one text: the address of an engine, or the word for its kind.
+pub(super) fn store(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let word = same_word(text).unwrap_or(&lower);
+    let kind = KINDS.iter().find(|kind| word.starts_with(**kind))?;
+    let url = match *kind {
+        _ if text.contains("://") => format!("\"{}\"", excerpt(text)),
+        own if KINDS[..OWN].contains(&own) => return (word == own).then(|| format!("{{ kind: {own} }}")),
+        "etcd" => "http://127.0.0.1:2379".to_owned(),
+        "zookeeper" => "zookeeper://127.0.0.1:2181".to_owned(),
+        _ => "redis://127.0.0.1:6379".to_owned(),
+    };
+    Some(format!("{{ kind: {kind}, url: {url}, nodes: 2 }}"))
 }
 
 /// Returns what to write for a key that a match does not have.
@@ -308,7 +343,7 @@ fn limits_of(rates: &[WrittenRate]) -> String {
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
     let limit = |node: &Node| limit_meant(node).unwrap_or_else(|| "{ rate: 10/s }".to_owned());
     Some(match key {
-        "key" | "keys" | "key_by" | "group_by" | "per" | "limit_by" | "descriptor" | "descriptors" | "identifier" => {
+        "key" | "keys" | "key_by" | "rate_by" | "group_by" | "per" | "limit_by" | "descriptor" | "descriptors" | "identifier" => {
             format!("; write by: {}", attribute(value))
         }
         "status" | "status_code" | "code" | "http_status" | "rejected_code" => {
@@ -365,12 +400,6 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
         "enabled" | "disabled" => {
             let off = (key == "enabled") == (value.value == Value::Bool(false));
             format!("; write mode: {}", if off { "off" } else { "enforce" })
-        }
-        "whitelist" | "allowlist" | "allow_list" | "allow" | "bypass" | "exempt" => {
-            format!("; write access: {{ allow: {} }}", list(value, "10.0.0.0/8"))
-        }
-        "blacklist" | "denylist" | "deny_list" | "blocklist" => {
-            format!("; write access: {{ deny: {} }}", list(value, "192.0.2.0/24"))
         }
         "weight" | "hits" | "hits_addend" | "tokens" | "requestedtokens" => {
             format!("; write cost: {}", shown(value, "5"))
@@ -453,7 +482,7 @@ pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
 }
 
 /// Words of other systems for words of this file, each with the one to write.
-const SAME: [(&str, &str); 25] = [
+const SAME: [(&str, &str); 29] = [
     ("valkey", "redis"),
     ("keydb", "redis"),
     ("dragonfly", "redis"),
@@ -472,6 +501,10 @@ const SAME: [(&str, &str); 25] = [
     ("disabled", "off"),
     ("false", "off"),
     ("log-only", "shadow"),
+    ("report", "shadow"),
+    ("report-only", "shadow"),
+    ("audit", "shadow"),
+    ("observe", "shadow"),
     ("open", "allow"),
     ("fail-open", "allow"),
     ("fail-closed", "deny"),
@@ -702,13 +735,23 @@ pub(super) fn attribute(value: &Node) -> String {
 /// Returns the attribute for a name of another system, such as nginx's `$binary_remote_addr`.
 fn attribute_name(text: &str) -> String {
     let text = text.trim();
-    if let Some(name) = variable(text).or_else(|| tidegate_gate::policy::name_meant(text).map(str::to_owned))
-    {
+    let of_header = || names::header_meant(text).or_else(|| names::bare_variable(text));
+    let of_short = || tidegate_gate::policy::name_meant(text).map(str::to_owned);
+    if let Some(name) = variable(text).or_else(of_short).or_else(of_header) {
         return name;
     }
     let is_name = text.contains('.')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
     if is_name { text.to_owned() } else { "client.ip".to_owned() }
+}
+
+/// Reports whether a value is a network, an address, or a list of such.
+pub(super) fn are_networks(value: &Node) -> bool {
+    let is_network = |node: &Node| {
+        let text = node.text().unwrap_or_default();
+        text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
+    };
+    !value.each().is_empty() && value.each().iter().all(is_network)
 }
 
 fn port(value: &Node) -> String {
@@ -730,7 +773,7 @@ fn shown_all(value: &Node, otherwise: &str) -> String {
 }
 
 /// Returns a value as a list.
-fn list(value: &Node, otherwise: &str) -> String {
+pub(super) fn list(value: &Node, otherwise: &str) -> String {
     let texts: Vec<_> = value.each().iter().filter_map(Node::text).take(8).map(excerpt).collect();
     if texts.is_empty() { format!("[{otherwise}]") } else { format!("[{}]", texts.join(", ")) }
 }

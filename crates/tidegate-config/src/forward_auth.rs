@@ -126,6 +126,28 @@ impl ForwardAuth {
     }
 }
 
+/// Returns the line for a proxy whose headers have no name of their own.
+pub(super) fn other_proxy(text: &str) -> Option<&'static str> {
+    match &*text.to_ascii_lowercase() {
+        "haproxy" | "apache" | "custom" => Some(
+            "forward_auth: { method: x-original-method, path: x-original-uri, host: x-original-host }, the headers that it sets",
+        ),
+        "envoy" | "istio" => Some("server: { grpc: 127.0.0.1:8081 }, where it asks"),
+        _ => None,
+    }
+}
+
+/// Returns what to write for a `forward_auth` that is a single word.
+pub(super) fn map_meant(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    match OriginalHeaders::NAMES.into_iter().find(|known| *known == lower) {
+        Some(proxy) => format!("{{ proxy: {proxy} }}"),
+        None => {
+            other_proxy(text).unwrap_or("{ proxy: nginx }").trim_start_matches("forward_auth: ").to_owned()
+        }
+    }
+}
+
 const HEADERS: [&str; 3] = ["method", "path", "host"];
 
 /// Headers of a sub-request that concern its connection or the server: they say nothing about the original request.

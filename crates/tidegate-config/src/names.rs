@@ -10,7 +10,7 @@
 mod foreign_paths;
 mod reserved;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use tidegate_core::spelling::nearest;
@@ -18,7 +18,7 @@ use tidegate_core::spelling::nearest;
 use super::budget::SEGMENTS;
 pub(super) use foreign_paths::{below, foreign_path, path_meant};
 use reserved::is_token;
-pub(super) use reserved::{HEADER, variable};
+pub(super) use reserved::{HEADER, bare_variable, header_meant, variable};
 pub use reserved::{canonical_attribute, unknown_attribute};
 use tidegate_gate::policy::{
     BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, name_meant, path,
@@ -49,6 +49,13 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
     if name.trim() != name {
         return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
+    }
+    if let Some(meant) = header_meant(name) {
+        return Err(format!(
+            "\"{}\" is not the name of an attribute; write {}",
+            excerpt(name),
+            excerpt(&meant)
+        ));
     }
     let within = names_in(name);
     // What only an expression has comes before names that stand in one text.
@@ -178,10 +185,33 @@ pub(super) fn method(text: &str) -> Result<(), String> {
     if text.eq_ignore_ascii_case("any") || text.eq_ignore_ascii_case("all") || text == "*" || text == "**" {
         return Err(format!("\"{text}\" is not a method; leave method out to match every method"));
     }
+    if let Some(meant) = methods_meant(text) {
+        return Err(format!("\"{}\" is not a method; write {meant}", excerpt(text)));
+    }
     if is_token(text) {
         return Ok(());
     }
     Err(format!("\"{}\" is not a method; write GET, or a list as [GET, POST]", excerpt(text)))
+}
+
+/// Returns what to write for a text with signs that no method has, as `GET|POST`; `None` for any other text.
+fn methods_meant(text: &str) -> Option<String> {
+    // A token may have these signs, so the text would be read as a method that no request has.
+    if !text.contains(['|', '^', '$', '!', '+', '&', '~']) {
+        return None;
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let words: Vec<String> =
+        text.split(|c: char| !is_part(c)).filter(|word| !word.is_empty()).take(8).map(excerpt).collect();
+    match words.as_slice() {
+        [] => Some("GET, or a list as [GET, POST]".to_owned()),
+        [one] if text.starts_with('!') => Some(format!("not: {{ method: {one} }} within match")),
+        several if text.starts_with('!') => {
+            Some(format!("not: {{ method: [{}] }} within match", several.join(", ")))
+        }
+        [one] => Some(one.clone()),
+        several => Some(format!("[{}]", several.join(", "))),
+    }
 }
 
 /// Checks a method that is compared exactly.
@@ -260,6 +290,18 @@ pub(super) fn network(network: IpNet) -> Result<(), String> {
     };
     let instead = meant.unwrap_or_else(|| "networks of IPv4".to_owned());
     Err(format!("no address is in {network}: IPv4 is compared as IPv4; write {instead}"))
+}
+
+/// Returns the network for a text that is none, as `10.1.2.*` and `localhost`.
+pub(super) fn network_meant(text: &str) -> Option<String> {
+    if text.eq_ignore_ascii_case("localhost") {
+        return Some("127.0.0.0/8".to_owned());
+    }
+    let begin = text.strip_suffix(".*")?.trim_end_matches(".*");
+    let stated = begin.split('.').map(|byte| byte.parse().ok()).collect::<Option<Vec<u8>>>()?;
+    let mut bytes = [0_u8; 4];
+    bytes.get_mut(..stated.len()).filter(|_| stated.len() < 4)?.copy_from_slice(&stated);
+    Some(format!("{}/{}", Ipv4Addr::from(bytes), 8 * stated.len()))
 }
 
 /// Checks the value of an attribute that is compared as a whole.
@@ -440,7 +482,8 @@ pub(super) fn names_in(text: &str) -> Vec<String> {
     for part in text.split(|c: char| c.is_whitespace() || BETWEEN.contains(&c)) {
         for (at, word) in part.split('$').enumerate() {
             let name = word.trim_matches(|c| AROUND.contains(&c) || c == '%').trim_matches('.');
-            if name.is_empty() {
+            // A dash alone is that of a list which stands deeper than its first line.
+            if name.chars().all(|letter| letter == '-') {
                 continue;
             }
             let of_nginx = (at > 0 && !name.contains('.')).then(|| variable(&format!("${name}"))).flatten();
@@ -459,11 +502,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn networks_are_found_in_patterns_of_addresses() {
+        for (text, network) in [
+            ("10.1.2.*", Some("10.1.2.0/24")),
+            ("10.*", Some("10.0.0.0/8")),
+            ("10.1.*.*", Some("10.1.0.0/16")),
+            ("LocalHost", Some("127.0.0.0/8")),
+            ("10.1.2.3.*", None),
+            ("10*", None),
+            ("300.*", None),
+            ("*", None),
+            ("*.*", None),
+            ("example.com", None),
+        ] {
+            assert_eq!(network_meant(text).as_deref(), network, "{text}");
+        }
+    }
+
+    #[test]
     fn names_are_found_in_whatever_surrounds_them() {
         for (text, names) in [
             ("client.ip,request.path", &["client.ip", "request.path"][..]),
             ("client.ip request.path", &["client.ip", "request.path"]),
             ("client.ip + user.id", &["client.ip", "user.id"]),
+            ("client.ip - user.id", &["client.ip", "user.id"]),
             ("{client.ip}", &["client.ip"]),
             ("${user.id}", &["user.id"]),
             ("{{ user.id }}", &["user.id"]),

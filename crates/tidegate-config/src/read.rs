@@ -24,6 +24,10 @@ pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Optio
         return None;
     }
     findings.in_toml = format == Format::Toml;
+    if let Some(how) = of_other_format(text, format) {
+        findings.error(Spot { text: 0, line: 1, column: 1 }, how);
+        return None;
+    }
     let file = match format {
         Format::Yaml => yaml(text, findings),
         Format::Toml => toml(text, findings),
@@ -36,6 +40,31 @@ pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Optio
             None
         }
     }
+}
+
+/// Says of a policy file in the other format what to call it; `None` if it can be read in its own, or in neither.
+fn of_other_format(text: &str, format: Format) -> Option<&'static str> {
+    // Most files are told by their first line.
+    if Format::of_text(text) == format {
+        return None;
+    }
+    let mut unheard = Findings::default();
+    let (yaml, toml) = (yaml(text, &mut unheard), toml(text, &mut unheard));
+    let (own, other, told) = match format {
+        Format::Yaml => (
+            yaml,
+            toml,
+            "the name says that the file is YAML, and its text is TOML; rename it to tidegate.toml",
+        ),
+        Format::Toml => (
+            toml,
+            yaml,
+            "the name says that the file is TOML, and its text is YAML; rename it to tidegate.yaml",
+        ),
+    };
+    let is_own = own.is_some_and(|file| matches!(file.value, Value::Map(_)));
+    let is_other = other.is_some_and(|file| file.get("version").is_some() || file.get("policies").is_some());
+    (!is_own && is_other).then_some(told)
 }
 
 /// Finds the first place where a tree is larger or deeper than allowed. The YAML parser enforces such bounds itself;

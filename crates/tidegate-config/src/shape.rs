@@ -17,7 +17,7 @@ use super::grammars::{kept, percent};
 use super::keys::{ALGORITHMS, AlgorithmKeys, Key, Kind, Table};
 use super::names::{self, instead, is_control};
 use super::node::{Name, Node, Value};
-use super::{budget, conditions, read, removed_keys};
+use super::{budget, conditions, forward_auth, read, removed_keys};
 use tidegate_gate::policy::{AccessEntry, Glob, PathGlob, WrittenRate, span, whole_number};
 use tidegate_limits::priority::Kept;
 use tidegate_limits::visible::excerpt;
@@ -90,6 +90,12 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
                 format!("; begin each entry with its name, as - name: {first}")
             }
             (Value::Map(_), _) => "; begin each entry with `- `".to_owned(),
+            (Value::Text(text), _) if !matches!(of, Kind::Table(_)) => {
+                let each = text.split([',', ' ']).filter(|one| !one.is_empty()).take(8);
+                let each: Vec<_> =
+                    each.map(|one| names::network_meant(one).unwrap_or_else(|| excerpt(one))).collect();
+                format!("; write [{}]", each.join(", "))
+            }
             _ => String::new(),
         };
         findings.error(node.spot, format_args!("{name} is a list, found {}{remedy}", node.kind()));
@@ -232,6 +238,9 @@ pub(super) const NO_OTHERWISE: &str = ", the cost of requests with another value
 fn map_meant(node: &Node, table: &Table) -> Option<String> {
     let text = node.text().map(str::trim);
     match table.name {
+        "deny" if foreign_words::are_networks(node) => {
+            Some(format!("access: {{ deny: {} }}", foreign_words::list(node, "192.0.2.0/24")))
+        }
         "deny" => {
             text.filter(|text| text.parse::<u16>().is_ok()).map(|status| format!("{{ status: {status} }}"))
         }
@@ -239,19 +248,12 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
             Some(path) => path.starts_with('/').then(|| format!("{{ path: {} }}", excerpt(path))),
             None => foreign_words::match_of_list(node),
         },
-        "forward_auth" => Some(format!("{{ proxy: {} }}", excerpt(text.filter(|text| !text.is_empty())?))),
+        "forward_auth" => Some(forward_auth::map_meant(text.filter(|text| !text.is_empty())?)),
         "server" => text?
             .parse::<super::Address>()
             .is_ok()
             .then(|| format!("{{ http: {} }}", excerpt(text.unwrap_or("8080")))),
-        "store" => {
-            let url = text?;
-            let kind = ["redis", "etcd", "zookeeper"].into_iter().find(|kind| url.starts_with(kind))?;
-            match url.contains("://") {
-                true => Some(format!("{{ kind: {kind}, url: \"{}\", nodes: 2 }}", excerpt(url))),
-                false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
-            }
-        }
+        "store" => foreign_words::store(text?),
         "limit" | "shadow_limit" if matches!(node.value, Value::List(_)) => {
             let told = foreign_words::several_rates(node);
             told.strip_prefix("; write ").map(str::to_owned)
@@ -421,7 +423,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
         Kind::Socket => text.parse::<super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}")),
         Kind::Network => match network(text) {
             Some(network) => names::network(network),
-            None => Err(format!("\"{shown}\" is not a network, such as 10.0.0.0/8")),
+            None => Err(no_network(text)
+                .unwrap_or_else(|| format!("\"{shown}\" is not a network, such as 10.0.0.0/8"))),
         },
         Kind::Zone => zone(text),
         Kind::Path => {
@@ -442,7 +445,10 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
             findings.patterns(glob.alternatives().count(), glob.walked());
             Ok(())
         }
-        Kind::Entry => match text.parse::<AccessEntry>().map_err(|error| error.to_string())? {
+        Kind::Entry => match text
+            .parse::<AccessEntry>()
+            .map_err(|error| no_network(text).unwrap_or_else(|| error.to_string()))?
+        {
             AccessEntry::Network(network) => names::network(network),
             AccessEntry::Attribute { name, value } => {
                 names::attribute(&name)?;
@@ -462,6 +468,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 Err(format!("{text} is not available in this version; use {}", words.join(", ")))
             } else if let Some(line) = removed_keys::word(text, words) {
                 Err(format!("\"{shown}\" is a word of the library alone; write {line}"))
+            } else if let Some(line) = forward_auth::other_proxy(text).filter(|_| words.contains(&"nginx")) {
+                Err(format!("unknown word \"{shown}\"; in place of proxy, write {line}"))
             } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
                 Err(format!("unknown word \"{shown}\"; write {same}"))
             } else {
@@ -487,6 +495,13 @@ fn range(least: u64, most: u64) -> String {
 /// Parses a network; an address counts as a network of one.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+}
+
+/// Says what to write for a text that is no network, if that is known.
+fn no_network(text: &str) -> Option<String> {
+    let address = text.strip_prefix("client.ip=").unwrap_or(text).trim();
+    let meant = names::network_meant(address)?;
+    Some(format!("\"{}\" is not a network; write {meant}", excerpt(text)))
 }
 
 fn zone(text: &str) -> Result<(), String> {

@@ -8,7 +8,7 @@
 use tidegate_core::spelling::{is_slip, nearest};
 
 use crate::diagnostic::Findings;
-use crate::names::HEADER;
+use crate::names::{self, HEADER};
 use crate::node::{Node, Spot, Value};
 use crate::shape::subject;
 use tidegate_gate::policy::{AccessEntry, LLM_USAGE, name_meant};
@@ -170,7 +170,9 @@ fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings
         }
         return;
     }
-    let meant = name_meant(name).filter(|_| short == Short::Told).or_else(|| usual(name));
+    let of_short = || name_meant(name).map(str::to_owned).or_else(|| names::bare_variable(name));
+    let meant = if short == Short::Told { of_short() } else { None };
+    let meant = meant.or_else(|| usual(name).map(str::to_owned));
     if let Some(meant) = meant {
         let shown = excerpt(name);
         findings.warn(

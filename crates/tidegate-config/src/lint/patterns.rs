@@ -7,7 +7,7 @@ use crate::diagnostic::Findings;
 use crate::names;
 use crate::node::{Name, Node, Spot, Value};
 use crate::shape::subject;
-use tidegate_gate::policy::{AccessEntry, PathGlob};
+use tidegate_gate::policy::{AccessEntry, Glob, PathGlob};
 use tidegate_limits::visible::excerpt;
 
 /// Checks the lists of the file, and the matches, limits, costs and lists of all policies.
@@ -99,7 +99,12 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
     }
     let paths = node.get("path").map_or(&[][..], Node::each);
     for path in paths {
-        if let Some(text) = path.text().filter(|text| PathGlob::new(text).is_ok())
+        // What is refused was told already.
+        let is_sound = |text: &&str| {
+            names::foreign_path(text).is_none()
+                && PathGlob::new(text).is_ok_and(|glob| names::path_pattern(&glob).is_ok())
+        };
+        if let Some(text) = path.text().filter(is_sound)
             && let Some(remark) = path_remark(text, paths.len() == 1)
         {
             findings.warn(path.spot, format_args!("{section}.path: {} {remark}", excerpt(text)));
@@ -128,7 +133,9 @@ fn method_meant(text: &str) -> Option<&'static str> {
 }
 
 fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {
-    if let Some((text, meant)) = node.text().and_then(|text| Some((text, method_meant(text)?))) {
+    // What is refused was told already.
+    let text = node.text().filter(|text| names::method(text).is_ok());
+    if let Some((text, meant)) = text.and_then(|text| Some((text, method_meant(text)?))) {
         findings.warn(
             node.spot,
             format_args!("{key}: few requests have the method {}; did you mean {meant}?", excerpt(text)),
@@ -187,7 +194,9 @@ fn warn_of_a_value(node: &Node, key: &str, name: &str, findings: &mut Findings) 
         || text.starts_with(".*")
         || text.starts_with(".+")
         || text.contains('\\')
-        || (text.ends_with('$') && text.len() > 1);
+        || (text.ends_with('$') && text.len() > 1)
+        || has_class(text)
+        || has_choices(text, name);
     let (shown, name) = (excerpt(text), excerpt(name));
     if compares {
         findings.warn(
@@ -210,12 +219,155 @@ fn warn_of_a_value(node: &Node, key: &str, name: &str, findings: &mut Findings) 
     }
 }
 
-/// Returns a pattern for a regular expression.
+/// Reports whether a text has a class of letters as `[0-9]`, `[^,]` or `[abc]+`.
+fn has_class(text: &str) -> bool {
+    text.split('[').skip(1).filter_map(|part| part.split_once(']')).any(|(inner, after)| {
+        let is_range = |range: &[u8]| range[1] == b'-' && range[0] < range[2];
+        let is_alone = inner.len() == 3 && is_range(inner.as_bytes());
+        is_alone
+            || inner.starts_with('^')
+            || ["0-9", "1-9", "a-z", "A-Z", "a-f", "A-F"].iter().any(|range| inner.contains(range))
+            || (!inner.is_empty() && after.starts_with(['+', '{']))
+    })
+}
+
+/// Reports whether a text has words with `|` between them: within brackets, or as a whole. An account of an identity
+/// provider may be such a text, as `github|eve`, and an entry of Envoy's.
+fn has_choices(text: &str, name: &str) -> bool {
+    let in_brackets = || {
+        text.split('(').skip(1).filter_map(|part| part.split_once(')')).any(|(inner, _)| inner.contains('|'))
+    };
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_'))
+    };
+    let is_whole = ["id", "sub", "user", "key", "account"].iter().any(|last| name.ends_with(last))
+        || name.starts_with("rls.");
+    in_brackets() || (text.contains('|') && !is_whole && text.split('|').all(is_word))
+}
+
+/// Returns the pattern for a regular expression, or the list of its values, as it is written.
 fn plainer(text: &str) -> String {
     let starts = text.trim_start_matches("(?i)").trim_start_matches(['~', ' ']);
     let inner = starts.trim_start_matches('^').trim_end_matches('$');
-    let inner = inner.replace(".*", "*").replace(".+", "*").replace('\\', "");
-    let before = if starts.starts_with('^') || inner.starts_with('*') { "" } else { "*" };
-    let after = if text.ends_with('$') || inner.ends_with('*') { "" } else { "*" };
-    format!("\"{}\"", excerpt(&format!("{before}{inner}{after}")))
+    let choices =
+        if inner.contains('|') && !inner.contains('(') { format!("({inner})") } else { inner.to_owned() };
+    let Some(inner) = globbed(&choices) else { return "a pattern as \"k*\", or a list as [a, b]".to_owned() };
+    // What has an end of either kind is searched for; other expressions read as the whole value.
+    let is_searched = starts.len() < text.len()
+        || starts.starts_with(['^', '(', '.'])
+        || text.ends_with('$')
+        || text.contains('\\');
+    let before =
+        if !is_searched || starts.starts_with(['^', '(']) || inner.starts_with('*') { "" } else { "*" };
+    let after = if !is_searched || text.ends_with(['$', ')']) || inner.ends_with('*') { "" } else { "*" };
+    let whole = format!("{before}{inner}{after}");
+    let values = whole.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    match values.filter(|values| !values.contains(['{', '}'])) {
+        Some(values) => {
+            let values: Vec<_> = values.split(',').map(|value| format!("\"{}\"", excerpt(value))).collect();
+            format!("[{}]", values.join(", "))
+        }
+        None => format!("\"{}\"", excerpt(&whole)),
+    }
+}
+
+/// Translates a regular expression without anchors into a pattern; `None` if no pattern is near.
+fn globbed(regex: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = regex;
+    while let Some(first) = rest.chars().next() {
+        let behind = &rest[first.len_utf8()..];
+        let (part, after) = match first {
+            '[' => ("?".to_owned(), behind.split_once(']')?.1),
+            '\\' => {
+                let escaped = behind.chars().next()?;
+                let part = match escaped {
+                    'd' | 'w' | 's' | 'D' | 'W' | 'S' => "?".to_owned(),
+                    'b' | 'B' => String::new(),
+                    literal => literal.to_string(),
+                };
+                (part, &behind[escaped.len_utf8()..])
+            }
+            '.' if behind.starts_with(['*', '+']) => ("?".to_owned(), behind),
+            '(' => {
+                let (inner, after) = behind.split_once(')')?;
+                let inner = inner.strip_prefix("?:").unwrap_or(inner);
+                if inner.contains(['(', ',', '{']) {
+                    return None;
+                }
+                let choices: Option<Vec<_>> = inner.split('|').map(globbed).collect();
+                let choices = choices?.join(",");
+                (if inner.contains('|') { format!("{{{choices}}}") } else { choices }, after)
+            }
+            literal => (literal.to_string(), behind),
+        };
+        let is_class = part == "?";
+        let counted = || Some(after.strip_prefix('{')?.split_once('}')?.1);
+        let repeated = after.strip_prefix(['*', '+', '?']).or_else(counted);
+        match repeated {
+            Some(more) if is_class => {
+                rest = more.strip_prefix('?').unwrap_or(more);
+                if !out.ends_with('*') {
+                    out.push('*');
+                }
+            }
+            _ => {
+                rest = after;
+                out.push_str(&part);
+            }
+        }
+    }
+    Glob::new(&out).is_ok().then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_expressions_are_told_as_patterns_and_lists() {
+        for (regex, meant) in [
+            ("k[0-9]+", "\"k*\""),
+            ("k[0-9]", "\"k?\""),
+            ("k[0-9]{2,4}-x", "\"k*-x\""),
+            ("^pro$", "\"pro\""),
+            ("^curl.*", "\"curl*\""),
+            ("^curl", "\"curl*\""),
+            ("~*bot", "\"*bot*\""),
+            (".*bot.*", "\"*bot*\""),
+            ("bot$", "\"*bot\""),
+            ("a\\.example\\.com$", "\"*a.example.com\""),
+            ("^v\\d+$", "\"v*\""),
+            ("^(pro|team)$", "[\"pro\", \"team\"]"),
+            ("(pro|team)", "[\"pro\", \"team\"]"),
+            ("pro|team", "[\"pro\", \"team\"]"),
+            ("^(?:a|b)-x$", "\"{a,b}-x\""),
+            ("^((a|b)|c)$", "a pattern as \"k*\", or a list as [a, b]"),
+        ] {
+            assert_eq!(plainer(regex), meant, "{regex}");
+            let is_told = has_class(regex)
+                || has_choices(regex, "x-plan")
+                || regex.starts_with(['^', '~', '.'])
+                || regex.ends_with('$');
+            assert!(is_told, "{regex}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_regular_expressions_are_not_told() {
+        for text in [
+            "*/*",
+            "curl/7.*",
+            "application/*+json",
+            "{a,b}-*",
+            "Mozilla/5.0 (compatible; a+b)",
+            "[::1]",
+            "[foo-bar]",
+            "auth0|5f7c8ec7",
+            "",
+        ] {
+            assert!(!has_class(text) && !has_choices(text, "x-plan"), "{text}");
+        }
+        assert!(!has_choices("github|eve", "user.id"));
+    }
 }

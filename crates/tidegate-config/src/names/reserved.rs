@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tidegate_core::spelling::nearest;
 
-use tidegate_gate::policy::BUILT_IN;
+use tidegate_gate::policy::{BUILT_IN, name_meant};
 
 /// The prefix of a header's attribute.
 pub(crate) const HEADER: &str = "request.header.";
@@ -114,6 +114,22 @@ pub(crate) fn variable(text: &str) -> Option<String> {
     })
 }
 
+/// Returns the attribute for a header that is written with a colon, such as `header:x-api-key`; `None` for any other text.
+pub(crate) fn header_meant(text: &str) -> Option<String> {
+    let (kind, header) = text.split_once(':')?;
+    let is_header = matches!(&*kind.trim().to_ascii_lowercase(), "header" | "headers" | "http_header");
+    let header = header.trim().to_ascii_lowercase();
+    (is_header && is_token(&header)).then(|| format!("{HEADER}{header}"))
+}
+
+/// Returns the attribute for a variable of nginx that lacks its `$`, such as `http_x_api_key`; `None` for any other text.
+pub(crate) fn bare_variable(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase().replace('-', "_");
+    let header = lower.strip_prefix("http_")?;
+    let of_header = || variable(&format!("${lower}")).filter(|_| header.starts_with("x_"));
+    name_meant(header).map(str::to_owned).or_else(of_header)
+}
+
 /// Says what to write instead of a lower-case name that no request has; `None` for a caller's own name.
 pub(super) fn instead_of(lower: &str) -> Option<String> {
     let reserved = lower.starts_with("request.") || matches!(lower, "request" | "client");
@@ -164,6 +180,21 @@ pub(super) fn is_token(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_of_other_systems_are_known() {
+        let key = Some("request.header.x-api-key".to_owned());
+        for text in ["header:x-api-key", "Headers: X-Api-Key"] {
+            assert_eq!(header_meant(text), key, "{text}");
+        }
+        for text in ["http_x_api_key", "HTTP_X_API_KEY"] {
+            assert_eq!(bare_variable(text), key, "{text}");
+        }
+        assert_eq!(bare_variable("http_x_real_ip").as_deref(), Some("client.ip"));
+        for text in ["header", "user:id", "header:a b", "http_status", "https_x_a"] {
+            assert_eq!((header_meant(text), bare_variable(text)), (None, None), "{text}");
+        }
+    }
 
     #[test]
     fn names_under_the_reserved_prefix_are_known_or_told_of() {

@@ -29,7 +29,7 @@ const LISTED: usize = 3;
 const SPELLED: [(&str, &str); 2] = [("rls.domain", "domain"), ("rls.keys", "keys")];
 
 /// Short names and the attributes that are usually meant.
-const SHORT: [(&str, &str); 29] = [
+const SHORT: [(&str, &str); 30] = [
     ("x_forwarded_for", "client.ip"),
     ("x_real_ip", "client.ip"),
     ("remote_address", "client.ip"),
@@ -49,6 +49,7 @@ const SHORT: [(&str, &str); 29] = [
     ("userid", "user.id"),
     ("user_id", "user.id"),
     ("user.id", "user.id"),
+    ("jwt.sub", "user.id"),
     ("tier", "user.tier"),
     ("user_tier", "user.tier"),
     ("user.tier", "user.tier"),

@@ -338,8 +338,10 @@ fn nanos(number: &str, length: u128) -> Result<u128, GrammarError> {
 // Such a rate is refused, so that files have one form for rates; the error shows the same rate in that form.
 
 /// Words for the things counted, before the slash or the `p` of "per".
-const THINGS: [&str; 11] =
-    ["r", "q", "t", "req", "reqs", "request", "requests", "hit", "hits", "query", "queries"];
+const THINGS: [&str; 15] = [
+    "r", "q", "t", "req", "reqs", "request", "requests", "hit", "hits", "query", "queries", "token",
+    "tokens", "call", "calls",
+];
 
 /// The last letters of `rps`, `rpm`, `rph` and `rpd`.
 const PER: [(char, Unit); 4] =
@@ -379,6 +381,9 @@ fn rate_meant(text: &str) -> Option<WrittenRate> {
         Some((thing, period)) => {
             let word = thing.trim();
             if !is_thing(thing) {
+                // `20k tokens`
+                let word =
+                    word.split_once(' ').filter(|(_, of)| is_thing(of)).map_or(word, |(times, _)| times);
                 // `10m/s` could be anything.
                 let fits = |(name, _): &&(&str, u64)| word != "m" && name.eq_ignore_ascii_case(word);
                 factor = TIMES.iter().find(fits)?.1;
@@ -605,6 +610,9 @@ mod tests {
             ("5/mo", "5/month"),
             ("10kb/s", "10000/s"),
             ("10M/min", "10000000/min"),
+            ("20k tokens/min", "20000/min"),
+            ("20k tokens per minute", "20000/min"),
+            ("5 tokens/s", "5/s"),
             ("10 r/s", "10/s"),
             ("10r/m", "10/min"),
             ("0.5/m", "1/2min"),

@@ -162,6 +162,9 @@ fn methods_hosts_and_addresses_that_no_request_has() {
         ("ANY", "\"ANY\" is not a method; leave method out to match every method"),
         ("'GET,POST'", "\"GET,POST\" is not a method; write GET, or a list as [GET, POST]"),
         ("'{GET,POST}'", "\"{GET,POST}\" is not a method; write GET, or a list as [GET, POST]"),
+        ("GET|POST", "\"GET|POST\" is not a method; write [GET, POST]"),
+        ("'^(GET|HEAD)$'", "\"^(GET|HEAD)$\" is not a method; write [GET, HEAD]"),
+        ("'!GET'", "\"!GET\" is not a method; write not: { method: GET } within match"),
         ("'P*'", "\"P*\" is not a method; write GET, or a list as [GET, POST]"),
     ] {
         refused(&format!("match: {{ method: {method} }}"), &format!("t:5:22 match.method: {message}"));

@@ -127,6 +127,23 @@ fn a_file_in_the_words_of_another_system() {
         ),
         ("redis: redis://db:6379", "; write store: { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
         ("store: redis://db:6379", "; write { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
+        ("deny: [203.0.113.9]", "; write access: { deny: [203.0.113.9] }"),
+        ("blacklist: 203.0.113.9", "; write access: { deny: [203.0.113.9] }"),
+        (
+            "access: { deny: [10.1.2.*] }",
+            "error  access.deny: \"10.1.2.*\" is not a network; write 10.1.2.0/24",
+        ),
+        (
+            "client_ip: { trusted_proxies: [localhost] }",
+            "client_ip.trusted_proxies: \"localhost\" is not a network; write 127.0.0.0/8",
+        ),
+        (
+            "client_ip: { trusted_proxies: 10.0.0.0/8 }",
+            "client_ip.trusted_proxies is a list, found a text; write [10.0.0.0/8]",
+        ),
+        ("store: redis", "; write { kind: redis, url: redis://127.0.0.1:6379, nodes: 2 }"),
+        ("store: memory", "; write { kind: memory }"),
+        ("store: { type: memory }", "unknown key \"type\" in store; write kind: memory"),
         ("trusted_proxies: [10.0.0.0/8]", "; write client_ip: { trusted_proxies: [10.0.0.0/8] }"),
         ("rules: []", "; write policies:, a list of - { name: api, limit: { rate: 10/s } }"),
         ("access: { whitelist: [10.0.0.0/8] }", "; write allow: [10.0.0.0/8]"),
@@ -193,6 +210,11 @@ fn the_line_to_write_has_the_values_that_were_written() {
             &["when: user.tier == \"free\"", "limit: { rate: 1/s }"],
             "or compare in the cost, as cost: 'user.tier == \"free\" ? 10 : 1'",
         ),
+        (&["when: path == /login", "limit: { rate: 1/s }"], "; write match: { path: /login }"),
+        (
+            &["when: \"request.method != 'GET'\"", "limit: { rate: 1/s }"],
+            "; write match: { not: { method: GET } }",
+        ),
         (
             &["when: policy everyone above 80%", "limit: { rate: 1/s }"],
             "there is no policy \"everyone\"; a condition names a policy without by, and there is no other such",
@@ -210,6 +232,14 @@ fn the_line_to_write_has_the_values_that_were_written() {
             "unknown key \"rate_by\" in limit; write rate: { by: user.tier, values: { a: 5/s }, otherwise: 1/s }",
         ),
         (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
+        (&["mode: report", "limit: { rate: 1/s }"], "unknown word \"report\"; write shadow"),
+        (&["rate_by: client.ip", "limit: { rate: 1/s }"], "; write by: [client.ip]"),
+        (&["except: [10.0.0.0/8]", "limit: { rate: 1/s }"], "; write access: { allow: [10.0.0.0/8] }"),
+        (&["except: /health", "limit: { rate: 1/s }"], "; write match: { not: { path: /health } }"),
+        (
+            &["deny: [203.0.113.9]", "limit: { rate: 1/s }"],
+            "deny is a map, found a list; write access: { deny: [203.0.113.9] }",
+        ),
         // Earlier keys: regression, these were told fixed examples.
         (
             &["limit: { rate: 9/s }", "cost: { estimate: learned, start: 5, quantile: 50% }"],
@@ -250,6 +280,15 @@ fn the_line_to_write_has_the_values_that_were_written() {
             "unknown word \"valkey\"; write redis",
         ),
         ("forward_auth: nginx", "; write { proxy: nginx }"),
+        ("forward_auth: true", "; write { proxy: nginx }"),
+        (
+            "forward_auth: { proxy: haproxy }",
+            "unknown word \"haproxy\"; in place of proxy, write forward_auth: { method: x-original-method, path: x-original-uri, host: x-original-host }, the headers that it sets",
+        ),
+        (
+            "forward_auth: { proxy: envoy }",
+            "unknown word \"envoy\"; in place of proxy, write server: { grpc: 127.0.0.1:8081 }, where it asks",
+        ),
         ("server: 9000", "; write { http: 9000 }"),
     ] {
         let found = yaml(&format!("version: 1\n{line}\n{POLICY}"));

@@ -26,7 +26,17 @@ fn names_that_no_request_has() {
     told(&[
         (&["by: \"client.ip,request.path\""], "is 2 names in one; write by: [client.ip, request.path]"),
         (&["by: \"client.ip request.path\""], "is 2 names in one; write by: [client.ip, request.path]"),
+        (&["by:", "  - client.ip", "    - user.id"], "is 2 names in one; write by: [client.ip, user.id]"),
+        (
+            &["match: { path: \"/login?next=/\" }"],
+            "the query is cut off before a path is matched; write /login",
+        ),
         (&["by: \"{client.ip}\""], "is not the name of an attribute; write client.ip"),
+        (
+            &["by: [\"header:x-api-key\"]"],
+            "\"header:x-api-key\" is not the name of an attribute; write request.header.x-api-key",
+        ),
+        (&["by: \"header: X-Api-Key\""], "is not the name of an attribute; write request.header.x-api-key"),
         (&["by: [\"${user.id}\"]"], "is not the name of an attribute; write user.id"),
         (
             &["match: { attributes: { \"{user.id}\": ann } }"],
@@ -187,6 +197,12 @@ fn values_that_cannot_be() {
         ),
         (&["match: { attributes: { user.tier: \"!free\" } }"], "is written as not: { ... } within match"),
         (&["match: { header: { user-agent: \"^curl.*\" } }"], "in which * is any text; write \"curl*\""),
+        (&["match: { header: { x-key: \"k[0-9]+\" } }"], "in which * is any text; write \"k*\""),
+        (
+            &["match: { attributes: { user.plan: \"pro|team\" } }"],
+            "in which * is any text; write [\"pro\", \"team\"]",
+        ),
+        (&["match: { attributes: { user.id: \"github|eve\" } }"], ""),
         (
             &["access: { deny: [\"request.header.user-agent=*bot*\"] }"],
             "patterns hold in match alone: write a policy with match: { header: { user-agent: \"*bot*\" } }",
@@ -220,6 +236,28 @@ fn a_file_in_toml_is_told_in_toml() {
     ] {
         let found = mistakes(text, Format::Toml);
         assert!(found.iter().any(|one| one.ends_with(says)), "{text}: {found:#?}");
+    }
+}
+
+/// Regression: each line of such a file was told as a mistake of its own.
+#[test]
+fn a_file_in_the_other_format_is_told_its_name() {
+    let text = "version: 1\npolicies:\n  - name: p\n    limit: { rate: 1/s }\n";
+    assert_eq!(
+        mistakes(text, Format::Toml),
+        [
+            "t:1:1  error  the name says that the file is TOML, and its text is YAML; rename it to tidegate.yaml"
+        ]
+    );
+    for text in
+        ["version = 1\npolicies = []\n", "version = 1\n[[policies]]\nname = 'p'\nlimit = { rate = '1/s' }\n"]
+    {
+        assert_eq!(
+            mistakes(text, Format::Yaml),
+            [
+                "t:1:1  error  the name says that the file is YAML, and its text is TOML; rename it to tidegate.toml"
+            ]
+        );
     }
 }
 

@@ -14,6 +14,11 @@ fn short_names_of_attributes_are_told_the_long_ones() {
     };
     for (lines, expected) in [
         (&["by: [ip]", "limit: { rate: 1/s }"][..], meant("t:5:10", "by", "ip", "client.ip")),
+        (
+            &["by: [http_x_api_key]", "limit: { rate: 1/s }"],
+            meant("t:5:10", "by", "http_x_api_key", "request.header.x-api-key"),
+        ),
+        (&["by: [jwt.sub]", "limit: { rate: 1/s }"], meant("t:5:10", "by", "jwt.sub", "user.id")),
         (&["by: [user]", "limit: { rate: 1/s }"], meant("t:5:10", "by", "user", "user.id")),
         (&["by: [User.ID]", "limit: { rate: 1/s }"], meant("t:5:10", "by", "User.ID", "user.id")),
         (
