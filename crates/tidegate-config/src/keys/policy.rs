@@ -332,6 +332,7 @@ pub(crate) const SWITCH: Table = Table {
 #[cfg(test)]
 mod tests {
     use super::HOLD;
+    use tidegate_gate::policy::{Trigger, span};
 
     #[test]
     fn the_default_is_that_of_a_trigger() {
