@@ -43,6 +43,14 @@ fn a_mistake_begins_with_its_flag() {
         ),
         ("--rate 5/s --compare warm-up", "--compare warm-up: warm-up needs warm_up"),
         ("-c p.yaml --compare gcra", "--compare needs a limit spelled out"),
+        (
+            "-c p.yaml --by user.id",
+            "--by needs a limit given by flags, such as --rate 10/s; the policies of p.yaml have their own `by`",
+        ),
+        (
+            "-c p.yaml --cost 2",
+            "--cost needs a limit given by flags, such as --rate 10/s; the policies of p.yaml",
+        ),
         ("--rate 5/s --column user.id=uid", "--column user.id=uid: no line has a column uid"),
         (
             "--rate 5/s --fail-if denid>1",
