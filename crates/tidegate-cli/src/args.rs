@@ -157,7 +157,7 @@ pub(crate) enum Verb {
     Bench(Bench),
     /// List the keys that a running server refuses most, or that come near their limit
     Top(Top),
-    /// List the keys of a policy of a running server, or show, reset, block or unblock one
+    /// List the keys of a policy of a running server, or get, reset, block or unblock one
     Key(Keys),
     /// List the degrade switches of a running server, or turn one off or on
     Switch(Switches),
