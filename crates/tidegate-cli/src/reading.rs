@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate::config::{self, Config};
 use tidegate::policy::{Glob, GlobError, Match, Want};
+use tidegate_core::spelling::nearest;
 use tidegate_sim::json_units::{millis, rfc3339};
 use tidegate_sim::log::{Format, Log, LogOptions, MAX_DURATION, Tally, Watch};
 use tidegate_sim::order::Order;
@@ -80,6 +81,16 @@ pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
     };
     let matching = matching(&reading.matching)?;
     Ok(LogOptions { format, columns: reading.column.clone(), order, matching })
+}
+
+/// Returns the attribute that is probably meant by one which no request has, of those that requests have: `user.id` by
+/// `user`.
+pub(crate) fn meant<'n>(missing: &str, has: &[&'n str]) -> Option<&'n str> {
+    let mut parts = has.iter().copied().filter(|name| name.split('.').any(|part| part == missing));
+    match (parts.next(), parts.next()) {
+        (Some(one), None) => Some(one),
+        _ => nearest(missing, has.iter().copied()),
+    }
 }
 
 /// A progress bar, if somebody watches.

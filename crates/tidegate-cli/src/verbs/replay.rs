@@ -448,10 +448,16 @@ fn remark_unseen(runs: &Replay, printer: &Printer) {
 
 fn unseen(runs: &Replay) -> String {
     // Escape the names of fields: they are untrusted text, and the message must be one line.
-    let has = runs.attributes().join(", ");
-    let has = if has.is_empty() { "nothing but its time" } else { &has };
+    let names: Vec<&str> = runs.attributes().iter().map(String::as_str).collect();
+    let has = names.join(", ");
+    let has = if has.is_empty() { "times and nothing else" } else { &has };
+    let missing = |name: &String| match reading::meant(name, &names) {
+        Some(meant) => format!("{name} (did you mean {meant}?)"),
+        None => name.clone(),
+    };
+    let missing: Vec<String> = runs.unseen().iter().map(missing).collect();
     let mut what =
-        format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has));
+        visible::line(&format!("no request has {}; the log has {has}", missing.join(", "))).into_owned();
     if runs.unseen().iter().any(|name| name == "client.ip") {
         what.push_str("; name the field of the client with --column client.ip=NAME");
     }

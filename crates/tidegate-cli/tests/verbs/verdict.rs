@@ -24,8 +24,12 @@ fn a_replay_of_nothing_is_no_pass() {
         ),
         (&["header.csv"], "no request in header.csv, which has only blank lines, comments or a header"),
         (
+            &[&log, "--by", "user"],
+            "--by user: nothing matched: no policy matches any of the 4,478 requests; no request has user (did you mean user.id?); the log has ",
+        ),
+        (
             &[&log, "--by", "tennant"],
-            "nothing matched: no policy matches any of the 4,478 requests; no request has tennant; the first one has request.method, ",
+            "nothing matched: no policy matches any of the 4,478 requests; no request has tennant; the log has request.method, ",
         ),
     ] {
         for quiet in [&[][..], &["-q"], &["-q", "-o", "json"]] {
@@ -45,7 +49,7 @@ fn a_replay_of_nothing_is_no_pass() {
     let nowhere = desk.run(&["replay", &log, "-c", "p.yaml", "-q"]).code(2);
     assert!(nowhere.err.contains("look at match"), "{nowhere:?}");
     let partly = desk.run(&["replay", &log, "--rate", "1/s", "--by", "client.ip,team"]).code(0);
-    assert!(partly.err.contains("no request has team; the first one has"), "{partly:?}");
+    assert!(partly.err.contains("no request has team; the log has"), "{partly:?}");
 }
 
 /// A policy that met nothing must not look tested because another one passed.
