@@ -189,8 +189,35 @@ pub(super) fn with_hint(error: clap::Error, command: &Command) -> clap::Error {
     match error.kind() {
         ErrorKind::UnknownArgument => option_elsewhere(error, command),
         ErrorKind::InvalidSubcommand => subcommand_like(error, command),
+        ErrorKind::InvalidValue => format_like(error),
         _ => error,
     }
+}
+
+/// Formats of logs by the names of the programs that write them, each with the one here.
+const FORMATS: [(&str, &str); 7] = [
+    ("nginx", "combined"),
+    ("apache", "combined"),
+    ("jsonl", "json"),
+    ("ndjson", "json"),
+    ("tsv", "csv"),
+    ("elb", "alb"),
+    ("iis", "w3c"),
+];
+
+/// For a format of logs that is called otherwise here, names it.
+fn format_like(mut error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let given = text(ContextKind::InvalidValue);
+    let is_format = text(ContextKind::InvalidArg).starts_with("--format ");
+    let Some((_, here)) = FORMATS.iter().find(|(name, _)| is_format && *name == given) else {
+        return error;
+    };
+    error.insert(ContextKind::SuggestedValue, ContextValue::String((*here).to_owned()));
+    error
 }
 
 /// For an option that this verb lacks, says what to write instead of a similarly spelled option.

@@ -317,10 +317,17 @@ fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     match (tally.malformed, tally.first_malformed.first()) {
         (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
         (_, None) => what.push_str(", which has only blank lines, comments or a header"),
-        (malformed, Some(first)) => what.push_str(&format!(
-            ": malformed lines {}, the first is {first}; name the format with --format or --log-format, and columns with --column",
-            grouped(malformed)
-        )),
+        (malformed, Some(first)) => {
+            what.push_str(&format!(": malformed lines {}, the first is {first}; ", grouped(malformed)));
+            match reading::recognised(reading) {
+                Some((option, format)) => {
+                    what.push_str(&format!("leave {option} out: the lines are read as {format}"));
+                }
+                None => {
+                    what.push_str("name the format with --format or --log-format, and columns with --column");
+                }
+            }
+        }
     }
     Err(Mistake(what).into())
 }

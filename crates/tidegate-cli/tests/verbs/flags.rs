@@ -293,6 +293,7 @@ fn words_of_other_servers_are_answered_with_those_that_work() {
         ("serve --no-wach", "a similar argument exists: '--no-watch'"),
         ("replay -f combined a.log", "write --format combined"),
         ("replay -f pol.yaml a.log", "write -c pol.yaml"),
+        ("replay --format nginx a.log", "a similar value exists: 'combined'"),
         ("replay --log a.log", "write a.log without an option, as in tidegate replay a.log"),
         ("replay --policy p.yaml a.log", "write -c p.yaml"),
         ("suggest a.log -c p.yaml", "suggest reads no policy file: it proposes a limit from the log alone"),

@@ -22,6 +22,11 @@ fn a_replay_of_nothing_is_no_pass() {
             &["bad.log", "--format", "combined"],
             "no request in bad.log: malformed lines 2, the first is bad.log:1: no readable time: rubbish",
         ),
+        (&[&log, "--format", "json"], "; leave --format out: the lines are read as combined"),
+        (
+            &[&log, "--log-format", "$remote_addr [$time_local] \"$request\" $status"],
+            "; leave --log-format out: the lines are read as combined",
+        ),
         (&["header.csv"], "no request in header.csv, which has only blank lines, comments or a header"),
         (
             &[&log, "--by", "user"],
