@@ -66,16 +66,18 @@ pub(crate) struct Global {
     /// Print more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Which of the options that name the server or the policy file were typed.
+    /// Which of the options that name the server, the policy file or the key were typed.
     #[arg(skip)]
     pub(crate) typed: Typed,
 }
 
-/// Which options were typed rather than taken from an environment variable: a typed option wins over a variable.
+/// Which options were typed rather than taken from an environment variable or a default: a typed option wins over a
+/// variable, and one that has no effect is told.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Typed {
     pub(crate) server: bool,
     pub(crate) config: bool,
+    pub(crate) by: bool,
 }
 
 impl Cli {
@@ -93,7 +95,8 @@ impl Cli {
                 let source = verb.try_contains_id(id).is_ok().then(|| verb.value_source(id)).flatten();
                 source == Some(ValueSource::CommandLine)
             };
-            cli.global.typed = Typed { server: is_typed("server"), config: is_typed("config") };
+            cli.global.typed =
+                Typed { server: is_typed("server"), config: is_typed("config"), by: is_typed("by") };
         }
         if let Verb::Serve(serve) = &mut cli.verb
             && let Some(file) = serve.file.take()
@@ -154,7 +157,7 @@ pub(crate) enum Verb {
     Bench(Bench),
     /// List the keys that a running server refuses most, or that come near their limit
     Top(Top),
-    /// List the keys of a policy of a running server, or show, reset, block or unblock one
+    /// List the keys of a policy of a running server, or get, reset, block or unblock one
     Key(Keys),
     /// List the degrade switches of a running server, or turn one off or on
     Switch(Switches),

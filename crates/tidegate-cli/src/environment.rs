@@ -10,8 +10,18 @@ const OURS: &str = "TIDEGATE_";
 /// Variables that are read outside of the command line.
 const OTHERS: [&str; 5] = ["TOKEN", "TOKEN_FILE", "TICKET_KEY", "TICKET_KEY_FILE", "LOG"];
 /// What people expect, each with the variable that does it.
-const USUAL: [(&str, &str); 5] =
-    [("PORT", "HTTP"), ("LISTEN", "HTTP"), ("BIND", "HTTP"), ("ADDR", "HTTP"), ("LOG_LEVEL", "LOG")];
+const USUAL: [(&str, &str); 9] = [
+    ("PORT", "HTTP"),
+    ("LISTEN", "HTTP"),
+    ("BIND", "HTTP"),
+    ("ADDR", "HTTP"),
+    ("LOG_LEVEL", "LOG"),
+    // The kind of the store stands in the file.
+    ("STORE", "CONFIG"),
+    ("CONFIG_FILE", "CONFIG"),
+    ("POLICY_FILE", "CONFIG"),
+    ("POLICIES", "CONFIG"),
+];
 
 /// Returns a warning for each variable of the environment that begins as Tidegate's do and is none of them, without its
 /// value, which may be a secret.
@@ -65,6 +75,8 @@ mod tests {
             ("TOKENFILE", "; did you mean TIDEGATE_TOKEN_FILE?"),
             ("HTPP", "; did you mean TIDEGATE_HTTP?"),
             ("PORT", "; did you mean TIDEGATE_HTTP?"),
+            ("STORE", "; did you mean TIDEGATE_CONFIG?"),
+            ("CONFIG_FILE", "; did you mean TIDEGATE_CONFIG?"),
             ("DATABASE", "sets nothing"),
         ] {
             assert!(!known.contains(&name.to_owned()));

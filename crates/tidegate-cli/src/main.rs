@@ -83,7 +83,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Completions { shell } => verbs::init::completions(*shell, printer),
         Verb::Man { dir } => verbs::init::man(dir, printer),
         Verb::Simulate(simulate) => verbs::simulate::run(simulate, printer),
-        Verb::Replay(replay) => verbs::replay::run(replay, printer),
+        Verb::Replay(replay) => verbs::replay::run(replay, cli.global.typed, printer),
         Verb::Suggest(suggest) => verbs::suggest::run(suggest, printer),
     }
 }

@@ -202,16 +202,33 @@ async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<R
     let port = request.uri().port_u16().unwrap_or(usual);
     let stream = TcpStream::connect((&*host, port)).await.with_context(nobody)?;
     match &server.encrypted {
-        None => send_over(stream, request).await.with_context(nobody),
+        None => send_over(stream, request).await.map_err(|error| {
+            if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+                return anyhow!(
+                    "what answers at {server} does not speak HTTP; name the address of the server's --http or --admin, \
+                     with https:// if it uses TLS"
+                );
+            }
+            error.context(nobody())
+        }),
         Some(encrypted) => {
-            let stream = encrypted.connect(&host, stream).await.with_context(|| {
-                format!("{server}: the TLS handshake failed; --ca names the authorities for the server's certificate, --client-cert the client's certificate")
+            let stream = encrypted.connect(&host, stream).await.map_err(|error| {
+                if is_unencrypted(&error) {
+                    let plain = server.url.replacen("https://", "http://", 1);
+                    return anyhow!("what answers at {server} does not speak TLS; write {plain}");
+                }
+                error.context(format!("{server}: the TLS handshake failed; --ca names the authorities for the server's certificate, --client-cert the client's certificate"))
             })?;
             // In TLS 1.3 a server rejects a client's certificate only after the handshake.
             let asked = send_over(stream, request).await;
             asked.with_context(|| format!("{server} closed the connection; it may want another certificate (--client-cert, --client-key)"))
         }
     }
+}
+
+/// Says whether a TLS handshake failed because the answer was no TLS.
+fn is_unencrypted(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|io| io.to_string().contains("InvalidContentType"))
 }
 
 /// Sends a request over a connection.

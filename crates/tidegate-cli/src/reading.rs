@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate::config::{self, Config};
 use tidegate::policy::{Glob, GlobError, Match, Want};
+use tidegate_core::spelling::nearest;
 use tidegate_sim::json_units::{millis, rfc3339};
 use tidegate_sim::log::{Format, Log, LogOptions, MAX_DURATION, Tally, Watch};
 use tidegate_sim::order::Order;
@@ -80,6 +81,38 @@ pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
     };
     let matching = matching(&reading.matching)?;
     Ok(LogOptions { format, columns: reading.column.clone(), order, matching })
+}
+
+/// Returns the option that says how lines look and the format that they have without it, if a log can be read then.
+pub(crate) fn recognised(asked: &Reading) -> Option<(&'static str, String)> {
+    let option = match (&asked.log_format, asked.format) {
+        (Some(_), _) => "--log-format",
+        (None, LineFormat::Auto) => return None,
+        (None, _) => "--format",
+    };
+    let inputs: Vec<Input> = asked.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
+    if inputs.is_empty() || inputs.contains(&Input::Stdin) {
+        return None;
+    }
+    let options = LogOptions { columns: asked.column.clone(), order: Order::Clamp, ..LogOptions::default() };
+    let mut log = Log::open(inputs, options).ok()?;
+    let mut is_read = false;
+    let tally = log.read(|_| {
+        is_read = true;
+        ControlFlow::Break(())
+    });
+    let format = tally.ok()?.files.first().map(|(_, format)| format.to_string())?;
+    is_read.then_some((option, format))
+}
+
+/// Returns the attribute that is probably meant by one which no request has, of those that requests have: `user.id` by
+/// `user`.
+pub(crate) fn meant<'n>(missing: &str, has: &[&'n str]) -> Option<&'n str> {
+    let mut parts = has.iter().copied().filter(|name| name.split('.').any(|part| part == missing));
+    match (parts.next(), parts.next()) {
+        (Some(one), None) => Some(one),
+        _ => nearest(missing, has.iter().copied()),
+    }
 }
 
 /// A progress bar, if somebody watches.

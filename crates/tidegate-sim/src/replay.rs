@@ -57,13 +57,13 @@ pub struct Replay {
     without_status: u64,
     /// Attributes in `by` that no request has had so far.
     unseen: Vec<String>,
-    /// The attributes of the first request.
+    /// The attributes of the first request, and of those read while any of `unseen` was missing.
     attributes: Vec<String>,
     /// The attributes that the policies use.
     wanted: Wanted,
 }
 
-/// The most attributes of the first request that are remembered, for messages about a missing one.
+/// The most attributes of requests that are remembered, for messages about a missing one.
 const ATTRIBUTES: usize = 32;
 
 /// Requests whose memory is prefetched at once: about as many loads as a core can have in flight.
@@ -121,10 +121,10 @@ impl Replay {
     /// `charge: on-failure`. A request without a status stays charged there, like a live request whose outcome is never
     /// reported, and guards learn nothing from it.
     pub fn feed(&mut self, record: &Record<'_>) {
-        // Remember all attributes of the first request.
+        // Remember all attributes of the first request, and of others for a message about one that is missing.
         let request = match self.first {
-            None => record.describe(),
-            Some(_) => record.describe_only(&self.wanted),
+            Some(_) if self.unseen.is_empty() => record.describe_only(&self.wanted),
+            _ => record.describe(),
         };
         self.feed_described(record, &request);
     }
@@ -137,10 +137,12 @@ impl Replay {
             self.feed(first);
             records = rest;
         }
+        let all = Wanted::ALL;
         for records in records.chunks(TOGETHER) {
             let mut requests: [Descriptor<'_>; TOGETHER] = std::array::from_fn(|_| Descriptor::new());
+            let wanted = if self.unseen.is_empty() { &self.wanted } else { &all };
             for (record, request) in records.iter().zip(&mut requests) {
-                record.describe_into(&self.wanted, request);
+                record.describe_into(wanted, request);
             }
             self.runs.iter().for_each(|run| run.fetch(&requests[..records.len()]));
             for (record, request) in records.iter().zip(&requests) {
@@ -192,10 +194,12 @@ impl Replay {
             now = Some(leaving.at);
             self.leave(&leaving);
         }
-        if self.first.is_none() {
-            self.attributes = request.pairs().take(ATTRIBUTES).map(|(name, _)| name.to_owned()).collect();
-        }
-        if !self.unseen.is_empty() {
+        if self.first.is_none() || !self.unseen.is_empty() {
+            for (name, _) in request.pairs() {
+                if self.attributes.len() < ATTRIBUTES && !self.attributes.iter().any(|known| known == name) {
+                    self.attributes.push(name.to_owned());
+                }
+            }
             self.unseen.retain(|name| request.value(name).is_none());
         }
         if now != Some(at) {
@@ -284,7 +288,8 @@ impl Replay {
         &self.unseen
     }
 
-    /// Returns the names of the first request's attributes, at most 32.
+    /// Returns the names of the attributes of the first request, and of all requests if [`Replay::unseen`] names any; at
+    /// most 32.
     #[must_use]
     pub fn attributes(&self) -> &[String] {
         &self.attributes

@@ -1,14 +1,19 @@
-//! Hints for an option or a subcommand that is another verb's.
+//! Hints for an option or a subcommand that is another verb's or another program's.
 
-use clap::Command;
+use std::net::IpAddr;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, ValueEnum as _};
+use tidegate_core::spelling::nearest;
+
+use super::LineFormat;
 
 /// The shortest word that is looked for in the names of subcommands.
 const SHORTEST: usize = 3;
 
 /// Options of other programs, each with the words that do the same here. `{}` stands for the value given, in the form that
 /// the last word names, or for the example after it.
-const OPTIONS: [(&str, &str, Given, &str); 27] = [
+const OPTIONS: [(&str, &str, Given, &str); 33] = [
     ("--port", "--http {}", Given::Address, "127.0.0.1:8080"),
     ("-p", "--http {}", Given::Address, "127.0.0.1:8080"),
     ("--listen", "--http {}", Given::Address, "127.0.0.1:8080"),
@@ -43,34 +48,80 @@ const OPTIONS: [(&str, &str, Given, &str); 27] = [
         Given::Url,
         "redis://localhost:6379",
     ),
+    ("--store", "store: { {} } in the file", Given::Store, "kind: memory"),
+    ("--memory", "store: { kind: memory } in the file", Given::Word, ""),
+    ("--in-memory", "store: { kind: memory } in the file", Given::Word, ""),
+    ("--envoy", "--from-envoy {}", Given::Word, "config.yaml"),
+    ("--limitador", "--from-limitador {}", Given::Word, "limits.yaml"),
+    ("--domain", "match: { attributes: { rls.domain: {} } } in the file", Given::Word, "shop"),
     ("--dry-run", "defaults: { mode: shadow } in the file", Given::Word, ""),
     ("--test", "--check", Given::Word, ""),
     ("--daemon", "serve, which stays in the foreground; a service manager runs it", Given::Word, ""),
 ];
-/// Options of one verb that other verbs have in another meaning.
-const OF_A_VERB: [(&str, &str, &str, &str); 3] = [
-    ("top", "--limit", "-n {}", "20"),
-    ("top", "--count-by", "--by {}", "denied"),
-    ("list", "--limit", "-n {}", "20"),
+/// The form of a limit in a policy file.
+const IN_FILE: &str = "policies: [{ name: api, by: [client.ip], limit: { rate: {} } }] in the file";
+/// The form of a log, which is named without an option.
+const BARE_LOG: &str = "{} without an option, as in tidegate replay {}";
+/// Options of one verb that other verbs have in another meaning, or not at all.
+const OF_A_VERB: [(&str, &str, &str, Given, &str); 10] = [
+    ("top", "--limit", "-n {}", Given::Word, "20"),
+    ("top", "--count-by", "--by {}", Given::Word, "denied"),
+    ("list", "--limit", "-n {}", Given::Word, "20"),
+    ("serve", "--rate", IN_FILE, Given::Rate, "10/s"),
+    ("serve", "--limit", IN_FILE, Given::Rate, "10/s"),
+    ("serve", "--by", "by: [{}] in the file", Given::Word, "client.ip"),
+    ("replay", "--log", BARE_LOG, Given::Word, "access.log"),
+    ("replay", "--log-file", BARE_LOG, Given::Word, "access.log"),
+    ("suggest", "--log", "{} without an option, as in tidegate suggest {}", Given::Word, "access.log"),
+    ("suggest", "--file", "{} without an option, as in tidegate suggest {}", Given::Word, "access.log"),
 ];
+/// Options that no other words replace, each with the verb (empty: any) and what to know.
+const NOTES: [(&str, &str, &str); 4] = [
+    ("", "--token", TOKEN),
+    ("suggest", "-c", NO_POLICIES),
+    ("suggest", "--config", NO_POLICIES),
+    (
+        "check",
+        "--strict",
+        "config check exits 2 if there is any error and 0 if there are only warnings; -o json counts both",
+    ),
+];
+const TOKEN: &str = "set the environment variable TIDEGATE_TOKEN; other users may read a command line";
+const NO_POLICIES: &str =
+    "suggest reads no policy file: it proposes a limit from the log alone, as in tidegate suggest access.log";
 
 /// The form in which the value of an option is handed on.
 #[derive(Clone, Copy)]
 enum Given {
     /// An address to listen on, or a port.
     Address,
+    /// The kind of a store.
+    Store,
+    /// A rate with its period.
+    Rate,
     /// The address of an engine.
     Url,
     Word,
 }
 
+/// Says whether a word of the command line means the same without quotes.
+fn is_plain(word: &str) -> bool {
+    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/[]@~%".contains(&byte);
+    !word.is_empty() && word.bytes().all(is_safe)
+}
+
 impl Given {
     /// Returns the value as it is written here; `None` if it cannot be.
     fn written(self, value: &str) -> Option<String> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/[]@~%".contains(&byte);
-        let value = Some(value).filter(|value| !value.is_empty() && value.bytes().all(is_plain))?;
+        let value = Some(value).filter(|value| is_plain(value))?;
         match self {
             Self::Word => Some(value.to_owned()),
+            Self::Rate => value.contains('/').then(|| value.to_owned()),
+            Self::Store => match value {
+                "memory" | "disk" => Some(format!("kind: {value}")),
+                "redis" => Some("kind: redis, url: redis://localhost:6379, nodes: 2".to_owned()),
+                _ => None,
+            },
             Self::Url if value.contains("://") => Some(value.to_owned()),
             Self::Url => Some(format!("redis://{value}")),
             Self::Address => {
@@ -87,9 +138,13 @@ impl Given {
     }
 }
 
+/// Returns the words of the command line, without those that are no text.
+fn typed() -> Vec<String> {
+    std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect()
+}
+
 /// Returns the value that an option of the command line has.
-fn value_of(flag: &str) -> Option<String> {
-    let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
+fn value_of(flag: &str, words: &[String]) -> Option<String> {
     words.iter().enumerate().find_map(|(at, word)| {
         let after = word.strip_prefix(flag)?;
         match after.strip_prefix('=') {
@@ -116,17 +171,57 @@ const VERBS: [(&str, &str); 12] = [
     ("status", "ready"),
 ];
 
+/// The same of the verbs of `key`.
+const KEY_VERBS: [(&str, &str); 6] = [
+    ("show", "key get"),
+    ("info", "key get"),
+    ("ban", "key block"),
+    ("unban", "key unblock"),
+    ("delete", "key reset"),
+    ("clear", "key reset"),
+];
+
+/// How a reload is done, which no verb does.
+const RELOAD: &str = "a running server reads its policy file again when it changes, on SIGHUP (kill -HUP PID) and on POST /v1/reload";
+
 /// Adds to an error of the command line where the option is, or which subcommand has the word in its name.
 pub(super) fn with_hint(error: clap::Error, command: &Command) -> clap::Error {
     match error.kind() {
         ErrorKind::UnknownArgument => option_elsewhere(error, command),
         ErrorKind::InvalidSubcommand => subcommand_like(error, command),
+        ErrorKind::InvalidValue => format_like(error),
         _ => error,
     }
 }
 
-/// For an option that only other verbs have, names those verbs instead of a similarly spelled option of this verb.
-fn option_elsewhere(error: clap::Error, command: &Command) -> clap::Error {
+/// Formats of logs by the names of the programs that write them, each with the one here.
+const FORMATS: [(&str, &str); 7] = [
+    ("nginx", "combined"),
+    ("apache", "combined"),
+    ("jsonl", "json"),
+    ("ndjson", "json"),
+    ("tsv", "csv"),
+    ("elb", "alb"),
+    ("iis", "w3c"),
+];
+
+/// For a format of logs that is called otherwise here, names it.
+fn format_like(mut error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let given = text(ContextKind::InvalidValue);
+    let is_format = text(ContextKind::InvalidArg).starts_with("--format ");
+    let Some((_, here)) = FORMATS.iter().find(|(name, _)| is_format && *name == given) else {
+        return error;
+    };
+    error.insert(ContextKind::SuggestedValue, ContextValue::String((*here).to_owned()));
+    error
+}
+
+/// For an option that this verb lacks, says what to write instead of a similarly spelled option.
+fn option_elsewhere(mut error: clap::Error, command: &Command) -> clap::Error {
     // If the option was put before a verb that has it, clap's message says so already.
     let says_where = match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips.iter().any(|tip| tip.to_string().contains("exists")),
@@ -135,41 +230,155 @@ fn option_elsewhere(error: clap::Error, command: &Command) -> clap::Error {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg).filter(|_| !says_where) else {
         return error;
     };
-    let written = |form: &str, given: Given, example: &str| {
-        let value = value_of(flag).and_then(|value| given.written(&value));
-        format!("write {}", form.replace("{}", value.as_deref().unwrap_or(example)))
+    let (flag, words) = (flag.clone(), typed());
+    let here = words.iter().fold(command, |verb, word| verb.find_subcommand(word).unwrap_or(verb));
+    let (kind, tip) = if let Some(tip) = tip(&flag, &words, here, command) {
+        (ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]))
+    } else if let Some(near) = spelled_like(&flag, here) {
+        (ContextKind::SuggestedArg, ContextValue::String(near))
+    } else {
+        // No tip is better than that of clap: an option whose letters are similar, or to write it as a value.
+        error.remove(ContextKind::Suggested);
+        if error.remove(ContextKind::SuggestedArg).is_some() {
+            error.remove(ContextKind::Usage);
+        }
+        return error;
     };
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let of_a_verb =
-        OF_A_VERB.iter().find(|(verb, name, ..)| name == flag && words.iter().any(|word| word == verb));
-    let known = OPTIONS.iter().find(|(name, ..)| name == flag);
+    // Build a new error: the old one shows the usage of the similarly spelled option.
+    let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
+    told.insert(ContextKind::InvalidArg, ContextValue::String(flag));
+    told.insert(kind, tip);
+    told
+}
+
+/// Returns the option of a verb that a misspelt one probably means.
+fn spelled_like(flag: &str, here: &Command) -> Option<String> {
+    let long = flag.strip_prefix("--")?;
+    let visible = here.get_arguments().filter(|option| !option.is_hide_set());
+    let globals = ["output", "color", "quiet", "verbose", "help", "version"];
+    nearest(long, visible.filter_map(clap::Arg::get_long).chain(globals)).map(|near| format!("--{near}"))
+}
+
+/// Returns what to write in place of a word that the verb does not take.
+fn tip(flag: &str, words: &[String], here: &Command, command: &Command) -> Option<String> {
+    let is_typed = |verb: &str| verb.is_empty() || words.iter().any(|word| word == verb);
+    if let Some((.., says)) = NOTES.iter().find(|(verb, name, _)| *name == flag && is_typed(verb)) {
+        return Some((*says).to_owned());
+    }
+    let value = value_of(flag, words);
+    let written = |form: &str, given: Given, example: &str| {
+        let value = value.as_deref().and_then(|value| given.written(value));
+        Some(format!("write {}", form.replace("{}", value.as_deref().unwrap_or(example))))
+    };
+    let has = |is_it: &dyn Fn(&clap::Arg) -> bool| here.get_arguments().any(is_it);
+    if let Some((.., form, given, example)) =
+        OF_A_VERB.iter().find(|(verb, name, ..)| *name == flag && is_typed(verb))
+    {
+        return written(form, *given, example);
+    }
+    let format = value.as_deref().filter(|_| flag == "-f" && has(&|option| option.get_id() == "format"));
+    if let Some(format) = format.filter(|format| LineFormat::from_str(format, true).is_ok()) {
+        return Some(format!("write --format {format}"));
+    }
+    if has(&|option| option.get_long() == Some("attr"))
+        && let Some(options) = attributes(flag, words)
+    {
+        return Some(format!("write {options}"));
+    }
+    if is_typed("key")
+        && has(&|option| option.get_long() == Some("key"))
+        && let Some(key) = key(flag, words, here.get_name() == "reset")
+    {
+        return Some(format!("write {key}"));
+    }
+    let is_here = |option: &str| match option.strip_prefix("--") {
+        Some(long) => has(&|one| one.get_long() == Some(long)),
+        None if option == "-c" => {
+            has(&|one| one.get_short() == Some('c') && one.get_long() == Some("config"))
+        }
+        // Words of the file, and options of all verbs.
+        None => true,
+    };
+    let known =
+        OPTIONS.iter().find(|(name, form, ..)| *name == flag && form.split(' ').next().is_none_or(is_here));
+    if let Some((_, form, given, example)) = known {
+        return written(form, *given, example);
+    }
     let long = flag.strip_prefix("--");
     let verbs = paths(command, &|verb| {
         let is_it = |option: &clap::Arg| option.get_long() == long && !option.is_hide_set();
         long.is_some() && verb.get_arguments().any(is_it)
     });
-    let tip = match (of_a_verb, known, verbs.is_empty()) {
-        (Some((_, _, form, example)), ..) => written(form, Given::Word, example),
-        (None, _, false) => format!("'{flag}' is an option of: {}", verbs.join(", ")),
-        (None, Some((_, form, given, example)), true) => written(form, *given, example),
-        (None, None, true) => return error,
-    };
-    // Build a new error: the old one shows the usage of the similarly spelled option.
-    let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
-    told.insert(ContextKind::InvalidArg, ContextValue::String(flag.clone()));
-    told.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    told
+    (!verbs.is_empty()).then(|| format!("'{flag}' is an option of: {}", verbs.join(", ")))
+}
+
+/// Says whether a word may be the name of an attribute, such as `client.ip`.
+fn is_attribute(name: &str) -> bool {
+    name.contains('.') && name.starts_with(|letter: char| letter.is_ascii_lowercase()) && is_plain(name)
+}
+
+/// Returns the options for an attribute of a request that was written without `--attr`, as `client.ip=203.0.113.9`,
+/// `--client.ip 203.0.113.9` or `GET /api`.
+fn attributes(stray: &str, words: &[String]) -> Option<String> {
+    const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let attribute = |name: &str, value: &str| is_plain(value).then(|| format!("--attr {name}={value}"));
+    if let Some(name) = stray.strip_prefix("--") {
+        return value_of(stray, words)
+            .filter(|_| is_attribute(name))
+            .and_then(|value| attribute(name, &value));
+    }
+    if let Some((name, value)) = stray.split_once('=') {
+        return attribute(name, value).filter(|_| is_attribute(name));
+    }
+    if METHODS.contains(&stray) {
+        let method = attribute("request.method", stray)?;
+        let next = words.iter().skip_while(|word| *word != stray).nth(1);
+        let path = next.filter(|next| next.starts_with('/')).and_then(|path| attribute("request.path", path));
+        return Some(path.map_or_else(|| method.clone(), |path| format!("{method} {path}")));
+    }
+    match stray.parse::<IpAddr>() {
+        Ok(_) => attribute("client.ip", stray),
+        Err(_) if stray.starts_with('/') => attribute("request.path", stray),
+        Err(_) => None,
+    }
+}
+
+/// Returns the key or the caller whose name and value were written as two words, or without `--key`.
+fn key(stray: &str, words: &[String], is_of_policy: bool) -> Option<String> {
+    if let Some((name, value)) = stray.split_once('=') {
+        return (is_attribute(name) && is_plain(value)).then(|| format!("--key {stray}"));
+    }
+    let at = words.iter().position(|word| word == stray)?;
+    let name = words.get(at.checked_sub(1)?).filter(|name| is_attribute(name) && is_plain(stray))?;
+    Some(if is_of_policy { format!("POLICY --key {name}={stray}") } else { format!("{name}={stray}") })
 }
 
 /// For a subcommand that does not exist and is not spelled like any, names those with the word in their names: for
 /// `open`, `force-open`.
 fn subcommand_like(mut error: clap::Error, command: &Command) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
-    if let Some((_, here)) = VERBS.iter().find(|(name, _)| name == word) {
+    let word = word.clone();
+    if word == "reload" {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![RELOAD.into()]));
+        return error;
+    }
+    let of_keys = if typed().iter().any(|verb| verb == "key") { &KEY_VERBS[..] } else { &[] };
+    if let Some((_, here)) = of_keys.iter().chain(&VERBS).find(|(name, _)| *name == word) {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![(*here).to_owned()]));
         return error;
     }
-    if error.get(ContextKind::SuggestedSubcommand).is_some() || word.len() < SHORTEST {
+    // Names with similar letters alone are no better than none.
+    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let near = |name: &String| nearest(&word, [name.as_str()]).is_some() || name.starts_with(&word);
+        let names: Vec<String> = names.into_iter().filter(near).collect();
+        if !names.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+            return error;
+        }
+        error.remove(ContextKind::Suggested);
+    }
+    if word.len() < SHORTEST {
         return error;
     }
     let has_word = |verb: &Command| verb.get_name().split('-').any(|part| part.starts_with(word.as_str()));

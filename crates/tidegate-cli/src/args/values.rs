@@ -39,7 +39,12 @@ pub(super) fn period(text: &str) -> Result<Duration, String> {
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write NAME=VALUE".to_owned()),
+        _ => Err(match text.split_once(':') {
+            Some((name, value)) if name.contains('.') && !value.is_empty() => {
+                format!("write {name}={value}")
+            }
+            _ => "write NAME=VALUE".to_owned(),
+        }),
     }
 }
 

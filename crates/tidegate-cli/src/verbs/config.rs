@@ -16,8 +16,16 @@ use crate::{diagnostics, policies, writing};
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     match verb {
         Config::Check { files, policies } if files.is_empty() => {
-            let usual = || PathBuf::from(policies::DEFAULT_FILE);
-            check(&[policies.config.clone().unwrap_or_else(usual)], printer)
+            let usual = PathBuf::from(policies::DEFAULT_FILE);
+            let is_missing = policies.config.is_none() && !usual.exists();
+            if let Some(beside) = policies::beside().filter(|_| is_missing) {
+                let what = format!(
+                    "no policy file is named, and there is no {}; did you mean tidegate config check {beside}?",
+                    policies::DEFAULT_FILE
+                );
+                return Err(Mistake(what).into());
+            }
+            check(&[policies.config.clone().unwrap_or(usual)], printer)
         }
         Config::Check { files, .. } => check(files, printer),
         Config::Show { policies, origin } => show(policies, *origin, printer),

@@ -90,7 +90,15 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
     }
     let source = ExplainSource::of(explain, typed)?;
     match &source {
-        ExplainSource::Server(url) => ask_server(&source, url, explain, printer),
+        ExplainSource::Server(url) => {
+            let is_named = explain.id.is_some() || explain.server.server.is_some();
+            if let Some(beside) = policies::beside().filter(|_| !is_named) {
+                printer.remark(&format!(
+                    "no policy file is named, so the server at {url} is asked and {beside} is not read; did you mean -c {beside}?"
+                ));
+            }
+            ask_server(&source, url, explain, printer)
+        }
         ExplainSource::File(file) => {
             let config = policies::read(file, printer)?;
             // The load of the machine that will serve the file is unknown.

@@ -38,6 +38,11 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
             printer.value(&answer, |printer| Ok(listed(&answer, std::slice::from_ref(&answer), printer)))?;
         }
         Key::Reset(which) => {
+            if which.key.is_empty() && which.policy.contains('=') {
+                let what =
+                    format!("reset is of one policy; write tidegate key reset POLICY --key {}", which.policy);
+                return Err(Mistake(tidegate::visible::line(&what).into_owned()).into());
+            }
             // Only tells what the reset does; a key that cannot be read may still be reset.
             let before = online::ask(&server, &path_of(which), None).ok();
             let answer = online::delete(&server, &path_of(which)).map_err(with_options)?;

@@ -18,7 +18,7 @@ use tidegate_sim::replay::{Doubt, Outcome, Replay, ReplayOptions, Threshold, Tru
 use tidegate_sim::report::{self, Report};
 use tidegate_sim::thousands::grouped;
 
-use crate::args::{self, Order, Reading, Speed};
+use crate::args::{self, Order, Reading, Speed, Typed};
 use crate::exit::{Exit, Mistake, no_room};
 use crate::keys_hit::{self, HitList};
 use crate::limit_spec::LimitSpec;
@@ -34,10 +34,10 @@ const NO_HOLD: &str = "a concurrency limit counts requests in flight, and the lo
 /// How many of the keys hit the report lists for each policy, unless `--hit` is given.
 const LISTED: usize = 50;
 
-pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
+pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
     let is_spelled = LimitSpec::of(&replay.limit)?.is_some();
-    let sets = sets(replay, printer)?;
+    let sets = sets(replay, typed, printer)?;
     let plot = replay.plot.as_deref().map(|path| Plot::prepare(path, replay.png)).transpose()?;
     for threshold in &thresholds {
         known(threshold, &sets[0].1)?;
@@ -156,7 +156,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
 
 /// Returns the policy sets to run side by side: those of the file or of the given limit, then the limits to compare
 /// with.
-fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
+fn sets(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let words = LimitSpec::of(&replay.limit)?;
     let mut sets = Vec::new();
     match (&words, policies::file(&replay.policies)) {
@@ -167,6 +167,15 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
             }
         }
         (None, Some(file)) => {
+            // Policies of a file have keys and costs of their own.
+            let unused = [("--by", "by", typed.by), ("--cost", "cost", replay.cost.is_some())];
+            if let Some((flag, key, _)) = unused.into_iter().find(|(.., given)| *given) {
+                let what = format!(
+                    "{flag} needs a limit given by flags, such as --rate 10/s; the policies of {} have their own `{key}`",
+                    file.display()
+                );
+                return Err(Mistake(what).into());
+            }
             sets.push((file.display().to_string(), policies::read(&file, printer)?.policies));
         }
         (None, None) => {
@@ -308,10 +317,17 @@ fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     match (tally.malformed, tally.first_malformed.first()) {
         (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
         (_, None) => what.push_str(", which has only blank lines, comments or a header"),
-        (malformed, Some(first)) => what.push_str(&format!(
-            ": malformed lines {}, the first is {first}; name the format with --format or --log-format, and columns with --column",
-            grouped(malformed)
-        )),
+        (malformed, Some(first)) => {
+            what.push_str(&format!(": malformed lines {}, the first is {first}; ", grouped(malformed)));
+            match reading::recognised(reading) {
+                Some((option, format)) => {
+                    what.push_str(&format!("leave {option} out: the lines are read as {format}"));
+                }
+                None => {
+                    what.push_str("name the format with --format or --log-format, and columns with --column");
+                }
+            }
+        }
     }
     Err(Mistake(what).into())
 }
@@ -439,10 +455,16 @@ fn remark_unseen(runs: &Replay, printer: &Printer) {
 
 fn unseen(runs: &Replay) -> String {
     // Escape the names of fields: they are untrusted text, and the message must be one line.
-    let has = runs.attributes().join(", ");
-    let has = if has.is_empty() { "nothing but its time" } else { &has };
+    let names: Vec<&str> = runs.attributes().iter().map(String::as_str).collect();
+    let has = names.join(", ");
+    let has = if has.is_empty() { "times and nothing else" } else { &has };
+    let missing = |name: &String| match reading::meant(name, &names) {
+        Some(meant) => format!("{name} (did you mean {meant}?)"),
+        None => name.clone(),
+    };
+    let missing: Vec<String> = runs.unseen().iter().map(missing).collect();
     let mut what =
-        format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has));
+        visible::line(&format!("no request has {}; the log has {has}", missing.join(", "))).into_owned();
     if runs.unseen().iter().any(|name| name == "client.ip") {
         what.push_str("; name the field of the client with --column client.ip=NAME");
     }

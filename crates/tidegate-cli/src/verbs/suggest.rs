@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
             return Ok(Exit::Bad);
         }
         Err(mistake) => {
-            let text = mistake.to_string();
+            let text = format!("{mistake}{}", hint(&mistake));
             return Err(Mistake(
                 flag(&mistake).map_or_else(|| text.clone(), |flag| format!("{flag}: {text}")),
             )
@@ -81,6 +81,15 @@ fn cost(written: &str) -> Result<WrittenCost> {
     let rule = policy.and_then(|policy| policy.cost.clone());
     let rule = rule.ok_or_else(|| Mistake(format!("--cost: {written} is not a cost")))?;
     Ok(WrittenCost { rule, written: written.to_owned() })
+}
+
+/// Returns which attributes are probably meant by those that no request has.
+fn hint(mistake: &SuggestError) -> String {
+    let SuggestError::NoKey { by, has, .. } = mistake else { return String::new() };
+    let has: Vec<&str> = has.split(", ").collect();
+    let missing = by.split(", ").filter(|name| !has.contains(name));
+    let meant: Vec<&str> = missing.filter_map(|name| reading::meant(name, &has)).collect();
+    if meant.is_empty() { String::new() } else { format!("; did you mean {}?", meant.join(", ")) }
 }
 
 /// Returns the flag that an error is about, if any.

@@ -65,6 +65,17 @@ fn a_server_that_does_what_its_file_says_is_right() {
     }
 }
 
+/// Such a run shows how fast nothing is decided.
+#[test]
+fn a_run_that_no_policy_limits_says_so() {
+    let desk = Desk::new();
+    let (serving, _) = served(&desk);
+    let run = |by: &str| desk.run(&["bench", serving.url(), "-z", "1s", "-c", "1", "--by", by]).code(0).err;
+    let says = "no policy of the server limits any of these requests, which have user.id; give what";
+    let (without, with) = (run("user.id"), run("client.ip"));
+    assert!(without.contains(says) && !with.contains("no policy of the server"), "{without}{with}");
+}
+
 #[test]
 fn a_server_of_another_rate_is_found_out() {
     let desk = Desk::new();

@@ -61,6 +61,19 @@ fn several_files_are_checked_and_the_worst_decides() {
     assert!(problem["line"].is_null() && problem["file"] == "tidegate.yaml", "{problem}");
 }
 
+/// A file of almost the usual name is not read unless it is named.
+#[test]
+fn a_file_that_is_probably_meant_is_named() {
+    let desk = Desk::new();
+    desk.write("tidegate.yml", ONE);
+    let told = desk.run(&["config", "check"]).code(2);
+    assert!(told.err.contains("did you mean tidegate config check tidegate.yml?"), "{told:?}");
+    let asked = desk.run(&["explain", "--attr", "client.ip=192.0.2.1"]);
+    assert!(asked.err.contains("tidegate.yml is not read; did you mean -c tidegate.yml?"), "{asked:?}");
+    let named = desk.run(&["explain", "--server", "http://127.0.0.1:1"]).code(1);
+    assert!(!named.err.contains("did you mean"), "{named:?}");
+}
+
 /// The operations manual uses `config check -c f`, as for every other verb; it must be accepted.
 #[test]
 fn the_file_to_check_may_be_named_as_for_the_other_verbs() {

@@ -43,6 +43,14 @@ fn a_mistake_begins_with_its_flag() {
         ),
         ("--rate 5/s --compare warm-up", "--compare warm-up: warm-up needs warm_up"),
         ("-c p.yaml --compare gcra", "--compare needs a limit spelled out"),
+        (
+            "-c p.yaml --by user.id",
+            "--by needs a limit given by flags, such as --rate 10/s; the policies of p.yaml have their own `by`",
+        ),
+        (
+            "-c p.yaml --cost 2",
+            "--cost needs a limit given by flags, such as --rate 10/s; the policies of p.yaml",
+        ),
         ("--rate 5/s --column user.id=uid", "--column user.id=uid: no line has a column uid"),
         (
             "--rate 5/s --fail-if denid>1",
@@ -272,6 +280,41 @@ fn words_of_other_servers_are_answered_with_those_that_work() {
         ("serve --dry-run", "write defaults: { mode: shadow } in the file"),
         ("serve --http :8080", "write 8080 for this machine alone, or 0.0.0.0:8080 for everyone"),
         ("serve p.yaml -c p.yaml", "the policy file is named twice"),
+        ("serve --store memory", "write store: { kind: memory } in the file"),
+        ("serve --store=disk", "write store: { kind: disk } in the file"),
+        ("serve --memory", "write store: { kind: memory } in the file"),
+        ("serve --domain shop", "write match: { attributes: { rls.domain: shop } } in the file"),
+        ("serve --envoy rl.yaml", "write --from-envoy rl.yaml"),
+        (
+            "serve --rate 10/s",
+            "write policies: [{ name: api, by: [client.ip], limit: { rate: 10/s } }] in the file",
+        ),
+        ("top --token secret", "set the environment variable TIDEGATE_TOKEN"),
+        ("serve --no-wach", "a similar argument exists: '--no-watch'"),
+        ("replay -f combined a.log", "write --format combined"),
+        ("replay -f pol.yaml a.log", "write -c pol.yaml"),
+        ("replay --format nginx a.log", "a similar value exists: 'combined'"),
+        ("replay --log a.log", "write a.log without an option, as in tidegate replay a.log"),
+        ("replay --policy p.yaml a.log", "write -c p.yaml"),
+        ("suggest a.log -c p.yaml", "suggest reads no policy file: it proposes a limit from the log alone"),
+        (
+            "config check --strict p.yaml",
+            "config check exits 2 if there is any error and 0 if there are only",
+        ),
+        ("explain client.ip=1.2.3.4", "write --attr client.ip=1.2.3.4"),
+        ("explain --client.ip 1.2.3.4", "write --attr client.ip=1.2.3.4"),
+        ("explain GET /api/x", "write --attr request.method=GET --attr request.path=/api/x"),
+        ("explain 1.2.3.4", "write --attr client.ip=1.2.3.4"),
+        ("explain --attr user.id:ann", "write user.id=ann"),
+        ("key block client.ip 203.0.113.5 --for 1h", "write client.ip=203.0.113.5"),
+        ("key reset client.ip 203.0.113.5", "write POLICY --key client.ip=203.0.113.5"),
+        ("key reset client.ip=203.0.113.5", "write tidegate key reset POLICY --key client.ip=203.0.113.5"),
+        ("key get per-ip client.ip=203.0.113.5", "write --key client.ip=203.0.113.5"),
+        ("key show client.ip=203.0.113.5", "'key get'"),
+        (
+            "reload",
+            "reads its policy file again when it changes, on SIGHUP (kill -HUP PID) and on POST /v1/reload",
+        ),
         ("start", "'serve'"),
         ("check p.yaml", "'config check'"),
         ("validate p.yaml", "'config check'"),
@@ -279,6 +322,11 @@ fn words_of_other_servers_are_answered_with_those_that_work() {
         let words: Vec<&str> = words.split(' ').collect();
         let told = desk.run(&words).code(2);
         assert!(told.err.contains(says), "{words:?}: {}", told.err);
+    }
+    // No tip is better than a wrong one.
+    for words in ["serve --workers 4", "serve --upstream http://127.0.0.1:9000", "serve --acces-log x"] {
+        let told = desk.run(&words.split(' ').collect::<Vec<_>>()).code(2);
+        assert!(told.err.contains("unexpected argument") && !told.err.contains("tip:"), "{}", told.err);
     }
     assert_eq!(desk.run(&["serve", "p.yaml", "--check"]).code(0).out.trim(), "The file is fine");
 }

@@ -1,10 +1,30 @@
 //! For operators: whether a server is ready, which denials are logged, and metrics under other names.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
 use serde_json::Value;
 
 use crate::verbs::Desk;
 use crate::verbs::schemas::{holds, schema};
 use crate::verbs::serve::Serving;
+
+/// A Redis server, for one, which answers in its own words.
+#[test]
+fn an_address_that_speaks_no_http_is_told_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let redis = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let read = stream.read(&mut [0; 1024]).unwrap();
+        stream.write_all(b"-ERR unknown command 'GET'\r\n").unwrap();
+        read
+    });
+    let told = Desk::new().run(&["top", "--server", &url]).code(1);
+    let says = format!("what answers at {url} does not speak HTTP; name the address of the server's --http");
+    assert!(told.err.contains(&says), "{told:?}");
+    assert!(redis.join().unwrap() > 0);
+}
 
 const ONE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

@@ -144,7 +144,7 @@ fn what_precedes_the_client_is_told_and_never_taken_for_it() {
     assert!(ran.err.contains("no field is known as the time; name it with --column time=NAME"), "{ran:?}");
     let ran = desk.run(&replay(&["fields.jsonl", "--column", "time=when"])).code(2);
     assert!(
-        ran.err.contains("no request has client.ip; the first one has who")
+        ran.err.contains("no request has client.ip; the log has who")
             && ran.err.contains("--column client.ip=NAME"),
         "{ran:?}"
     );

@@ -430,6 +430,11 @@ fn what_cannot_be_answered_says_why() {
     let log = sample("access.log");
     let unknown = desk.run(&["suggest", &log, "--by", "cliet.ip"]).code(2);
     assert!(unknown.err.contains("cliet.ip") && unknown.err.contains("client.ip"), "{unknown:?}");
+    for (by, meant) in [("user", "user.id"), ("ip", "client.ip")] {
+        let told = desk.run(&["suggest", &log, "--by", by]).code(2).err;
+        assert!(told.contains(&format!("; did you mean {meant}?")), "{told}");
+        assert!(told.contains("user.id"), "what only some requests have is listed: {told}");
+    }
     assert!(desk.run(&["suggest", &log, "--keep", "140%"]).code(2).err.contains("140%"));
     assert!(desk.run(&["suggest", &log, "--of-requests"]).code(2).err.contains("--keep"));
     assert!(desk.run(&["suggest", "gone.log"]).code(1).err.contains("gone.log"));
@@ -535,7 +540,7 @@ fn a_log_of_times_alone_is_told_as_such() {
     let line = |at: &str| serde_json::json!({ "time": at, "client_ip": null }).to_string();
     desk.write("times.jsonl", [line("2026-03-02T09:00:00Z"), line("2026-03-02T09:10:00Z")].join("\n"));
     let replayed = desk.run(&["replay", "times.jsonl", "--rate", "1/s"]).code(2).err;
-    assert!(replayed.contains("the first one has nothing but its time"), "{replayed}");
+    assert!(replayed.contains("the log has times and nothing else"), "{replayed}");
     let suggested = desk.run(&["suggest", "times.jsonl"]).code(2).err;
     assert!(suggested.contains("the log has times and nothing else"), "{suggested}");
 }

@@ -22,10 +22,19 @@ fn a_replay_of_nothing_is_no_pass() {
             &["bad.log", "--format", "combined"],
             "no request in bad.log: malformed lines 2, the first is bad.log:1: no readable time: rubbish",
         ),
+        (&[&log, "--format", "json"], "; leave --format out: the lines are read as combined"),
+        (
+            &[&log, "--log-format", "$remote_addr [$time_local] \"$request\" $status"],
+            "; leave --log-format out: the lines are read as combined",
+        ),
         (&["header.csv"], "no request in header.csv, which has only blank lines, comments or a header"),
         (
+            &[&log, "--by", "user"],
+            "--by user: nothing matched: no policy matches any of the 4,478 requests; no request has user (did you mean user.id?); the log has ",
+        ),
+        (
             &[&log, "--by", "tennant"],
-            "nothing matched: no policy matches any of the 4,478 requests; no request has tennant; the first one has request.method, ",
+            "nothing matched: no policy matches any of the 4,478 requests; no request has tennant; the log has request.method, ",
         ),
     ] {
         for quiet in [&[][..], &["-q"], &["-q", "-o", "json"]] {
@@ -45,7 +54,7 @@ fn a_replay_of_nothing_is_no_pass() {
     let nowhere = desk.run(&["replay", &log, "-c", "p.yaml", "-q"]).code(2);
     assert!(nowhere.err.contains("look at match"), "{nowhere:?}");
     let partly = desk.run(&["replay", &log, "--rate", "1/s", "--by", "client.ip,team"]).code(0);
-    assert!(partly.err.contains("no request has team; the first one has"), "{partly:?}");
+    assert!(partly.err.contains("no request has team; the log has"), "{partly:?}");
 }
 
 /// A policy that met nothing must not look tested because another one passed.

@@ -32,6 +32,8 @@ const MOST_CHOOSING: u32 = 9;
 /// The least room of a limit that cuts keys for a gap alone: where not even half as much again fits between the crowd
 /// and those above, the gap is an accident of the day.
 const GAP_ROOM: f64 = 1.5;
+/// The most attributes of requests that are named where the key is missing.
+const ATTRIBUTES: usize = 32;
 /// The most keys hit that are named.
 const NAMED: usize = 10;
 /// The shares of keys whose peaks are shown.
@@ -102,11 +104,15 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let scale = if options.cost.is_some() { scale(&mut readings, &asking)? } else { 1 };
         let counts: Vec<u64> = counts.map(|count| count.saturating_mul(scale).min(Rate::MAX_COUNT)).collect();
         let mut needs = Needs::new(counts, scale, options.per, options.keys, hasher.clone())?;
-        let (mut has, unknown_before) = (None, asking.unknown_costs().at_check);
+        let (mut has, unknown_before) = (Vec::<String>::new(), asking.unknown_costs().at_check);
         let tally = readings.read("measuring", |record| {
-            if has.is_none() {
-                let names = record.describe();
-                has = Some(names.pairs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>().join(", "));
+            // For the message that no request has the key.
+            if needs.requests == 0 {
+                for (name, _) in record.describe().pairs() {
+                    if has.len() < ATTRIBUTES && !has.iter().any(|known| known == name) {
+                        has.push(name.to_owned());
+                    }
+                }
             }
             needs.feed(record, &asking);
         })?;
@@ -122,8 +128,11 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             return Err(SuggestError::NoCost { requests: unknown_costs, why });
         }
         if needs.requests == 0 {
-            let has = has.unwrap_or_else(|| "no requests".to_owned());
-            let has = if has.is_empty() { "times and nothing else".to_owned() } else { has };
+            let has = match &has[..] {
+                [] if tally.records == 0 => "no requests".to_owned(),
+                [] => "times and nothing else".to_owned(),
+                names => names.join(", "),
+            };
             // Escape the names of fields: they are untrusted text, and the message must be one line.
             let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });

@@ -71,7 +71,7 @@ pub enum SuggestError {
         requests: u64,
         /// The attributes of the key.
         by: String,
-        /// The attributes of the first request.
+        /// The attributes that any request has, at most 32.
         has: String,
     },
     /// No request has a cost that can be determined.

@@ -125,6 +125,8 @@ pub(super) struct Answer {
     pub(super) fate: Fate,
     /// The status, or a word for the error.
     pub(super) code: Code,
+    /// Whether the answer says that no policy limits the ask; only those over HTTP tell.
+    pub(super) is_unlimited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +159,7 @@ impl fmt::Display for Code {
 
 impl Answer {
     pub(super) fn word(fate: Fate, word: &str) -> Self {
-        Self { fate, code: Code::Word(word.into()) }
+        Self { fate, code: Code::Word(word.into()), is_unlimited: false }
     }
 }
 

@@ -90,7 +90,9 @@ impl GrpcClient {
         Ok(match status {
             Some(0) => decided(&bytes),
             Some(status) => Answer::word(Fate::Failed, &format!("grpc-status {status}")),
-            None => Answer { fate: Fate::Failed, code: Code::Status(head.status.as_u16()) },
+            None => {
+                Answer { fate: Fate::Failed, code: Code::Status(head.status.as_u16()), is_unlimited: false }
+            }
         })
     }
 }

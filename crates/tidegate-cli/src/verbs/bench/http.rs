@@ -12,6 +12,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// The longest answer that is read, in bytes: far longer than a check of 64 policies gives.
 const MAX_ANSWER: usize = 1 << 20;
@@ -29,6 +30,8 @@ pub(super) struct HttpClient {
 #[derive(Debug, Deserialize)]
 struct Decided {
     decision: Option<String>,
+    /// The policies that limit the request.
+    policies: Option<Vec<IgnoredAny>>,
 }
 
 impl HttpClient {
@@ -72,22 +75,23 @@ impl HttpClient {
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
         let body = body.map_err(io::Error::other)?.to_bytes();
-        Ok(Answer { fate: fate(status, &body), code: Code::Status(status.as_u16()) })
+        Ok(answer(status, &body))
     }
 }
 
 /// Distinguishes a denial from an error: both may have any status from 400 on, but only a denial contains its
 /// decision.
-fn fate(status: StatusCode, body: &[u8]) -> Fate {
-    let decided = |words: &[&str]| {
-        let decision = serde_json::from_slice::<Decided>(body).ok().and_then(|decided| decided.decision);
-        decision.is_some_and(|decision| words.contains(&decision.as_str()))
-    };
-    match status {
-        StatusCode::OK if decided(&["allowed", "delayed"]) => Fate::Allowed,
-        status if status.as_u16() >= 400 && decided(&["denied"]) => Fate::Denied,
+fn answer(status: StatusCode, body: &[u8]) -> Answer {
+    let decided = serde_json::from_slice::<Decided>(body).ok();
+    let is_unlimited =
+        decided.as_ref().is_some_and(|decided| decided.policies.as_ref().is_some_and(Vec::is_empty));
+    let decision = decided.and_then(|decided| decided.decision);
+    let fate = match decision.as_deref() {
+        Some("allowed" | "delayed") if status == StatusCode::OK => Fate::Allowed,
+        Some("denied") if status.as_u16() >= 400 => Fate::Denied,
         _ => Fate::Failed,
-    }
+    };
+    Answer { fate, code: Code::Status(status.as_u16()), is_unlimited }
 }
 
 #[cfg(test)]
@@ -107,7 +111,10 @@ mod tests {
             (200, b"<html>", Fate::Failed),
             (200, br#"{"decision":"denied"}"#, Fate::Failed),
         ] {
-            assert_eq!(fate(StatusCode::from_u16(status).unwrap(), body), wanted, "{status}");
+            assert_eq!(answer(StatusCode::from_u16(status).unwrap(), body).fate, wanted, "{status}");
         }
+        let is_unlimited = |body: &[u8]| answer(StatusCode::OK, body).is_unlimited;
+        assert!(is_unlimited(br#"{"decision":"allowed","policies":[]}"#));
+        assert!(!is_unlimited(br#"{"decision":"allowed","policies":[{}]}"#) && !is_unlimited(b"{}"));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
+use tidegate::visible;
 use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
@@ -64,6 +65,13 @@ pub(super) fn print(report: &Report<'_>, printer: &Printer) -> Result<Exit> {
     printer.value(&json(report, &thresholds), |_| Ok(text(report, &thresholds)))?;
     if let Some(why) = &report.done.tally.first_failure {
         printer.remark(&format!("the first failure: {why}"));
+    }
+    let tally = &report.done.tally;
+    if tally.counts.denied == 0 && tally.unlimited > 0 && tally.unlimited == tally.counts.allowed {
+        let by = visible::line(&report.by.join(", ")).into_owned();
+        printer.remark(&format!(
+            "no policy of the server limits any of these requests, which have {by}; give what its policies ask for, with --by or --attr"
+        ));
     }
     Ok(if thresholds.iter().any(|one| one.broken) { Exit::Threshold } else { Exit::Done })
 }

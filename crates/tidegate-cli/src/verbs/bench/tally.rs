@@ -49,6 +49,8 @@ pub(super) struct Tally {
     pub(super) latencies: Latencies,
     /// Latencies since each ask was sent.
     pub(super) from_sending: Latencies,
+    /// Asks that no policy limits, as far as answers tell.
+    pub(super) unlimited: u64,
     /// The first failure, in words.
     pub(super) first_failure: Option<String>,
     this_second: AskCounts,
@@ -75,6 +77,7 @@ impl Tally {
             codes: BTreeMap::new(),
             latencies: Latencies::default(),
             from_sending: Latencies::default(),
+            unlimited: 0,
             first_failure: None,
             this_second: AskCounts::default(),
             this_seconds_latencies: Latencies::default(),
@@ -95,6 +98,7 @@ impl Tally {
     /// Records the result of an ask.
     pub(super) fn ends(&mut self, worker: usize, ask: Sent, now: u64, answer: Answer) {
         self.in_flight[worker] = u64::MAX;
+        self.unlimited += u64::from(answer.is_unlimited);
         for counts in [&mut self.counts, &mut self.this_second] {
             *match answer.fate {
                 Fate::Allowed => &mut counts.allowed,
@@ -250,7 +254,12 @@ mod tests {
     fn quick_errors_make_no_latency_and_codes_are_bounded() {
         let mut tally = Tally::new(1, false);
         for status in 0..200 {
-            tally.ends(0, ASK, 8_000_000, Answer { fate: Fate::Failed, code: Code::Status(status) });
+            tally.ends(
+                0,
+                ASK,
+                8_000_000,
+                Answer { code: Code::Status(status), ..Answer::word(Fate::Failed, "") },
+            );
         }
         assert_eq!((tally.counts.failed, tally.latencies.at(0.5)), (200, Duration::ZERO));
         assert_eq!(tally.codes.len(), MAX_CODES + 1);
