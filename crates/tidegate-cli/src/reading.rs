@@ -91,7 +91,9 @@ pub(crate) fn recognised(asked: &Reading) -> Option<(&'static str, String)> {
         (None, _) => "--format",
     };
     let inputs: Vec<Input> = asked.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
-    if inputs.is_empty() || inputs.contains(&Input::Stdin) {
+    // A pipe has nothing more to read, and may never have.
+    let is_file = |log: &std::path::PathBuf| log.is_file();
+    if inputs.is_empty() || inputs.contains(&Input::Stdin) || !asked.logs.iter().all(is_file) {
         return None;
     }
     let options = LogOptions { columns: asked.column.clone(), order: Order::Clamp, ..LogOptions::default() };

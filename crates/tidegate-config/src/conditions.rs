@@ -81,10 +81,16 @@ fn of_a_request(text: &str) -> Option<String> {
         "path" | "uri" | "url" if value.starts_with(['/', '^']) => {
             ("path", names::path_meant(value).unwrap_or_else(|| value.to_owned()))
         }
-        "method" => ("method", value.to_owned()),
-        "host" => ("host", value.to_owned()),
+        "method" if value.bytes().all(|byte| byte.is_ascii_alphabetic()) => ("method", value.to_owned()),
+        "host" if value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte)) => {
+            ("host", value.to_owned())
+        }
         _ => return None,
     };
+    // What would be something else in a map of one line, or in a pattern.
+    if value.contains(|char: char| ",{}[]#$\\^".contains(char)) {
+        return None;
+    }
     let one = format!("{{ {key}: {} }}", excerpt(&value));
     Some(if sign == "!=" { format!("{{ not: {one} }}") } else { one })
 }

@@ -90,7 +90,12 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
                 format!("; begin each entry with its name, as - name: {first}")
             }
             (Value::Map(_), _) => "; begin each entry with `- `".to_owned(),
-            (Value::Text(text), _) if !matches!(of, Kind::Table(_)) => {
+            // Values may have blanks, commas and signs of YAML's: those are not taken apart.
+            (Value::Text(text), _)
+                if !matches!(of, Kind::Table(_))
+                    && !text.trim().is_empty()
+                    && !text.contains(|char: char| "=*&{}[]\"'#".contains(char)) =>
+            {
                 let each = text.split([',', ' ']).filter(|one| !one.is_empty()).take(8);
                 let each: Vec<_> =
                     each.map(|one| names::network_meant(one).unwrap_or_else(|| excerpt(one))).collect();

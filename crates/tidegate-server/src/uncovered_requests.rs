@@ -2,7 +2,7 @@
 //! for each kind, and logged once for each.
 //!
 //! A kind is the door, the names of the attributes, the policies that were asked for and, over gRPC, the domain: what a
-//! configuration of a proxy or a program writes, and not its callers. Nevertheless the number of kinds is bounded, and a
+//! configuration of a proxy or a program writes; only headers that are taken for named ones are its callers'. Nevertheless the number of kinds is bounded, and a
 //! kind that is known costs one comparison for each kind before it. Each configuration begins anew, since a change may
 //! have corrected some.
 //!
@@ -53,6 +53,10 @@ pub(crate) struct Unmet {
     merging: Among,
     /// Whether no sub-request was seen yet that one of those is about. False from the start if there are none.
     merging_is_untold: AtomicBool,
+    /// How many sub-requests were looked at for that.
+    sub_requests: AtomicU64,
+    /// Whether some policy needs an attribute that no sub-request has.
+    has_never_sent: bool,
 }
 
 /// A bounded table of kinds.
@@ -191,6 +195,8 @@ impl Unmet {
             mistaken: Kinds::default(),
             had,
             merging_is_untold: AtomicBool::new(!merging.is_empty()),
+            sub_requests: AtomicU64::new(0),
+            has_never_sent: Advice::never_sent(set).is_some(),
             merging: Among::new(Arc::clone(set), merging),
         }
     }
@@ -316,7 +322,10 @@ impl Unmet {
     }
 
     /// Notes that sub-requests of a proxy come that no policy is about, while some need attributes that none of them has.
-    pub(crate) fn note_sub_request(&self, set: &PolicySet) {
+    pub(crate) fn note_sub_request(&self, set: &PolicySet, request: &Descriptor<'_>) {
+        if !self.has_never_sent || set.meets(request, None) {
+            return;
+        }
         self.mistaken.note(self.hasher.hash_one("sub-request"), 1, || Advice::never_sent(set));
     }
 
@@ -340,24 +349,28 @@ impl Unmet {
     /// callers as one that it means to tell apart.
     #[inline]
     pub(crate) fn look_at_sub_request(&self, request: &Descriptor<'_>) {
-        // Relaxed: the flag stands alone.
+        // Relaxed: the flag and the number stand alone.
         if self.merging_is_untold.load(Ordering::Relaxed) {
-            self.note_merged(request);
+            let turn = self.sub_requests.fetch_add(1, Ordering::Relaxed);
+            if turn < Self::FIRST || turn.is_multiple_of(ONE_OF) {
+                self.note_merged(request);
+            }
         }
     }
 
     #[cold]
     fn note_merged(&self, request: &Descriptor<'_>) {
         let set = self.merging.set();
-        // Relaxed: the swap alone decides which of several threads tells.
-        if !set.meets(request, Some(&self.merging)) || !self.merging_is_untold.swap(false, Ordering::Relaxed)
-        {
+        if !set.meets(request, Some(&self.merging)) {
             return;
         }
         let relevance = set.relevance(request);
         let merging = || (0..set.len()).filter(|at| self.merging.has(*at));
         let charged = merging().find(|at| matches!(relevance.get(*at), Some(Relevance::Charged { .. })));
-        if let Some(policy) = charged.or_else(|| merging().next()).and_then(|at| set.policies().get(at)) {
+        // Relaxed: the swap alone decides which of several threads tells.
+        if let Some(policy) = charged.and_then(|at| set.policies().get(at))
+            && self.merging_is_untold.swap(false, Ordering::Relaxed)
+        {
             self.mistaken.note(self.hasher.hash_one("merged"), 1, || {
                 Some(Advice::merged(policy, merging().count().saturating_sub(1)))
             });
@@ -481,7 +494,10 @@ fn nearest_elsewhere(set: &PolicySet, request: &Descriptor<'_>, among: Option<&A
     let below =
         if is_below { format!("; write {}/** for what is below", excerpt(stem)) } else { String::new() };
     let name = excerpt(&policy.name);
-    Some(format!("policy {name} would be, but {part} does not match: it takes {}{below}", excerpt(takes)))
+    Some(format!(
+        "policy {name} comes nearest, but {part} does not match: it takes {}{below}",
+        excerpt(takes)
+    ))
 }
 
 /// Returns whether a name is probably about the answer to a request, which no door knows when it decides.

@@ -390,19 +390,19 @@ policies:
     assert!(
         told.contains(
             "the attributes client.ip, request.method, request.path, such as GET /v1/api/x; policy admin needs \
-             request.host; policy orders would be, but path does not match: it takes /v1/orders\n"
+             request.host; policy orders comes nearest, but path does not match: it takes /v1/orders\n"
         ),
         "{told}"
     );
     check(&server, r#""client.ip": "::1", "request.path": "/v1/orders/7", "request.host": "b.example""#)
         .await;
     let told = verbose(&server).await;
-    let below = "; policy orders would be, but path does not match: it takes /v1/orders; write /v1/orders/** for what is below\n";
+    let below = "; policy orders comes nearest, but path does not match: it takes /v1/orders; write /v1/orders/** for what is below\n";
     assert!(told.contains(below), "{told}");
     check(&server, r#""request.host": "b.example", "client.ip": "::1""#).await;
     let told = verbose(&server).await;
     assert!(
-        told.contains("; policy admin would be, but host does not match: it takes admin.example\n"),
+        told.contains("; policy admin comes nearest, but host does not match: it takes admin.example\n"),
         "{told}"
     );
     for at in 0..8 {

@@ -91,8 +91,8 @@ pub(crate) async fn forward_auth(
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion =
         app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
-    if conclusion.allowed() && conclusion.met() == 0 && !live.set.meets(&asked.request, None) {
-        live.unmet.note_sub_request(&live.set);
+    if conclusion.allowed() && conclusion.met() == 0 {
+        live.unmet.note_sub_request(&live.set, &asked.request);
     }
     if conclusion.met() > 0 {
         live.unmet.look_at_sub_request(&asked.request);

@@ -47,7 +47,7 @@ pub(crate) struct SettledTicket<'a> {
     pub(crate) by_cost: bool,
     /// Whether the ticket has charges that the outcome decides, settled or not.
     pub(crate) awaits_outcome: bool,
-    /// Whether the ticket has charges that what was spent decides, settled or not.
+    /// Whether the ticket has charges that a report of what was spent decides, settled or not.
     pub(crate) awaits_spent: bool,
 }
 
@@ -172,9 +172,10 @@ impl Tickets {
             settled => (settlement.part, settled?),
         };
         self.count_settled(live, &settled);
-        // Whichever half it is: the program tells of its calls.
-        for line in open.charged().lines() {
-            if let Some(facts) = live.set.find(line.policy).and_then(|(at, _)| live.policies.get(at)) {
+        // An outcome says of every policy of the call that it ended, also of those that go by what was spent.
+        let by_outcome = open.charged().lines().filter(|_| part == Part::Outcome).map(|line| line.policy);
+        for name in by_outcome.chain(settled.iter().map(|(one, _)| one.policy)) {
+            if let Some(facts) = live.set.find(name).and_then(|(at, _)| live.policies.get(at)) {
                 facts.met.note_ended();
             }
         }
@@ -190,7 +191,10 @@ impl Tickets {
             part,
             by_cost: settled.iter().any(by_cost),
             awaits_outcome: open.has(Part::Outcome),
-            awaits_spent: open.has(Part::Spent),
+            awaits_spent: open
+                .charged()
+                .lines()
+                .any(|line| live.set.find(line.policy).is_some_and(|(_, policy)| policy.settle.is_some())),
         }))
     }
 
