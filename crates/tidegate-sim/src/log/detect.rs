@@ -293,6 +293,9 @@ impl Tries {
                 .iter_mut()
                 .find_map(|(shape, cutter)| cutter.read(line).is_ok().then(|| look(shape.format.clone())));
         };
+        if is_headed(line) {
+            return None;
+        }
         let format = if matches!(record.tail, Tail::Unread(b"")) { Format::Common } else { Format::Combined };
         let clients = if record.client.is_empty() || client::is_address(record.client) {
             Clients::Addresses
@@ -391,6 +394,27 @@ fn fits(wanted: &Format, format: &Format) -> bool {
         }
         wanted => wanted == format,
     }
+}
+
+/// Says whether words of syslog stand between the first word and the time of an access log: a time of day, or a tag with
+/// its colon right before an address. So the month or the machine that such a line begins with is no client.
+fn is_headed(line: &[u8]) -> bool {
+    let is_time_of_day = |word: &[u8]| {
+        word.len() == 8
+            && word.iter().enumerate().all(|(at, byte)| match at {
+                2 | 5 => *byte == b':',
+                _ => byte.is_ascii_digit(),
+            })
+    };
+    let words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(1).take(MAX_WORDS);
+    let mut is_behind_tag = false;
+    for word in words.take_while(|word| !word.starts_with(b"[")) {
+        if is_time_of_day(word) || (is_behind_tag && client::is_address(word)) {
+            return true;
+        }
+        is_behind_tag = word.ends_with(b":");
+    }
+    false
 }
 
 /// Says whether two lines look alike: some of one log have no referer and agent.

@@ -342,3 +342,35 @@ fn host_names_are_clients_where_most_are_or_the_format_is_named() {
     assert_eq!(read(&log, Format::Common), (3, 0));
     assert_eq!(read(&(log + &line("pc-2").repeat(3)), Format::Auto), (6, 0));
 }
+
+/// What syslog writes first is no client, whatever the day and the tag look like: a month was one, of every request.
+#[test]
+fn words_of_syslog_before_a_line_are_left_out() {
+    let request = "203.0.113.9 - - [02/Mar/2026:09:14:00 +0000] \"GET / HTTP/1.1\" 200 1\n";
+    for before in [
+        "Nov 29 09:00:02 web1 nginx:",
+        "Nov 29 09:00:02 web1 nginx[822]:",
+        "Nov 29 09:00:02 web1.example nginx:",
+        "Nov 29 09:00:02 10.0.0.5 nginx:",
+        "Nov 29 09:00:02 web1 nginx",
+        "Mar  2 09:00:02 web1 nginx:",
+        "<190>Nov 29 09:00:02 web1 nginx:",
+        "2026-11-29T09:00:02+00:00 web1 nginx:",
+        "web1 nginx:",
+    ] {
+        for format in [Format::Auto, Format::Common] {
+            let log = format!("{before} {request}").repeat(2);
+            let (out, tally) = read(log.as_bytes(), LogOptions { format, ..LogOptions::default() });
+            assert_eq!((out.len(), tally.malformed), (2, 0), "{before}");
+            assert!(out[0].starts_with("1772442840 203.0.113.9||GET||/|"), "{before}: {out:?}");
+            let said = &tally.surrounded[0].1;
+            assert!(said.starts_with("what precedes each line is left out"), "{said}");
+        }
+    }
+    // A user may have blanks, and an address without a tag before it.
+    for user in ["Ann Lee", "10.0.0.1 - -"] {
+        let log = format!("203.0.113.9 - {user} [02/Mar/2026:09:14:00 +0000] \"GET / HTTP/1.1\" 200 1\n");
+        let (out, _) = read(log.as_bytes(), LogOptions::default());
+        assert!(out[0].starts_with(&format!("1772442840 203.0.113.9|{user}|")), "{out:?}");
+    }
+}
