@@ -72,7 +72,7 @@ pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Res
         records.iter().for_each(|record| ladders.feed(record));
     })?;
     let tally = log.tally();
-    parsed(tally, &replay.reading)?;
+    parsed(tally, &replay.reading, "replay")?;
     let is_untimed = runs.unheld() > 0 && runs.unheld() == tally.records;
     if is_untimed && runs.holds() {
         return Err(Mistake(NO_HOLD.to_owned()).into());
@@ -294,8 +294,8 @@ fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Resu
 
 // Refuses replays without meaning: a run that read or matched nothing would pass every threshold.
 
-/// Refuses a log without requests, or without any that match.
-fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
+/// Refuses a log without requests, or without any that match; `verb` says what there is nothing to do with.
+pub(crate) fn parsed(tally: &Tally, reading: &Reading, verb: &str) -> Result<()> {
     if tally.records > 0 {
         return Ok(());
     }
@@ -303,7 +303,7 @@ fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
         let asked: Vec<String> =
             reading.matching.iter().map(|(name, value)| format!("--match {name}={value}")).collect();
         let mut what = format!(
-            "nothing to replay: none of the {} requests matches {}",
+            "nothing to {verb}: none of the {} requests matches {}",
             grouped(tally.unmatched),
             asked.join(" ")
         );
@@ -313,7 +313,7 @@ fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
         return Err(Mistake(what).into());
     }
     let files: Vec<&str> = tally.files.iter().map(|(name, _)| name.as_str()).collect();
-    let mut what = format!("nothing to replay: no request in {}", files.join(", "));
+    let mut what = format!("nothing to {verb}: no request in {}", files.join(", "));
     match (tally.malformed, tally.first_malformed.first()) {
         (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
         (_, None) => what.push_str(", which has only blank lines, comments or a header"),
@@ -334,7 +334,7 @@ fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
 
 /// Refuses `--column` with a column that the log does not have. A JSON field may be missing for a whole day, so that
 /// is only a remark.
-fn columns(log: &Log, printer: &Printer) -> Result<()> {
+pub(crate) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     let Some((attribute, column)) = log.unmet_columns().next() else { return Ok(()) };
     let what = format!("--column {attribute}={column}: no line has a column {column}");
     if log.tally().files.iter().any(|(_, format)| *format == Format::Json) {

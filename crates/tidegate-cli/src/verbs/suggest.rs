@@ -1,5 +1,7 @@
 //! Proposes limits from recorded traffic, each with its price.
 
+use std::ops::ControlFlow;
+
 use anyhow::Result;
 use tidegate::visible;
 use tidegate_sim::replay::{PeakRate, Trust};
@@ -10,7 +12,7 @@ use tidegate_sim::suggest::{
 };
 use tidegate_sim::thousands::grouped;
 
-use crate::args::{LimitArgs, Suggest};
+use crate::args::{LimitArgs, Reading, Suggest};
 use crate::exit::{Exit, Mistake};
 use crate::limit_spec::LimitSpec;
 use crate::outcome::span;
@@ -51,6 +53,9 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         Step::Ends => progress.iter().for_each(Progress::finish),
     };
     let log = reading::options(&arguments.reading)?;
+    if !(log.columns.is_empty() && arguments.reading.matching.is_empty()) {
+        read(&arguments.reading, printer)?;
+    }
     let suggestion = match suggest::suggest(&inputs, &log, &options, watch) {
         Ok(suggestion) => suggestion,
         Err(SuggestError::Log(error)) => return Err(error.into()),
@@ -60,6 +65,9 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
             return Ok(Exit::Bad);
         }
         Err(mistake) => {
+            if matches!(mistake, SuggestError::NoKey { requests: 0, .. }) {
+                read(&arguments.reading, printer)?;
+            }
             let text = format!("{mistake}{}", hint(&mistake));
             return Err(Mistake(
                 flag(&mistake).map_or_else(|| text.clone(), |flag| format!("{flag}: {text}")),
@@ -70,6 +78,20 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     printer.value(&suggestion, |printer| Ok(text(&suggestion, printer.wide())))?;
     reading::remark_begins(&inputs, &log, printer);
     Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
+}
+
+/// Reads a log once. Refuses one without requests, without any that match, or without a column that a flag names.
+fn read(reading: &Reading, printer: &Printer) -> Result<()> {
+    let mut log = reading::open(reading, printer)?;
+    let progress = Progress::start(log.watch(), printer);
+    let outcome = log.read(|_| {
+        progress.tick();
+        ControlFlow::Continue(())
+    });
+    progress.finish();
+    outcome.map(drop)?;
+    replay::parsed(log.tally(), reading, "suggest")?;
+    replay::columns(&log, printer)
 }
 
 /// Parses the cost of a request, as in a policy file.

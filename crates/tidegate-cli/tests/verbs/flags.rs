@@ -69,6 +69,11 @@ fn a_mistake_begins_with_its_flag() {
         told.clone().code(2).err.starts_with("error: --column tenant=who: no line has a column who"),
         "{told:?}"
     );
+    let told = desk.run(&["suggest", &log, "--column", "user.id=uid", "-q"]);
+    assert!(
+        told.clone().code(2).err.starts_with("error: --column user.id=uid: no line has a column uid"),
+        "{told:?}"
+    );
     for (words, says) in [
         (
             "--rate 5/s --traffic stedy",

@@ -194,6 +194,9 @@ fn a_part_of_a_log_is_replayed() {
     assert!(ran.err.contains(says), "{ran:?}");
     let ran = desk.run(&replay(&[&log, "--match", "path=api"])).code(2);
     assert!(ran.err.contains("--match path: \"api\": a path pattern starts with / or **"), "{ran:?}");
+    let ran = desk.run(&["suggest", &log, "--match", "path=/nowhere"]).code(2);
+    let says = "nothing to suggest: none of the 4,478 requests matches --match path=/nowhere";
+    assert!(ran.err.contains(says), "{ran:?}");
     let suggested = ["suggest", "-q", "-o", "json", &log, "--match", "path=/api/**"];
     assert_eq!(desk.run(&suggested).code(0).json()["requests"], part["log"]["requests"]);
 }
