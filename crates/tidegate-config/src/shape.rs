@@ -167,7 +167,14 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         return;
     }
     let Value::Map(entries) = &node.value else {
-        let hint = map_meant(node, table).map_or_else(String::new, |map| format!("; write {map}"));
+        let hint = match map_meant(node, table) {
+            Some(map) => format!("; write {map}"),
+            // Policies alone, as they are proposed to be copied.
+            None if table.name == "file" && matches!(node.value, Value::List(_)) => {
+                "; begin the file with version: 1 and policies:".to_owned()
+            }
+            None => String::new(),
+        };
         findings.error(node.spot, format_args!("{} is a map, found {}{hint}", table.name, node.kind()));
         return;
     };

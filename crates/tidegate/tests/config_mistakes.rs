@@ -34,7 +34,14 @@ fn mistakes_of_a_file() {
     for (text, expected) in [
         ("", &["t:1:1  error  the file is empty; `tidegate init` writes one to start from"][..]),
         ("a", &["t:1:1  error  file is a map, found a text"][..]),
-        ("[]", &["t:1:1  error  file is a map, found a list"][..]),
+        (
+            "[]",
+            &["t:1:1  error  file is a map, found a list; begin the file with version: 1 and policies:"][..],
+        ),
+        (
+            "- name: suggested\n  by: [client.ip]\n  limit: { rate: 10/s }\n",
+            &["t:1:1  error  file is a map, found a list; begin the file with version: 1 and policies:"][..],
+        ),
         ("version: 2\npolicies: []\n", &["t:1:10  error  version: 2 is out of range; use 1"][..]),
         ("policies: []\n", &["t:1:1  error  file has no version; write version: 1 in its first line"][..]),
         (
