@@ -215,13 +215,13 @@ fn of_match(key: &str, value: &Node) -> Option<String> {
             format!("; write method: {}", shown_all(value, "POST"))
         }
         "hosts" | "domain" | "domains" | "hostname" | "request.host" => {
-            format!("; write host: {}", shown_all(value, "api.example.com"))
+            format!("; write host: {}", patterns(value, "api.example.com"))
         }
         "headers" => {
             let first = value
                 .entries()
                 .first()
-                .map(|(name, of)| format!("{}: {}", excerpt(&name.text), shown(of, "true")));
+                .map(|(name, of)| format!("{}: {}", excerpt(&name.text), patterns(of, "true")));
             format!("; write header: {{ {} }}", first.unwrap_or_else(|| "x-name: true".to_owned()))
         }
         "when" | "mode" | "by" | "limit" => format!("; it belongs to the policy: write {key}: beside match:"),
@@ -231,11 +231,11 @@ fn of_match(key: &str, value: &Node) -> Option<String> {
         }
         key if key.starts_with(names::HEADER) => {
             let header = key.trim_start_matches(names::HEADER);
-            format!("; write header: {{ {}: {} }}", excerpt(header), shown_all(value, "true"))
+            format!("; write header: {{ {}: {} }}", excerpt(header), patterns(value, "true"))
         }
         key if tidegate_gate::policy::name_meant(key).is_some() || key.contains('.') => {
             let name = tidegate_gate::policy::name_meant(key).unwrap_or(key);
-            format!("; write attributes: {{ {}: {} }}", excerpt(name), shown_all(value, "true"))
+            format!("; write attributes: {{ {}: {} }}", excerpt(name), patterns(value, "true"))
         }
         _ => return None,
     })
@@ -386,7 +386,7 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
             format!("; it belongs to the limit: write limit: {{ rate: 1000/day, algorithm: fixed-window, calendar: {} }}", shown(value, "UTC"))
         }
         "method" | "methods" => format!("; write match: {{ method: {} }}", shown_all(value, "POST")),
-        "host" | "hosts" | "domain" => format!("; write match: {{ host: {} }}", shown_all(value, "api.example.com")),
+        "host" | "hosts" | "domain" => format!("; write match: {{ host: {} }}", patterns(value, "api.example.com")),
         "header" | "headers" | "attributes" => {
             let part = if key == "attributes" { key } else { "header" };
             format!("; write match: {{ {part}: {{ x-name: value }} }}")
@@ -769,6 +769,26 @@ fn shown_all(value: &Node, otherwise: &str) -> String {
     match &value.value {
         Value::List(_) => list(value, otherwise),
         _ => shown(value, otherwise),
+    }
+}
+
+/// Returns a pattern or a list of them, in quotes where YAML would read one otherwise, as `*`.
+fn patterns(value: &Node, otherwise: &str) -> String {
+    let quoted = |text: &str| {
+        let is_read_otherwise = text.is_empty()
+            || text.starts_with(|first: char| "*&!|>%@`?~-'\"# ".contains(first))
+            || text.contains([',', '[', ']', '{', '}', '#'])
+            || text.contains(": ")
+            || text.ends_with([':', ' ']);
+        // Of its escapes, YAML does not know that of a single quote.
+        let shown = excerpt(text);
+        if is_read_otherwise { format!("\"{}\"", shown.replace("\\'", "'")) } else { shown }
+    };
+    let texts: Vec<_> = value.each().iter().filter_map(Node::text).take(8).map(quoted).collect();
+    match (&value.value, texts.as_slice()) {
+        (Value::List(_), [_, ..]) => format!("[{}]", texts.join(", ")),
+        (Value::List(_), []) => format!("[{otherwise}]"),
+        (_, texts) => texts.first().cloned().unwrap_or_else(|| otherwise.to_owned()),
     }
 }
 

@@ -5,7 +5,7 @@ use tidegate::config::{Config, Format};
 use super::{policy, yaml};
 
 /// The lines of a policy, and what the answer must have, up to its end.
-const POLICIES: [(&[&str], &str); 42] = [
+const POLICIES: [(&[&str], &str); 45] = [
     (&["limit: 10r/s"], "limit is a map, found a text; write { rate: 10/s }"),
     (&["limit: 100 per minute"], "; write { rate: 100/min }"),
     (&["limit: 100"], "; write { rate: 100/s } or { rate: 100/min }"),
@@ -71,6 +71,18 @@ const POLICIES: [(&[&str], &str); 42] = [
     (&["path: /api/**", "limit: { rate: 10/s }"], "; write match: { path: /api/** }"),
     (&["methods: [GET, POST]", "limit: { rate: 10/s }"], "; write match: { method: [GET, POST] }"),
     (&["match: /api/**", "limit: { rate: 10/s }"], "; write { path: /api/** }"),
+    (
+        &["match: { headers: { x-api-key: \"*\" } }", "limit: { rate: 10/s }"],
+        "; write header: { x-api-key: \"*\" }",
+    ),
+    (
+        &["match: { headers: { x-api-key: k-1 } }", "limit: { rate: 10/s }"],
+        "; write header: { x-api-key: k-1 }",
+    ),
+    (
+        &["match: { domain: [\"*.example.com\", a.example] }", "limit: { rate: 10/s }"],
+        "; write host: [\"*.example.com\", a.example]",
+    ),
     (&["match: [{ path: /api }]", "limit: { rate: 10/s }"], "; write { path: [/api] }"),
     (&["limit: { rate: 10/s }", "deny: 429"], "; write { status: 429 }"),
     (&["limit: { rate: 10/s }", "deny: { status_code: 420 }"], "; write status: 420"),
@@ -102,6 +114,9 @@ fn a_policy_in_the_words_of_another_system() {
             key if key.starts_with("limit:") => key.to_owned(),
             key if key.starts_with("rate:") => format!("limit: {{ {key} }}"),
             key if key.starts_with("max_wait:") => format!("limit: {{ rate: 1/s, {key} }}"),
+            key if key.starts_with("header:") || key.starts_with("host:") => {
+                format!("match: {{ {key} }}\nlimit: {{ rate: 1/s }}")
+            }
             key if key.starts_with("status:") => format!("deny: {{ {key} }}\nlimit: {{ rate: 1/s }}"),
             key => format!("{key}\nlimit: {{ rate: 1/s }}"),
         };
