@@ -435,6 +435,9 @@ policies:
     assert_eq!(check("/lenient", r#", "llm.tokens": "1""#).await.status, StatusCode::TOO_MANY_REQUESTS);
     let settled = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
     assert_eq!(settled.json()["policies"][0]["note"], "llm.output is not a number; the charge stays");
+    // Regression: each repetition was counted as another error.
+    let repeated = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
+    assert_eq!(repeated.status, StatusCode::CONFLICT, "{repeated:?}");
     let metrics = server.get("/metrics").await.text;
     for line in [
         "tidegate_cost_errors_total{policy=\"tokens\",at=\"check\"} 1",
