@@ -19,8 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::http_answer::server_parts::wrong_value;
-use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet, Relevance, Want};
+use tidegate::policy::{
+    Absent, Among, CostRule, Descriptor, Mode, Named, Policy, PolicySet, Relevance, SettleBy, Want,
+};
 use tidegate::visible::excerpt;
+use tidegate::{Cost, GateDecision, LimitDecision};
 
 use crate::metrics::Transport;
 use crate::proxy::{HEADER, Proxy, with_dashes};
@@ -274,6 +277,45 @@ impl Unmet {
                 });
             }
         }
+    }
+
+    /// Looks at a decision about a request that states a cost, and notes that none of its limits charges by that. It
+    /// stands for `count`.
+    #[cold]
+    pub(crate) fn look_at_cost(
+        &self,
+        decision: &GateDecision,
+        transport: Transport,
+        stated: Cost,
+        count: u64,
+    ) {
+        let policies = decision.policies.policies();
+        let is_ignored = |line: &LimitDecision| {
+            let policy = policies.get(line.policy);
+            policy.is_some_and(|policy| policy.cost.is_some() && !policy.caller_cost) && line.cost != stated
+        };
+        if stated.units() == 1 || !decision.limits.iter().all(is_ignored) {
+            return;
+        }
+        // Whoever writes `cost: 1` counts requests, whatever they cost elsewhere.
+        let mut met = decision.limits.iter().filter_map(|line| policies.get(line.policy));
+        let other = met.find(|met| !matches!(met.cost, Some(CostRule::Fixed(cost)) if cost.units() == 1));
+        let Some(policy) = other else { return };
+        self.mistaken.note(self.hasher.hash_one(("cost", &*policy.name)), count, || {
+            let what = format!(
+                "{} requests state a cost, and policy {} charges its own",
+                transport.word(),
+                excerpt(&policy.name)
+            );
+            let by_value = policy.settle.as_ref().is_some_and(|rule| !matches!(rule.by, SettleBy::Cost));
+            let advice = match &policy.cost {
+                Some(CostRule::Fixed(cost)) if !by_value => {
+                    format!("write cost: {{ estimate: {}, caller: believed }}", cost.units())
+                }
+                _ => "write `caller: believed` beside `estimate` in its `cost`".to_owned(),
+            };
+            Some(Advice::mistake(what, format!("{advice} to charge what they state")))
+        });
     }
 
     /// Notes a call over gRPC with an entry that is no address.

@@ -2,7 +2,7 @@
 //! cost, and policies that learn an estimate learn it.
 //!
 //! The order is the same for an admission that is finished in place and for a ticket: compute the real costs, settle,
-//! then learn. So a settlement that fails teaches nothing.
+//! then learn. So a settlement that fails, or is repeated, teaches and counts nothing.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -42,13 +42,7 @@ impl<'p> RealCosts<'p> {
         lines: impl Iterator<Item = ChargedLine<'c>>,
     ) -> Self {
         let cost = |line: ChargedLine<'c>| match policies.find(line.policy) {
-            Some((at, policy)) => {
-                let real = policy.real_cost(usage);
-                if let RealCost::Unknown(why) = &real {
-                    policies.note_unsettled(at, why);
-                }
-                (Some(at), real)
-            }
+            Some((at, policy)) => (Some(at), policy.real_cost(usage)),
             None => (None, RealCost::AsCharged),
         };
         Self { policies, costs: lines.map(cost).collect() }
@@ -72,8 +66,13 @@ impl<'p> RealCosts<'p> {
     }
 
     /// Teaches each policy the cost of the work under it, once per policy, however many limits it has: the charges of a
-    /// policy are adjacent.
+    /// policy are adjacent. Counts the costs that could not be computed.
     fn teach(&self) {
+        for (at, cost) in &self.costs {
+            if let (Some(at), RealCost::Unknown(why)) = (at, cost) {
+                self.policies.note_unsettled(*at, why);
+            }
+        }
         for costs in self.costs.chunk_by(|one, next| one.0 == next.0) {
             if let Some((Some(at), RealCost::Units(units))) = costs.first() {
                 self.policies.learn(*at, *units);

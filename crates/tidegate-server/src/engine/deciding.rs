@@ -68,7 +68,7 @@ impl Deciding {
                 Want::Take => self.base.gate.check(check),
                 Want::Peek => self.base.gate.peek(check),
             });
-            return self.conclude(live, check.request, only, decided, want, transport);
+            return self.conclude(live, &check, only, decided, want, transport);
         }
         // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
         Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
@@ -101,7 +101,7 @@ impl Deciding {
         if live.breaks && keeps {
             self.breakers.note_entered(held).await;
         }
-        self.conclude(live, check.request, only, decided, want, transport)
+        self.conclude(live, &check, only, decided, want, transport)
     }
 
     /// Decides the requests of a batch like [`Deciding::decide`], in one exchange with an engine. Returns each conclusion
@@ -131,7 +131,7 @@ impl Deciding {
         let each = checks.iter().zip(decided).zip(charged);
         each.zip(asked)
             .map(|(((check, decided), charged), (_, only))| {
-                (self.conclude(live, check.request, *only, decided, Want::Take, Transport::http), charged)
+                (self.conclude(live, check, *only, decided, Want::Take, Transport::http), charged)
             })
             .collect()
     }
@@ -188,7 +188,7 @@ impl Deciding {
     fn conclude(
         &self,
         live: &ActiveConfig,
-        request: &Descriptor<'_>,
+        check: &Check<'_, '_>,
         only: Option<&[usize]>,
         decided: Result<GateDecision, StoreError>,
         want: Want,
@@ -198,11 +198,12 @@ impl Deciding {
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         };
+        let (request, stated) = (check.request, check.stated_cost());
         self.count_and_adjust(live, request, &mut conclusion, want);
         self.telemetry.note_conclusion(request, &conclusion);
         if want == Want::Take {
             self.telemetry.count_call(live, request, transport, conclusion.allowed());
-            self.telemetry.count_request(live, transport, request, only, &conclusion);
+            self.telemetry.count_request(live, transport, request, only, stated, &conclusion);
         }
         conclusion
     }

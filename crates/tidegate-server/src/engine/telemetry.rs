@@ -16,7 +16,7 @@ use tidegate::gate::ChargedAnyway;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode, Refusal};
 use tidegate::store::DecidedBy;
-use tidegate::{GateDecision, LimitDecision};
+use tidegate::{Cost, GateDecision, LimitDecision};
 
 pub(crate) use self::denials::REMEMBERED;
 use self::denials::REMEMBERED_BYTES;
@@ -76,6 +76,7 @@ impl Telemetry {
         transport: Transport,
         request: &Descriptor<'_>,
         only: Option<&[usize]>,
+        stated: Option<Cost>,
         conclusion: &Conclusion,
     ) {
         let outcome = match conclusion {
@@ -92,6 +93,9 @@ impl Telemetry {
         let turn = self.base.metrics.requests.count(transport, outcome);
         if let Some(count) = live.unmet.looks_at(turn).filter(|_| !unmatched) {
             live.unmet.look_at(&live.set, &live.proxy.named, transport, request, count);
+            if let (Some(stated), Conclusion::Decided(decision)) = (stated, conclusion) {
+                live.unmet.look_at_cost(decision, transport, stated, count);
+            }
         }
     }
 
@@ -146,7 +150,7 @@ impl Telemetry {
             self.note_looked_at(live, decision);
             self.count_refused_look(live, request, decision);
         }
-        self.count_request(live, Transport::grpc, request, None, conclusion);
+        self.count_request(live, Transport::grpc, request, None, None, conclusion);
     }
 
     /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.

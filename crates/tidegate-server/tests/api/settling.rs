@@ -127,8 +127,10 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
     assert_eq!(
         told.json()["note"],
-        "no policy that this decision charged settles by `cost`, so the cost changes nothing"
+        "no policy that this decision charged settles by `cost`, so the cost changes nothing; what does is \
+         \"attributes\": {\"llm.cached\": N, \"llm.input\": N, \"llm.output\": N}"
     );
+    assert_eq!(settle(&server, &ticket, r#""cost": 0"#).await.status, StatusCode::CONFLICT);
     // All values null, and no values at all.
     server.clock.advance(Duration::from_secs(60));
     for nothing in [r#""attributes": {"llm.output": null}"#, r#""attributes": {}"#] {
@@ -435,6 +437,9 @@ policies:
     assert_eq!(check("/lenient", r#", "llm.tokens": "1""#).await.status, StatusCode::TOO_MANY_REQUESTS);
     let settled = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
     assert_eq!(settled.json()["policies"][0]["note"], "llm.output is not a number; the charge stays");
+    // Regression: each repetition was counted as another error.
+    let repeated = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
+    assert_eq!(repeated.status, StatusCode::CONFLICT, "{repeated:?}");
     let metrics = server.get("/metrics").await.text;
     for line in [
         "tidegate_cost_errors_total{policy=\"tokens\",at=\"check\"} 1",
@@ -442,6 +447,39 @@ policies:
         "tidegate_cost_errors_total{policy=\"lenient\",at=\"check\"} 1",
     ] {
         assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
+    }
+}
+
+/// Regression: they were answered `kept` without a word, and the ticket was used up.
+#[tokio::test]
+async fn values_that_no_charged_policy_settles_by_are_told() {
+    const FILE: &str = "
+version: 1
+policies:
+  - { name: fixed, match: { path: /fixed }, cost: 800, limit: { rate: 100000/min } }
+  - { name: estimate, match: { path: /estimate }, cost: { estimate: 800 }, limit: { rate: 100000/min } }
+  - { name: callers, match: { path: /callers }, limit: { rate: 100000/min } }
+";
+    let server = start(FILE).await;
+    let both = r#""attributes": {"llm.input": 900, "llm.output": 400}"#;
+    let none = "no policy that this decision charged settles by llm.input, llm.output, so they change nothing; a policy settles by them \
+                with `settle: llm.input + llm.output` in its `cost`";
+    let or_cost = format!("{none}, or send a `cost`");
+    for (path, told, note) in [
+        ("/fixed", both.to_owned(), json!(none)),
+        ("/estimate", both.to_owned(), json!(or_cost)),
+        ("/callers", both.to_owned(), json!(or_cost)),
+        ("/callers", format!("{both}, \"cost\": 1300"), Value::Null),
+        ("/fixed", r#""attributes": {}"#.to_owned(), Value::Null),
+    ] {
+        let call = format!(r#"{{"ticket": true, "attributes": {{"request.path": "{path}"}}}}"#);
+        let ticket = ticket_of(&server.post("/v1/check", &call).await);
+        let answer = settle(&server, &ticket, &told).await;
+        assert_eq!(
+            (answer.status, &answer.json()["note"]),
+            (StatusCode::OK, &note),
+            "{path} {told}: {answer:?}"
+        );
     }
 }
 

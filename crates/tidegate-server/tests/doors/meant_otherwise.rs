@@ -369,6 +369,43 @@ async fn sub_requests_without_a_valid_token_are_told() {
     assert!(told.contains("in nginx `proxy_set_header X-Tidegate-Token TOKEN;`"), "{told}");
 }
 
+/// Regression: the policy charged its own cost and nobody was told.
+#[tokio::test]
+async fn a_stated_cost_that_no_charged_policy_uses_is_told() {
+    const FILE: &str = "
+version: 1
+policies:
+  - { name: requests, cost: 1, limit: { rate: 100000/min } }
+  - { name: fixed, match: { path: /fixed }, cost: { estimate: 800 }, limit: { rate: 100000/min } }
+  - { name: settled, match: { path: /settled }, cost: { estimate: 800, settle: llm.output }, limit: { rate: 100000/min } }
+  - { name: callers, match: { path: /callers }, limit: { rate: 100000/min } }
+  - { name: believed, match: { path: /believed }, cost: { estimate: 800, caller: believed }, limit: { rate: 100000/min } }
+";
+    let server = start(FILE).await;
+    let check = async |path: &str, cost: u64| {
+        let body = format!(r#"{{"attributes": {{"request.path": "{path}"}}, "cost": {cost}}}"#);
+        assert_eq!(server.post("/v1/check", &body).await.status, StatusCode::OK, "{path}");
+    };
+    for (path, cost) in [("/", 5000), ("/callers", 5000), ("/believed", 5000), ("/fixed", 1), ("/fixed", 800)]
+    {
+        check(path, cost).await;
+    }
+    let told = verbose(&server).await;
+    assert!(!told.contains("state a cost"), "{told}");
+    for path in ["/fixed", "/fixed", "/settled"] {
+        check(path, 5000).await;
+    }
+    let told = verbose(&server).await;
+    for line in [
+        "2 x HTTP requests state a cost, and policy fixed charges its own; write cost: { estimate: 800, caller: believed } to charge \
+         what they state\n",
+        "1 x HTTP requests state a cost, and policy settled charges its own; write `caller: believed` beside `estimate` in its `cost` \
+         to charge what they state\n",
+    ] {
+        assert!(told.contains(line), "{line} is missing in {told}");
+    }
+}
+
 #[tokio::test]
 async fn an_unlimited_request_is_shown_with_its_path() {
     let server = start(

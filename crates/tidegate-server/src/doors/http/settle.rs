@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tidegate::gate::ticket::{Extended, HeldPlace, SealError, Ticket, TicketError};
 use tidegate::gate::{Fate, Part, SettledCharge};
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::CostError;
+use tidegate::policy::{CostError, Usage};
+use tidegate::visible::excerpt;
 use tidegate::{Cost, Outcome, Tick};
 use ulid::Ulid;
 
@@ -38,6 +39,9 @@ const SPENT_BEFORE: &str = "what was spent was settled before, so this reports o
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
 
+/// How many names a note has.
+const NAMES: usize = 8;
+
 /// The note of a settlement that may leave one half of the ticket open.
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
@@ -49,7 +53,6 @@ const AWAITS_SPENT: &str = "what was spent may still be told with a `cost` or `a
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, ended, refund } = request_body::settle(&bytes)?;
-    let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
     let part = match (ended, &usage) {
         (None, _) => Part::Spent,
         (Some(WorkEnd::Undone), _) | (Some(_), Some(_)) => Part::All,
@@ -72,11 +75,16 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         if other_half && spent {
             answer["outcome"] = Value::Null;
         }
+        let (idle_cost, idle_values) = match &settlement.spent {
+            Spent::Usage(usage) if spent => (not_by_cost(usage, &settled), not_by_values(usage, &settled)),
+            _ => (None, None),
+        };
         let notes = [
             (part == Part::Outcome && settled.charges.is_empty(), NOTHING_WAITED),
             (other_half && spent, TOLD_BEFORE),
             (other_half && !spent, SPENT_BEFORE),
-            (cost && spent && !settled.by_cost, NOT_BY_COST),
+            (idle_cost.is_some(), idle_cost.as_deref().unwrap_or_default()),
+            (idle_values.is_some(), idle_values.as_deref().unwrap_or_default()),
             (part == Part::Outcome && settled.awaits_spent, AWAITS_SPENT),
             (part == Part::Spent && !is_refund && settled.awaits_outcome, AWAITS_OUTCOME),
         ];
@@ -87,6 +95,36 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         answer
     })
     .await
+}
+
+/// Returns the note of a reported cost that changes nothing, with what would.
+fn not_by_cost(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<String> {
+    if usage.cost.is_none() || settled.by_cost {
+        return None;
+    }
+    if settled.by_values.is_empty() || usage.names().next().is_some() {
+        return Some(NOT_BY_COST.to_owned());
+    }
+    let names = settled.by_values.iter().take(NAMES);
+    let values: Vec<String> = names.map(|name| format!("\"{}\": N", excerpt(name))).collect();
+    Some(format!("{NOT_BY_COST}; what does is \"attributes\": {{{}}}", values.join(", ")))
+}
+
+/// Returns the note of reported values that change nothing, with what would.
+fn not_by_values(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<String> {
+    let mut names: Vec<&str> = usage.names().collect();
+    let is_used = !settled.by_values.is_empty() || usage.cost.is_some() && settled.by_cost;
+    let first = names.first().copied().filter(|_| !is_used)?;
+    let sum = ["llm.input", "llm.output"];
+    let by = if sum.iter().all(|name| names.contains(name)) { sum.join(" + ") } else { excerpt(first) };
+    names.truncate(NAMES);
+    let names: Vec<String> = names.into_iter().map(excerpt).collect();
+    let or_cost = if settled.by_cost { ", or send a `cost`" } else { "" };
+    Some(format!(
+        "no policy that this decision charged settles by {}, so they change nothing; a policy settles by them with \
+         `settle: {by}` in its `cost`{or_cost}",
+        names.join(", ")
+    ))
 }
 
 async fn run(

@@ -45,6 +45,8 @@ pub(crate) struct SettledTicket<'a> {
     pub(crate) part: Part,
     /// Whether a reported cost determines any of the charges.
     pub(crate) by_cost: bool,
+    /// The names of the values that determine charges, in order.
+    pub(crate) by_values: Vec<&'a str>,
     /// Whether the ticket has charges that the outcome decides, settled or not.
     pub(crate) awaits_outcome: bool,
     /// Whether the ticket has charges that a report of what was spent decides, settled or not.
@@ -72,13 +74,17 @@ impl From<TicketError> for SettleError {
     }
 }
 
-/// Returns whether the charge of a limit is settled by the reported `cost`.
-fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
-    let by_cost = match &policy.settle {
+/// Returns whether the charge of a limit is settled by what was spent.
+fn goes_by_spent(policy: &Policy, limit: usize) -> bool {
+    !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
+}
+
+/// Returns whether a policy settles by the reported `cost`.
+fn goes_by_cost(policy: &Policy) -> bool {
+    match &policy.settle {
         Some(rule) => matches!(rule.by, SettleBy::Cost),
         None => policy.cost.is_none(),
-    };
-    by_cost && !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
+    }
 }
 
 impl Tickets {
@@ -182,14 +188,22 @@ impl Tickets {
         if live.breaks {
             self.breakers.note_left(open.charged()).await;
         }
-        let by_cost = |(one, _): &(SettledCharge<'_>, _)| {
-            live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))
+        let by_spent = || {
+            settled.iter().filter_map(|(one, _)| {
+                let (_, policy) = live.set.find(one.policy)?;
+                goes_by_spent(policy, one.limit).then_some(policy)
+            })
         };
+        let mut by_values: Vec<&str> =
+            by_spent().filter_map(|policy| policy.settle.as_ref()).flat_map(|rule| rule.by.names()).collect();
+        by_values.sort_unstable();
+        by_values.dedup();
         Ok(answer(SettledTicket {
             id,
             charges: &settled,
             part,
-            by_cost: settled.iter().any(by_cost),
+            by_cost: by_spent().any(goes_by_cost),
+            by_values,
             awaits_outcome: open.has(Part::Outcome),
             awaits_spent: open
                 .charged()
