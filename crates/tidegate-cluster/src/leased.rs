@@ -212,7 +212,7 @@ impl LeasedBuilder {
 
     /// Replaces the runner of calls to the engine that no request waits for: draws ahead of need, and units given back.
     /// Each call takes at most half a minute. The default is one thread; a program with a runtime spawns the futures
-    /// there, as with [`Gate::with_background`](tidegate_limits::Gate::with_background).
+    /// there, as with `Gate::with_background`.
     pub fn background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);
         self

@@ -332,7 +332,7 @@ impl Gate {
     /// because an admission or a check was dropped. Each call takes at most half a minute. The default is one thread,
     /// started when first needed; it runs 1024 calls at once, queues 1024 more, and drops any others. A program with a
     /// runtime passes the calls to the runtime's handle, since they may come from any thread: `move |later|
-    /// drop(runtime.spawn(later))`. While an engine without a deadline of its own ([`Fallback`](tidegate_cluster::Fallback)
+    /// drop(runtime.spawn(later))`. While an engine without a deadline of its own (`Fallback`
     /// has one) does not answer, the runtime holds as many calls as callers leave behind in half a minute.
     #[must_use]
     pub fn with_background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {

@@ -86,7 +86,7 @@ impl<'a> HttpAnswer<'a> {
     /// Turns the decision of a gate about `request` into an HTTP answer.
     ///
     /// For each policy that can refuse, the headers show its tightest limit, with the window of the quota that applied:
-    /// the one that the check brought ([`Check::quota`](field@tidegate_limits::Check::quota)), or the policy's own. Computes the
+    /// the one that the check brought ([`Check::quota`](field@crate::Check::quota)), or the policy's own. Computes the
     /// windows anew each time, which costs about as much as deciding the limits.
     ///
     /// # Examples

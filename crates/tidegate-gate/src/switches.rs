@@ -2,7 +2,7 @@
 //!
 //! Under overload, the features that users miss least are left out first: recommendations, previews, search as they
 //! type. These are known beforehand, so each has a switch: code asks it before the work, and policies can depend on it
-//! (`when: switch previews off`, with [`Gate::with_switches`](tidegate_limits::Gate::with_switches)). A switch is turned off for
+//! (`when: switch previews off`, with [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for
 //! all requests, or for those below a criticality level. Every change has a reason and may have an end, so that nothing
 //! stays off because it was forgotten.
 //!
@@ -365,7 +365,7 @@ pub enum ReportError {
 
 impl Switches {
     /// Makes the switches that the policies of a set use and its triggers turn off, all of them on, for
-    /// [`Gate::with_switches`](tidegate_limits::Gate::with_switches).
+    /// [`Gate::with_switches`](crate::Gate::with_switches).
     ///
     /// # Errors
     /// [`SwitchesError`] if the set names more switches than there may be. A set of a policy file never does.

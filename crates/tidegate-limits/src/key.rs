@@ -32,7 +32,7 @@ const ON_STACK: usize = 128;
 ///
 /// Two keys of different types may have the same bytes (`[203, 0, 113, 9]` equals that address, and `-1_i64` equals
 /// `u64::MAX`), so use keys of one type per limiter. A client with a whole IPv6 network has 2⁶⁴ addresses to come from:
-/// [`keyed_network`](tidegate_gate::policy::keyed_network) cuts an address to the network. A `SocketAddr` is not a key, since
+/// `keyed_network` cuts an address to the network. A `SocketAddr` is not a key, since
 /// its port changes with each connection: use its `ip()`. For a `Uuid` of the `uuid` crate use `as_bytes()`, which does
 /// not depend on how it is written.
 ///

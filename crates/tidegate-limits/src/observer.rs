@@ -171,7 +171,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = event;
     }
 
-    /// Called when one of [`Switches`](tidegate_gate::switches::Switches) is turned off or on: each time by hand, but by a
+    /// Called when one of `Switches` is turned off or on: each time by hand, but by a
     /// signal only if the set of affected priorities changes, also because other policies no longer have a trigger or a
     /// switch. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in advance.
     fn on_switch(&self, turned: &SwitchTurned<'_>) {
@@ -201,7 +201,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = decided;
     }
 
-    /// Called once when a key of [`HotKeys`](tidegate_gate::hot_keys::HotKeys) becomes hot, and not again until it has cooled.
+    /// Called once when a key of `HotKeys` becomes hot, and not again until it has cooled.
     fn on_hot_key(&self, found: &HotKeyFound) {
         let _ = found;
     }
@@ -453,7 +453,7 @@ pub enum CallDid {
 pub struct HotKeyFound {
     /// When, as its caller told the time.
     pub at: Tick,
-    /// The digest of the key: see [`HotKeys::digest`](tidegate_gate::hot_keys::HotKeys::digest).
+    /// The digest of the key: see `HotKeys::digest`.
     pub key: KeyDigest,
     /// A lower bound of its count.
     pub least: u64,

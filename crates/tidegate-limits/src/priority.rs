@@ -3,7 +3,7 @@
 //!
 //! The carried priority applies to all work inside the task that names none itself: an entry into a
 //! [`Bulkhead`](crate::Bulkhead), or a function that a [`BlockingPool`](crate::blocking_pool::BlockingPool) runs. A
-//! [`Check`](tidegate_gate::Check) of a gate and a [switch](tidegate_gate::switches) do not read it; pass it to them as
+//! `Check` of a gate and a switch do not read it; pass it to them as
 //! `priority::carried().unwrap_or_default()`.
 //!
 //! # Examples

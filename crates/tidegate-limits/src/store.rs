@@ -348,7 +348,7 @@ pub enum StoreError {
         /// What is wrong with the bytes.
         source: tidegate_core::bytes::DecodeError,
     },
-    /// The [deadline of a check](field@crate::Check::deadline) passed before the check was decided. A gate makes this
+    /// The deadline of a check passed before the check was decided. A gate makes this
     /// error, and no store does. The store may be well: only the caller's time was too short. What the check had taken
     /// is given back, and what an engine is still being asked to take is given back in the background.
     #[error("the deadline of the check passed before it was decided")]

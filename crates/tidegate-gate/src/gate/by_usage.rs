@@ -83,9 +83,9 @@ impl<'p> RealCosts<'p> {
 
 impl<G: Deref<Target = Gate>> Admission<G> {
     /// Ends the admission by the usage that the work reported, such as `llm.output`. Each policy computes its real cost
-    /// from the usage ([`Policy::real_cost`](tidegate_limits::Policy::real_cost)) and settles it, under the policies of the
+    /// from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it, under the policies of the
     /// admission; policies that learn an estimate learn it. A charge stays as it was made if no usage for its policy
-    /// was reported, or if the usage yields no valid cost. [`PolicySet::check_usage`](tidegate_limits::PolicySet::check_usage)
+    /// was reported, or if the usage yields no valid cost. [`PolicySet::check_usage`](crate::PolicySet::check_usage)
     /// reports names that no policy uses.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
 #[cfg(feature = "ticket")]
 impl Gate {
     /// Settles a ticket like [`Gate::settle`], by the usage that the work reported. Each policy in force computes its
-    /// real cost from the usage ([`Policy::real_cost`](tidegate_limits::Policy::real_cost)) and settles it; policies that learn
+    /// real cost from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it; policies that learn
     /// an estimate learn it.
     ///
     /// A charge stays as it was made if no usage for its policy was reported, or if the usage yields no valid cost; in

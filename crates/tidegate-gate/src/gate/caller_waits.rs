@@ -10,7 +10,7 @@ impl Gate {
     /// Adds to a request's description how long its caller still waits, as the attribute `request.header.grpc-timeout`:
     /// for a caller whose deadline is known otherwise than from the described headers, such as the one that the task
     /// [carries](tidegate_limits::deadline::carried). Adds nothing if no policy in force has a
-    /// [deadline](tidegate_limits::Policy::deadline), or if the description states no more time than this
+    /// [deadline](crate::Policy::deadline), or if the description states no more time than this
     /// ([`time_left`](crate::policy::time_left)).
     ///
     /// [`Check::deadline`](field@Check::deadline) does not do this: it is the time until which an answer of the gate is

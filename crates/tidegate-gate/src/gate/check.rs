@@ -52,7 +52,7 @@ pub struct Check<'a, 'd> {
     /// that much later. An engine that has not answered by then is given up: the check fails with
     /// [`StoreError::DeadlinePassed`](tidegate_limits::store::StoreError::DeadlinePassed), and what was taken is given back, as if
     /// the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its place: a
-    /// [`Fallback`](tidegate_cluster::Fallback) has a deadline of its own. After the deadline no engine is asked. Stores in
+    /// `Fallback` has a deadline of its own. After the deadline no engine is asked. Stores in
     /// this process still decide then, because that takes no time.
     ///
     /// Refuse a check that fails so, also where checks that a store cannot decide are let through: if the time comes from

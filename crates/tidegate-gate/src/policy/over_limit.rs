@@ -7,7 +7,7 @@ use tidegate_core::{Criticality, Priority};
 /// What happens to a request over a limit of a policy. That limit is not charged in any case.
 ///
 /// A gate lowers the priority before it decides the other limits, and its decision lists the policies that let the
-/// request pass ([`GateDecision::over`](tidegate_limits::GateDecision::over)). The limit itself appears there as refusing and not
+/// request pass ([`GateDecision::over`](crate::GateDecision::over)). The limit itself appears there as refusing and not
 /// binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Over {

@@ -35,7 +35,7 @@ impl Bulkhead {
     /// raise a limit that is smaller than the number of places each caller asks for. If a part is
     /// [kept](Bulkhead::with_keep_for), or places are [divided](Bulkhead::with_tenants), such a caller would take
     /// places promised to others. It is then refused with [`Retry::Unknown`]: it may succeed
-    /// later. In these cases, choose the law's least limit ([`Bounds`](crate::concurrency::Bounds)) at least as high as
+    /// later. In these cases, choose the law's least limit ([`Bounds`](tidegate_core::concurrency::Bounds)) at least as high as
     /// the places that one caller asks for plus the places kept.
     ///
     /// Use one law per resource, and do not put one adaptive bulkhead behind another: two laws that move their limits
@@ -93,8 +93,8 @@ impl Bulkhead {
     /// complete the most work, the most important first, and refuses the rest early.
     ///
     /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())`: a
-    /// [limit](crate::concurrency::HillClimb) that follows how much work succeeds, a [short
-    /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](crate::throttle::Shedding) in front of the queue.
+    /// [limit](tidegate_core::concurrency::HillClimb) that follows how much work succeeds, a [short
+    /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](tidegate_core::throttle::Shedding) in front of the queue.
     /// `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service can take,
     /// on simulated services that run this type.
     ///
@@ -102,7 +102,7 @@ impl Bulkhead {
     /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that the
     /// task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an overloaded service
     /// gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a dependency becomes
-    /// slower. [`HillClimb::without_reserve`](crate::concurrency::HillClimb::without_reserve) keeps latency short instead.
+    /// slower. [`HillClimb::without_reserve`](tidegate_core::concurrency::HillClimb::without_reserve) keeps latency short instead.
     ///
     /// Not for services with a handful of requests per second, which teach it too slowly. The throttle refuses by
     /// priority; with [tenants](Bulkhead::with_tenants) it refuses nobody whose tenant is within its guarantee. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
@@ -319,7 +319,7 @@ impl Bulkhead {
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
     /// Without a law it has no effect. The watch averages the processor's use over about a second; a
-    /// [`Bbr`](crate::concurrency::Bbr) does not [smooth](crate::concurrency::Bbr::smoothing) it again. A step of
+    /// [`Bbr`](tidegate_core::concurrency::Bbr) does not [smooth](tidegate_core::concurrency::Bbr::smoothing) it again. A step of
     /// construction, like [`Bulkhead::with_clock`].
     ///
     /// # Examples

@@ -114,7 +114,7 @@ impl Enter {
     }
 
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows deadlines
-    /// ([`HillClimb`](crate::concurrency::HillClimb)) counts work that ends later as lost. If the deadline has
+    /// ([`HillClimb`](tidegate_core::concurrency::HillClimb)) counts work that ends later as lost. If the deadline has
     /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places are free, since its
     /// result comes too late.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {

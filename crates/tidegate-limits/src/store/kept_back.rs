@@ -9,7 +9,7 @@ use tidegate_core::{Cost, Quota};
 /// The number of parts of an adaptive limit: enough that a share in whole percent is recovered exactly.
 const PARTS: u64 = Concurrency::MAX_PLACES;
 
-/// Returns the whole of which shares are taken: the capacity of a limit, or [`PARTS`] for an adaptive one.
+/// Returns the whole of which shares are taken: the capacity of a limit, or `PARTS` for an adaptive one.
 #[inline]
 pub fn whole(quota: &Quota) -> u64 {
     if moves(quota) { PARTS } else { quota.capacity() }
