@@ -1,7 +1,7 @@
 //! Measures the cost of a decision in an engine: decisions per second, and the duration of one. For the page of each
 //! engine; nothing is asserted.
 //!
-//! `crates/tidegate-zookeeper/tests/cost/main.rs` is compiled with this file too.
+//! `crates/tidegate-zookeeper/tests/cost.rs` is compiled with this file too.
 
 use std::sync::Arc;
 use std::time::Duration;
