@@ -97,16 +97,13 @@ pub(super) const OTLP_KEYS: [&str; 2] = ["digest", "revealed"];
 
 /// Where a server sends spans of its decisions over OTLP, the protocol of OpenTelemetry. Read only when the server
 /// starts.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OtlpSettings {
     /// The collector, such as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
     pub endpoint: Option<String>,
     /// The protocol for the collector.
     pub protocol: OtlpProtocol,
-    /// The share of calls to send, 0 to 1, among calls whose caller does not decide about sampling; `None`: the share
-    /// that the environment says, otherwise all.
-    pub sample: Option<f64>,
     /// Whether keys are sent in clear text instead of as digests.
     pub reveal_keys: bool,
 }

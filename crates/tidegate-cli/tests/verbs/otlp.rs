@@ -80,6 +80,7 @@ fn a_sampler_and_what_turns_spans_off_are_obeyed() {
     let to = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
     for off in [
         ("OTEL_TRACES_SAMPLER", "always_off"),
+        ("OTEL_TRACES_SAMPLER", "parentbased_always_off"),
         ("OTEL_SDK_DISABLED", "true"),
         ("OTEL_TRACES_EXPORTER", "none"),
     ] {

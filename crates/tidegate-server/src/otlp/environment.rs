@@ -36,7 +36,12 @@ pub fn otlp_of(file: Option<&OtlpSettings>) -> Result<Option<OtlpSettings>, Otlp
     if cfg!(not(feature = "otel")) {
         return file.map_or(Ok(None), |_| Err(OtlpError::NotBuilt));
     }
-    resolve(file, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    resolve(file, variable)
+}
+
+/// Returns the value of a variable that is set and not empty.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn resolve(
@@ -82,9 +87,6 @@ fn resolve(
         });
     }
     settings.endpoint = Some(endpoint);
-    if variable("OTEL_TRACES_SAMPLER").is_some() {
-        settings.sample = None;
-    }
     Ok(Some(settings))
 }
 
@@ -161,7 +163,7 @@ mod tests {
     #[test]
     fn the_environment_goes_before_the_file() {
         let mut file = OtlpSettings::default();
-        (file.endpoint, file.sample) = (Some("http://file:4317".to_owned()), Some(0.1));
+        file.endpoint = Some("http://file:4317".to_owned());
         let endpoint = |found: Result<Option<OtlpSettings>, _>| found.unwrap().unwrap().endpoint.unwrap();
         assert_eq!(resolved(None, &[]), Ok(None));
         assert_eq!(resolved(Some(&file), &[]), Ok(Some(file.clone())));
@@ -184,8 +186,6 @@ mod tests {
         assert_eq!(endpoint(resolved(Some(&file), &[])), "http://file:4318/v1/traces");
         let grpc = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc");
         assert_eq!(resolved(Some(&file), &[http, grpc]).unwrap().unwrap().protocol, OtlpProtocol::Grpc);
-        let sampler = ("OTEL_TRACES_SAMPLER", "always_on");
-        assert_eq!(resolved(Some(&file), &[sampler]).unwrap().unwrap().sample, None);
     }
 
     #[test]

@@ -1,4 +1,9 @@
-//! Exports batches of spans: runs the OpenTelemetry exporter on this server's runtime, and counts its results.
+//! Exports batches of spans: around the SDK's batch processor and exporter, what they lack.
+//!
+//! * Counts of the spans that are dropped, sent and failed: the SDK drops too, but tells no program how many ([`Bounded`])
+//! * A runtime: the SDK's batch thread has none, and the clients' timeouts need one ([`Counted`])
+//! * An HTTP client: the SDK has none without reqwest, except one that speaks no TLS
+//! * Certificates: the SDK reads none of the variables about them ([`Trust`])
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,8 +14,10 @@ use opentelemetry::Context;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{
-    ExporterBuildError, Protocol, SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _,
-    WithTonicConfig as _,
+    ExporterBuildError, OTEL_EXPORTER_OTLP_COMPRESSION, OTEL_EXPORTER_OTLP_TIMEOUT,
+    OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, OTEL_EXPORTER_OTLP_TRACES_COMPRESSION,
+    OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, Protocol, SpanExporter as Otlp, WithExportConfig as _,
+    WithHttpConfig as _, WithTonicConfig as _,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -22,7 +29,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tidegate::config::{OtlpProtocol, OtlpSettings, read_file};
 use tokio::runtime::Handle;
 
-use super::environment::OtlpError;
+use super::environment::{OtlpError, variable};
 use crate::metrics::otlp::{self, Fate, Fates};
 
 /// Sends batches to the collector, and counts the fate of their spans.
@@ -30,7 +37,6 @@ use crate::metrics::otlp::{self, Fate, Fates};
 pub(super) struct Counted {
     otlp: Arc<Otlp>,
     tally: Arc<Tally>,
-    /// The batch thread belongs to no runtime, but the client needs one for its timeouts.
     runtime: Handle,
     /// Whether the last batch failed. Changes are logged.
     away: AtomicBool,
@@ -66,10 +72,6 @@ impl SpanExporter for Counted {
         outcome
     }
 
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.otlp.shutdown_with_timeout(timeout)
-    }
-
     fn set_resource(&mut self, resource: &Resource) {
         // The batch processor sets the resource before it sends anything, so there is no other reference.
         if let Some(otlp) = Arc::get_mut(&mut self.otlp) {
@@ -81,13 +83,10 @@ impl SpanExporter for Counted {
 // Connects to the collector: OTLP over gRPC, or as protobuf over HTTP.
 
 /// The variables with the timeout of a batch, in milliseconds. The most specific one comes first.
-const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-
-/// The timeout if no variable is set.
-const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUTS: [&str; 2] = [OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT];
 
 /// The variables with the compression of batches.
-const COMPRESSIONS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
+const COMPRESSIONS: [&str; 2] = [OTEL_EXPORTER_OTLP_TRACES_COMPRESSION, OTEL_EXPORTER_OTLP_COMPRESSION];
 
 /// Makes the exporter to a collector. Connects only when there is a batch.
 ///
@@ -127,7 +126,8 @@ where
     C: Connect + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
     let milliseconds = set(TIMEOUTS).and_then(|(_, text)| text.parse().ok());
-    let timeout = milliseconds.map_or(USUAL_TIMEOUT, Duration::from_millis);
+    // The exporter does not pass its timeout to a client that it is given.
+    let timeout = milliseconds.map_or(OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, Duration::from_millis);
     Otlp::builder()
         .with_http()
         .with_http_client(HyperClient::new(connector, timeout, None))
@@ -138,8 +138,7 @@ where
 
 /// Returns the first of these variables that is set, with its value.
 fn set(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
-    let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    variables.into_iter().find_map(|name| Some((name, value(name)?)))
+    variables.into_iter().find_map(|name| Some((name, variable(name)?)))
 }
 
 // Bounds the spans that wait for the collector, and counts the fate of all spans.
@@ -178,7 +177,7 @@ impl Tally {
     }
 }
 
-/// Passes spans to the SDK's batches while there is room. The SDK drops spans too, but does not report how many.
+/// Passes spans to the SDK's batches while there is room.
 #[derive(Debug)]
 pub(super) struct Bounded {
     pub(super) batches: BatchSpanProcessor,
@@ -303,8 +302,7 @@ impl Named {
 
 /// Reads the file named by the first of these variables that is set.
 fn named(variables: [&'static str; 2]) -> Result<Option<Named>, OtlpError> {
-    let set = |name: &'static str| Some((name, std::env::var(name).ok().filter(|path| !path.is_empty())?));
-    let Some((variable, path)) = variables.into_iter().find_map(set) else { return Ok(None) };
+    let Some((variable, path)) = set(variables) else { return Ok(None) };
     match read_file(path.as_ref(), MOST) {
         Ok(pem) => Ok(Some(Named { variable, path, pem })),
         Err(error) => Err(OtlpError::Certificate { variable, path, why: error.to_string() }),

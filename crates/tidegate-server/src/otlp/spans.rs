@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request};
-use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
+use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue};
+use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, Span,
-};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, Span};
 use prometheus_client::registry::Registry;
 use tidegate::config::OtlpSettings;
 
@@ -48,14 +47,9 @@ impl Spans {
         let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE).with_scheduled_delay(DELAY);
         let batches = BatchSpanProcessor::new(Counted::new(otlp, Arc::clone(&tally)), batches.build());
         let bounded = Bounded { batches, tally: Arc::clone(&tally) };
-        let mut provider =
-            SdkTracerProvider::builder().with_span_processor(bounded).with_resource(resource());
-        // Without this setting, the sampler comes from the environment; its default keeps all calls.
-        if let Some(sample) = settings.sample {
-            provider =
-                provider.with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample))));
-        }
-        let provider = provider.build();
+        // The sampler is the SDK's, from the environment.
+        let provider =
+            SdkTracerProvider::builder().with_span_processor(bounded).with_resource(resource()).build();
         let tracer = provider.tracer("tidegate");
         Ok(Self { provider, tracer, tally, reveals_keys: settings.reveal_keys })
     }
@@ -115,10 +109,15 @@ impl Spans {
         attributes: impl FnOnce() -> Vec<KeyValue>,
     ) -> Option<CallSpan> {
         // An empty context is used, because this thread may still have the context of another call.
-        let caller = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+        let caller =
+            TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
-        let span = self.tracer.build_with_context(span, &caller);
-        CallSpan::of(span, attributes, self.reveals_keys)
+        let mut span = self.tracer.build_with_context(span, &caller);
+        if !span.is_recording() {
+            return None;
+        }
+        span.set_attributes(attributes());
+        Some(CallSpan { span, reveals_keys: self.reveals_keys, is_answered: false })
     }
 
     /// Registers the number of spans by fate.
@@ -145,19 +144,6 @@ fn resource() -> Resource {
     if named { resource.build() } else { resource.with_service_name(SERVICE).build() }
 }
 
-/// Reads `traceparent` and `tracestate` from the headers of a call.
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(http::HeaderName::as_str).collect()
-    }
-}
-
 // The span of one call.
 
 /// The span of a call that is being answered. Ends when the call is answered, or when this is dropped because the
@@ -170,19 +156,6 @@ pub(crate) struct CallSpan {
 }
 
 impl CallSpan {
-    /// Wraps a span that was begun; `None` if it is not sampled.
-    pub(super) fn of(
-        mut span: Span,
-        attributes: impl FnOnce() -> Vec<KeyValue>,
-        reveals_keys: bool,
-    ) -> Option<Self> {
-        if !span.is_recording() {
-            return None;
-        }
-        span.set_attributes(attributes());
-        Some(Self { span, reveals_keys, is_answered: false })
-    }
-
     /// Runs a call, and ends the span with the notes made meanwhile and how the call ended.
     ///
     /// Boxed: otherwise calls without a span would reserve space for it.
