@@ -19,7 +19,7 @@ pub use self::tokens::{Token, TokenError, Tokens, TokensError};
 
 /// A kind of access that a token can grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// Ask for decisions, and settle them.
     Check,
     /// See policies, keys, breakers, signals, metrics, and why a request is decided as it is.
@@ -29,12 +29,10 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All scopes.
-    pub const ALL: [Self; 3] = [Self::Check, Self::Read, Self::Admin];
+    const ALL: [Self; 3] = [Self::Check, Self::Read, Self::Admin];
 
     /// Returns the name of the scope in files and answers.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Check => "check",
             Self::Read => "read",
@@ -54,45 +52,27 @@ impl fmt::Display for Scope {
 }
 
 /// A set of scopes. None includes another: the right to change things does not include the right to see them.
-///
-/// # Examples
-/// ```
-/// use tidegate_server::{Scope, Scopes};
-/// let scopes: Scopes = "check,read".parse()?;
-/// assert!(scopes.has(Scope::Read) && !scopes.has(Scope::Admin));
-/// # Ok::<(), tidegate_server::UnknownScope>(())
-/// ```
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Scopes(u8);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scopes(u8);
 
 /// A text is not a list of scopes. The error does not repeat the text, which may be a secret in the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "these are not scopes; write check, read or admin, or several with commas between them, as check,read"
 )]
-pub struct UnknownScope;
+pub(crate) struct UnknownScope;
 
 impl Scopes {
-    /// No scope.
-    pub const NONE: Self = Self(0);
-    /// Every scope.
-    pub const ALL: Self = Self::NONE.with(Scope::Check).with(Scope::Read).with(Scope::Admin);
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const ALL: Self = Self::NONE.with(Scope::Check).with(Scope::Read).with(Scope::Admin);
 
     /// Returns this set with one more scope.
-    #[must_use]
-    pub const fn with(self, scope: Scope) -> Self {
+    pub(crate) const fn with(self, scope: Scope) -> Self {
         Self(self.0 | scope.bit())
     }
 
-    /// Returns the union of two sets.
-    #[must_use]
-    pub const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// Returns whether the set contains this scope.
-    #[must_use]
-    pub const fn has(self, scope: Scope) -> bool {
+    pub(crate) const fn has(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 }

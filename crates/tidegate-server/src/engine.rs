@@ -186,7 +186,7 @@ impl Engine {
             unfit => unfit.to_string(),
         };
         let unfit: Vec<String> = unfit.iter().map(told).collect();
-        if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
+        if unfit.is_empty() { Ok(()) } else { Err(Refused { diagnostics: unfit }) }
     }
 
     /// Puts other settings in force. Calls must not overlap. Returns the breakers that start anew, for

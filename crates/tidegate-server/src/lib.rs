@@ -65,14 +65,13 @@ mod top_keys;
 mod uncovered_requests;
 mod unreported_signals;
 
-pub use auth::{Scope, Scopes, Token, TokenError, Tokens, TokensError, UnknownScope};
+pub use auth::{Token, TokenError, Tokens, TokensError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use otlp::{OtlpError, otlp_of};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use stores::{
-    DecidedIn, OpenStore, OpenStoreError, PolicyCost, Region, Sharing, check_store, open_coordinator,
-    open_store, round_trips,
+    DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,
 };
 pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use tls::{TlsError, check_tls};

@@ -172,16 +172,7 @@ impl ServerOptions {
             ..Self::default()
         };
         let clock = Arc::clone(&options.clock);
-        let opened = open_store(&config.store, None, &options.http, clock, options.drain).await?;
-        options.use_store(opened);
+        options.store = Some(open_store(&config.store, None, &options.http, clock, options.drain).await?);
         Ok(options)
-    }
-
-    /// Uses a store that is already open, and logs its warnings.
-    pub fn use_store(&mut self, opened: OpenStore) {
-        for warning in &opened.warnings {
-            tracing::warn!("{warning}");
-        }
-        self.store = Some(opened);
     }
 }

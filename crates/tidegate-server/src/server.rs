@@ -106,6 +106,9 @@ impl Server {
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
         options.check_plain_doors()?;
+        for warning in options.store.iter().flat_map(|store| &store.warnings) {
+            tracing::warn!("{warning}");
+        }
         let encrypted = options.encrypted();
         if let Some(addr) = options.grpc.clone().filter(|_| cfg!(not(feature = "grpc"))) {
             return Err(ServeError::NoGrpc { addr });

@@ -111,15 +111,13 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Makes a refusal from these lines.
-    #[must_use]
-    pub fn new(diagnostics: Vec<String>) -> Self {
-        Self { diagnostics }
-    }
-
     pub(crate) fn of(mistakes: &[Diagnostic]) -> Self {
-        Self::new(mistakes.iter().map(ToString::to_string).collect())
+        Self { diagnostics: lines(mistakes) }
     }
+}
+
+fn lines(found: &[Diagnostic]) -> Vec<String> {
+    found.iter().map(ToString::to_string).collect()
 }
 
 impl From<String> for Refused {
@@ -161,11 +159,10 @@ impl SharedPolicies {
     /// # Errors
     /// [`Refused`] with every mistake in them. Positions refer to a file named `policies@` and the version.
     pub fn over(&self, own: &Config) -> Result<(Config, Vec<String>), Refused> {
-        let lines = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect();
-        match own.with_policies(&self.text, &format!("policies@{}", self.version)) {
-            Ok((config, warnings)) => Ok((config, lines(warnings))),
-            Err(mistakes) => Err(Refused::new(lines(mistakes))),
-        }
+        let (config, warnings) = own
+            .with_policies(&self.text, &format!("policies@{}", self.version))
+            .map_err(|mistakes| Refused::of(&mistakes))?;
+        Ok((config, lines(&warnings)))
     }
 }
 
@@ -195,12 +192,11 @@ impl Source {
         let load = {
             let path = watched.clone();
             move |shared: Option<&SharedPolicies>| {
-                let lines = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect();
                 let (own, warnings) =
-                    Config::read_to_serve(&path).map_err(|mistakes| Refused::new(lines(mistakes)))?;
+                    Config::read_to_serve(&path).map_err(|mistakes| Refused::of(&mistakes))?;
                 let (config, warnings) = match shared {
                     Some(shared) => shared.over(&own)?,
-                    None => (own, lines(warnings)),
+                    None => (own, lines(&warnings)),
                 };
                 Ok(Settings { warnings, ..config.into() })
             }

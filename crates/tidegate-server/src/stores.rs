@@ -25,7 +25,8 @@ use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, Stor
 
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::PersistentCounters;
-pub use self::opened::{OpenStore, OpenStoreError, Region, Sharing};
+pub use self::opened::{OpenStore, OpenStoreError};
+pub(crate) use self::opened::{Region, Sharing};
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names. `keys`, if given, replaces the file's number of keys. `http` is the server's

@@ -91,40 +91,22 @@ pub enum TicketKeyError {
 impl TicketOptions {
     const TTL: Duration = Duration::from_secs(600);
 
-    /// Takes the ticket settings from a config file. The keys come from the environment, otherwise from the file that
-    /// the config file names.
+    /// Takes the ticket settings from a config file. The keys come from the environment (`TIDEGATE_TICKET_KEY`, or the
+    /// file that `TIDEGATE_TICKET_KEY_FILE` names), otherwise from the file that the config file names: a regular file of
+    /// at most 64 KiB, one key a line, the current one first.
     ///
     /// # Errors
-    /// [`TicketKeyError`] if the keys cannot be read.
+    /// [`TicketKeyError`] if the keys cannot be read, or both variables are set.
     pub fn of(said: &TicketSettings) -> Result<Self, TicketKeyError> {
         let found = match (from_variables(|name| std::env::var_os(name))?, &said.key_file) {
             (Some(found), _) => Some(found),
             (None, Some(path)) => Some(from_file(path)?),
             (None, None) => None,
         };
-        let (keys, warnings) = match found {
-            Some(ReadKeys { keys, warnings }) => (Some(keys), warnings),
-            None => (None, Vec::new()),
-        };
+        let (keys, warnings) = found.map(|found| (found.keys, found.warnings)).unzip();
+        let warnings = warnings.unwrap_or_default();
         let ttl = said.ttl.unwrap_or(Self::TTL).clamp(Duration::from_nanos(1), Ticket::MAX_TTL);
         Ok(Self { keys, ttl, issuer: said.issuer.clone(), warnings })
-    }
-
-    /// Reads keys from a regular file of at most 64 KiB, one key a line, the current one first.
-    ///
-    /// # Errors
-    /// [`TicketKeyError`] if it cannot be read or holds no key.
-    pub fn keys_from_file(path: &Path) -> Result<TicketKeys, TicketKeyError> {
-        from_file(path).map(|found| found.keys)
-    }
-
-    /// Reads keys from the environment: from `TIDEGATE_TICKET_KEY`, or from the file that `TIDEGATE_TICKET_KEY_FILE`
-    /// names. `None` if neither is set.
-    ///
-    /// # Errors
-    /// As [`TicketOptions::keys_from_file`]; also if both are set, or a variable is not UTF-8.
-    pub fn keys_from_env() -> Result<Option<TicketKeys>, TicketKeyError> {
-        Ok(from_variables(|name| std::env::var_os(name))?.map(|found| found.keys))
     }
 
     /// Adds a warning if the server draws a key of its own while several nodes may share the counters of work that is

@@ -13,16 +13,25 @@ mod certificates;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate::config::{DoorName, ReadError};
+use tidegate::config::{DoorName, ReadError, TlsSettings};
 
 #[cfg(not(feature = "tls"))]
 pub(crate) use self::absent::Certificates;
-#[cfg(not(feature = "tls"))]
-pub use self::absent::check_tls;
 #[cfg(feature = "tls")]
 pub(crate) use self::certificates::Certificates;
-#[cfg(feature = "tls")]
-pub use self::certificates::check_tls;
+
+/// Reads the files that encrypt a server's doors, to check them before a server is started. Returns warnings about
+/// them: dates, permissions. May block as long as a file system does.
+///
+/// # Errors
+/// [`TlsError`] if they cannot be used, or the program was built without the feature `tls`.
+#[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "no file is read"))]
+pub fn check_tls(settings: &TlsSettings) -> Result<Vec<String>, TlsError> {
+    #[cfg(feature = "tls")]
+    return certificates::read_files(settings).map(|read| read.warnings);
+    #[cfg(not(feature = "tls"))]
+    Err(TlsError::NotBuilt)
+}
 
 // Why certificates cannot be used.
 
@@ -104,14 +113,6 @@ mod absent {
     use tidegate::config::TlsSettings;
 
     use super::TlsError;
-
-    /// Returns the error that this build lacks the feature `tls`.
-    ///
-    /// # Errors
-    /// [`TlsError::NotBuilt`], always.
-    pub fn check_tls(_: &TlsSettings) -> Result<Vec<String>, TlsError> {
-        Err(TlsError::NotBuilt)
-    }
 
     /// Never made: a server has no certificates.
     #[derive(Debug)]

@@ -103,10 +103,11 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let clock = Arc::clone(&options.clock);
         let opened = open_store(&store, serve.keys, &options.http, clock, options.drain).await;
         let asked = if serve.keys.is_some() { "--keys" } else { "store.keys" };
-        options.use_store(opened.map_err(|error| match error.too_many_keys() {
+        let opened = opened.map_err(|error| match error.too_many_keys() {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
-        })?);
+        })?;
+        options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
             log.say(greeting(&server, quickstart));
@@ -211,7 +212,7 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     };
     match outcome {
         Ok((config, warnings)) => Ok((config, lines(&warnings))),
-        Err(mistakes) => Err(Refused::new(lines(&mistakes))),
+        Err(mistakes) => Err(Refused { diagnostics: lines(&mistakes) }),
     }
 }
 
@@ -219,7 +220,7 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
 fn load_imports(files: &[(Peer, PathBuf)]) -> Result<(Config, Vec<String>), Refused> {
     match policies::imported(files) {
         Ok(imported) => Ok((imported.config, lines(&imported.notes))),
-        Err(mistakes) => Err(Refused::new(lines(&mistakes))),
+        Err(mistakes) => Err(Refused { diagnostics: lines(&mistakes) }),
     }
 }
 

@@ -76,15 +76,8 @@ impl Tokens {
     }
 
     /// Returns the number of tokens.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.grants.len()
-    }
-
-    /// Returns whether there are no tokens.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.grants.is_empty()
     }
 
     fn parse(text: &str, file: &str) -> Result<Self, Vec<String>> {

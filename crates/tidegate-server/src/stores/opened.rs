@@ -18,7 +18,7 @@ pub struct OpenStore {
     /// The kind of store, as in metrics.
     pub kind: &'static str,
     /// How several nodes share it; `None` for a store of this process.
-    pub sharing: Option<Sharing>,
+    pub(crate) sharing: Option<Sharing>,
     /// Whether it is an engine that is being dialled and has not answered yet.
     pub(crate) away: bool,
     /// The folder of a store on disk, where the server keeps other state too.
@@ -31,35 +31,33 @@ pub struct OpenStore {
 
 /// How several nodes share one engine.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Sharing {
+pub(crate) struct Sharing {
     /// The most nodes that share it.
-    pub nodes: u64,
+    pub(crate) nodes: u64,
     /// How long the engine may take to answer.
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
     /// The number of keys for which this process keeps its own counters, for policies with `share: local` or `split`.
-    pub keys: usize,
+    pub(crate) keys: usize,
     /// Whether these counters store full keys, in twice the memory, instead of fingerprints.
-    pub full_keys: bool,
+    pub(crate) full_keys: bool,
     /// The coordinator by which nodes agree on their parts; `None`: each has an even part of the limit, for the most
     /// nodes.
-    pub coordinator: Option<Arc<dyn Coordinator>>,
+    pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
     /// Whether this node uses the policies published through the coordinator, once there are some.
-    pub cluster_policies: bool,
+    pub(crate) cluster_policies: bool,
     /// The region of this engine, if several regions divide the limits.
-    pub region: Option<Region>,
+    pub(crate) region: Option<Region>,
 }
 
 /// A region among others that divide the limits, each with its own engine.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Region {
+pub(crate) struct Region {
     /// Its name: the same on all its nodes.
-    pub name: String,
+    pub(crate) name: String,
     /// The most regions.
-    pub most: u64,
+    pub(crate) most: u64,
     /// The coordinator by which the nodes of all regions agree on the regions' parts.
-    pub coordinator: Arc<dyn Coordinator>,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
 }
 
 /// Counters that are written to disk while this process decides.

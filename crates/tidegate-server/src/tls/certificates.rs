@@ -235,15 +235,6 @@ pub(super) struct Read {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the files that encrypt a server's doors, to check them before a server is started. Returns warnings about
-/// them: dates, permissions. May block as long as a file system does.
-///
-/// # Errors
-/// [`TlsError`] if they cannot be used.
-pub fn check_tls(settings: &TlsSettings) -> Result<Vec<String>, TlsError> {
-    read_files(settings).map(|read| read.warnings)
-}
-
 /// Reads the files. May block as long as a file system does.
 ///
 /// # Errors

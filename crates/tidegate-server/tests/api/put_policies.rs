@@ -174,7 +174,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
     let start = async || {
         let store = on_disk(folder.path()).await;
         start_with(FILE, |mut options| {
-            options.use_store(store);
+            options.store = Some(store);
             options
         })
         .await
@@ -205,7 +205,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
         let mut options = ServerOptions::default();
         options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         options.signals = false;
-        options.use_store(on_disk(folder.path()).await);
+        options.store = Some(on_disk(folder.path()).await);
         Server::bind(options, Source::file(&taken)).await.map(drop).unwrap_err().to_string()
     };
     let error = bind().await;
@@ -222,7 +222,7 @@ async fn a_policy_that_cannot_be_kept_is_not_put_in_force() {
     let folder = tempfile::tempdir().unwrap();
     let store = on_disk(folder.path()).await;
     let server = start_with(FILE, |mut options| {
-        options.use_store(store);
+        options.store = Some(store);
         options
     })
     .await;

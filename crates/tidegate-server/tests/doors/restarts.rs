@@ -22,7 +22,7 @@ async fn start_on_disk(folder: &Path, file: &str) -> Running {
 async fn start_later(folder: &Path, file: &str, ahead: Duration) -> Running {
     let store = on_disk(folder).await;
     start_with(file, |mut options| {
-        options.use_store(store);
+        options.store = Some(store);
         options.clock = Arc::new(ManualClock::at(NOON.after(ahead)));
         options.tickets.issuer = Some("gate-1".to_owned());
         options
