@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
@@ -92,36 +92,32 @@ pub(crate) struct Metrics {
     stopwatch: SystemClock,
 }
 
+/// Makes a metric and registers it.
+fn new_series<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let series = M::default();
+    registry.register(name, help, series.clone());
+    series
+}
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("tidegate");
-        let decisions = Family::<DecisionLabels, Counter>::default();
-        let near = Family::<PolicyLabel, Counter>::default();
-        let utilization = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
-        let times = Family::<TransportLabel, DecisionTimes>::default();
-        let store_errors = Family::<StoreLabel, Counter>::default();
-        let store_up = Family::<StoreLabel, Gauge<i64, AtomicI64>>::default();
-        let store_changes = Family::<StoreChangeLabels, Counter>::default();
-        let settlements = Family::<SettlementLabel, Counter>::default();
-        let extensions = Family::<ExtensionLabel, Counter>::default();
-        let units = Family::<UnitsLabels, Counter>::default();
-        let cut = Family::<CutLabel, Counter>::default();
-        let (reload_ok, reload_at) = (Gauge::default(), Gauge::default());
-        let build = BuildLabels {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
-        };
-        registry.register("decisions", "Decisions, one for each policy that a request meets; (access.deny): by the file's deny list, (blocked): by blocks for all policies", decisions.clone());
-        registry.register(
+        let decisions = new_series(
+            &mut registry,
+            "decisions",
+            "Decisions, one for each policy that a request meets; (access.deny): by the file's deny list, (blocked): by blocks for all policies",
+        );
+        let near = new_series(
+            &mut registry,
             "near_limit",
             "Requests that passed with little left of the limit, as near_limit of the policy says",
-            near.clone(),
         );
-        registry.register(
+        let utilization = new_series(
+            &mut registry,
             "policy_utilization_ratio",
             "Used share of the hottest key's limit, over one to two minutes",
-            utilization.clone(),
         );
+        let times = Family::<TransportLabel, DecisionTimes>::default();
         registry.register_with_unit(
             "decision_duration",
             "Time to decide, without reading and writing the request",
@@ -129,52 +125,51 @@ impl Metrics {
             times.clone(),
         );
         let throttled = Throttled::registered(&mut registry);
-        let auth_failed = Family::<TransportLabel, Counter>::default();
-        registry.register(
-            "auth_failures",
-            "Requests without a valid token, if one is required",
-            auth_failed.clone(),
+        let auth_failed: Family<TransportLabel, Counter> =
+            new_series(&mut registry, "auth_failures", "Requests without a valid token, if one is required");
+        let store_errors = new_series(
+            &mut registry,
+            "store_errors",
+            "Steps that the store could not settle, also while it was gone",
         );
+        let store_up = new_series(
+            &mut registry,
+            "store_up",
+            "1 while the store is asked, 0 while it is gone or counters cannot be written to disk",
+        );
+        let store_changes = new_series(
+            &mut registry,
+            "store_state_changes",
+            "How often the store came back, and how often it went",
+        );
+        let settlements: Family<SettlementLabel, Counter> = new_series(
+            &mut registry,
+            "settlements",
+            "Tickets sent to be settled, by result; lapsed: reservations that nobody committed",
+        );
+        let extensions: Family<ExtensionLabel, Counter> = new_series(
+            &mut registry,
+            "extensions",
+            "Tickets sent to hold their places longer, by result; not_held: their places have lapsed",
+        );
+        let units = new_series(
+            &mut registry,
+            "settled_units",
+            "Units that settlements gave back, or booked beyond the charge, also by charge: always",
+        );
+        let cut: Family<CutLabel, Counter> =
+            new_series(&mut registry, "connections_cut", "Connections that the server ended, by reason");
+        // These series exist from the start, so that their first increase is visible.
         for transport in Transport::ALL {
             drop(auth_failed.get_or_create(&TransportLabel { transport }));
         }
-        registry.register(
-            "store_errors",
-            "Steps that the store could not settle, also while it was gone",
-            store_errors.clone(),
-        );
-        registry.register(
-            "store_up",
-            "1 while the store is asked, 0 while it is gone or counters cannot be written to disk",
-            store_up.clone(),
-        );
-        registry.register(
-            "store_state_changes",
-            "How often the store came back, and how often it went",
-            store_changes.clone(),
-        );
-        registry.register(
-            "settlements",
-            "Tickets sent to be settled, by result; lapsed: reservations that nobody committed",
-            settlements.clone(),
-        );
         for result in SettlementResult::ALL {
             drop(settlements.get_or_create(&SettlementLabel { result }));
         }
-        let extended =
-            "Tickets sent to hold their places longer, by result; not_held: their places have lapsed";
-        registry.register("extensions", extended, extensions.clone());
         for result in ExtensionResult::ALL {
             drop(extensions.get_or_create(&ExtensionLabel { result }));
         }
-        registry.register(
-            "settled_units",
-            "Units that settlements gave back, or booked beyond the charge, also by charge: always",
-            units.clone(),
-        );
-        registry.register("connections_cut", "Connections that the server ended, by reason", cut.clone());
         for reason in CutReason::ALL {
-            // The series exists from the start, so that its first increase is visible.
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
@@ -183,27 +178,29 @@ impl Metrics {
         let store_times = stores::registered(&mut registry);
         #[cfg(feature = "grpc")]
         let quotas = Quotas::registered(&mut registry);
-        registry.register(
+        let reload_ok = new_series(
+            &mut registry,
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
-            reload_ok.clone(),
         );
-        registry.register(
+        let reload_at = new_series(
+            &mut registry,
             "config_last_reload_success_timestamp_seconds",
             "When a configuration was last put in force, in Unix time",
-            reload_at.clone(),
         );
+        let build = BuildLabels {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
+        };
         registry.register("build", "Version and commit of the running program", Info::new(build));
-        let decision_times =
-            Transport::ALL.map(|transport| times.get_or_create_owned(&TransportLabel { transport }));
-        let stopwatch = SystemClock::new();
         let metrics = Self {
             registry,
             decisions,
             near,
             limits: Limits::default(),
             utilization,
-            decision_times,
+            decision_times: Transport::ALL
+                .map(|transport| times.get_or_create_owned(&TransportLabel { transport })),
             throttled,
             auth_failed,
             store_errors,
@@ -222,7 +219,7 @@ impl Metrics {
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
-            stopwatch,
+            stopwatch: SystemClock::new(),
         };
         metrics.reloaded(true);
         metrics
@@ -330,16 +327,12 @@ impl Metrics {
         }
         // The store's own numbers are read only now, so they go into a temporary registry.
         let mut store = Registry::with_prefix("tidegate_store");
-        store.register(
-            "keys",
-            "Slots in use, including those that may be reused",
-            ConstGauge::new(occupancy.used as i64),
-        );
-        store.register(
-            "capacity",
-            "The largest number of keys that the store can hold",
-            ConstGauge::new(occupancy.capacity as i64),
-        );
+        for (name, help, keys) in [
+            ("keys", "Slots in use, including those that may be reused", occupancy.used),
+            ("capacity", "The largest number of keys that the store can hold", occupancy.capacity),
+        ] {
+            store.register(name, help, ConstGauge::new(keys as i64));
+        }
         store.register(
             "evicted",
             "Live keys, and marks of settled tickets, evicted because the store was full",
@@ -365,9 +358,9 @@ impl Metrics {
         let mut text = String::new();
         // Writing to a String cannot fail. The last call writes the end of the text, so the other registries come
         // first.
-        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &store);
-        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &now_asked);
-        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &log);
+        for registry in [store, now_asked, log] {
+            let _ = encode_registry(&mut text, &registry);
+        }
         let _ = encode(&mut text, &self.registry);
         text
     }
@@ -377,26 +370,26 @@ impl Metrics {
 pub(crate) mod otlp {
     //! Metrics of decision spans, by their fate. Written only where spans are sent.
 
-    use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::metrics::family::Family;
     use prometheus_client::registry::Registry;
 
-    /// The fate of a span.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-    #[allow(non_camel_case_types, reason = "labels are written as they are named")]
-    pub(crate) enum Fate {
-        /// The collector accepted it.
-        sent,
-        /// The collector did not accept it, or did not answer.
-        failed,
-        /// The queue was full.
-        dropped,
+    use super::labels::{label_sets, words};
+
+    words! {
+        /// The fate of a span.
+        pub(crate) enum Fate {
+            /// The collector accepted it.
+            sent,
+            /// The collector did not accept it, or did not answer.
+            failed,
+            /// The queue was full.
+            dropped,
+        }
     }
 
-    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-    struct FateLabel {
-        fate: Fate,
+    label_sets! {
+        struct FateLabel { fate: Fate }
     }
 
     /// The number of spans by fate. Clones share the counts.
@@ -406,7 +399,7 @@ pub(crate) mod otlp {
     impl Default for Fates {
         fn default() -> Self {
             let family = Family::default();
-            for fate in [Fate::sent, Fate::failed, Fate::dropped] {
+            for fate in Fate::ALL {
                 // The series exists from the start, so that its first increase is visible.
                 drop(family.get_or_create(&FateLabel { fate }));
             }
@@ -441,39 +434,32 @@ pub(crate) mod otlp {
 pub(crate) mod tls {
     //! Metrics of certificates and handshakes. Written only where a door is encrypted.
 
-    use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::metrics::family::Family;
     use prometheus_client::metrics::gauge::ConstGauge;
     use prometheus_client::registry::Registry;
 
     use super::Transport;
+    use super::labels::{label_sets, words};
 
-    /// Why a handshake failed.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-    #[allow(non_camel_case_types, reason = "labels are written as they are named")]
-    pub(crate) enum Reason {
-        /// The caller does not speak TLS.
-        plain_text,
-        /// The caller showed no certificate, or one that is not accepted.
-        certificate,
-        /// The caller refused, mostly because it does not trust the server's certificate.
-        refused,
-        /// There is no common version, cipher or protocol, or the caller violated the protocol.
-        protocol,
-        /// The caller went away.
-        broken_off,
+    words! {
+        /// Why a handshake failed.
+        pub(crate) enum Reason {
+            /// The caller does not speak TLS.
+            plain_text,
+            /// The caller showed no certificate, or one that is not accepted.
+            certificate,
+            /// The caller refused, mostly because it does not trust the server's certificate.
+            refused,
+            /// There is no common version, cipher or protocol, or the caller violated the protocol.
+            protocol,
+            /// The caller went away.
+            broken_off,
+        }
     }
 
-    impl Reason {
-        const ALL: [Self; 5] =
-            [Self::plain_text, Self::certificate, Self::refused, Self::protocol, Self::broken_off];
-    }
-
-    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-    struct FailureLabels {
-        transport: Transport,
-        reason: Reason,
+    label_sets! {
+        struct FailureLabels { transport: Transport, reason: Reason }
     }
 
     /// The number of failed handshakes, by protocol and reason. Clones share the counts.

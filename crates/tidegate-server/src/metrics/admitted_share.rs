@@ -6,19 +6,20 @@
 //! not changed afterwards.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::sync::atomic::{AtomicI64, AtomicU64};
 use tidegate::policy::{Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Rate, Replace};
 
 use super::labels::PolicyLabel;
+use super::new_series;
 
 /// Judges the decisions under one policy.
 #[derive(Debug)]
@@ -93,9 +94,19 @@ impl Judge {
 
 /// Registers the results of all judges.
 pub(crate) fn show<'a>(registry: &mut Registry, judges: impl Iterator<Item = (&'a str, &'a Judge)>) {
-    let excess = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
-    let rates = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
-    let [asked, admitted, ideal] = [(); 3].map(|()| Family::<PolicyLabel, Counter>::default());
+    let excess: Family<PolicyLabel, Gauge> = new_series(
+        registry,
+        "policy_excess_units",
+        "The largest number of units, over all spans of time, by which this node admitted more than the limit allows in the span",
+    );
+    let rates: Family<PolicyLabel, Gauge<f64, AtomicU64>> =
+        new_series(registry, "policy_rate", "Units that the limit allows a second in the long run");
+    let [asked, admitted, ideal] = [
+        ("policy_asked_units", "Units asked of the limit on this node"),
+        ("policy_admitted_units", "Units admitted on this node"),
+        ("policy_ideal_units", "Units that the limit would have admitted if only this node used it"),
+    ]
+    .map(|(name, help)| new_series::<Family<PolicyLabel, Counter>>(registry, name, help));
     for (policy, judge) in judges {
         let label = PolicyLabel { policy: policy.to_owned() };
         let judged = judge.judged.lock();
@@ -106,19 +117,6 @@ pub(crate) fn show<'a>(registry: &mut Registry, judges: impl Iterator<Item = (&'
             counters.get_or_create(&label).inc_by(units);
         }
     }
-    registry.register(
-        "policy_excess_units",
-        "The largest number of units, over all spans of time, by which this node admitted more than the limit allows in the span",
-        excess,
-    );
-    registry.register("policy_rate", "Units that the limit allows a second in the long run", rates);
-    registry.register("policy_asked_units", "Units asked of the limit on this node", asked);
-    registry.register("policy_admitted_units", "Units admitted on this node", admitted);
-    registry.register(
-        "policy_ideal_units",
-        "Units that the limit would have admitted if only this node used it",
-        ideal,
-    );
 }
 
 #[cfg(test)]

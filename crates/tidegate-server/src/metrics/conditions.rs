@@ -1,7 +1,7 @@
 //! Metrics of what is in force now: policies with conditions, and rates that follow a number. And those of costs that
 //! could not be worked out.
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,6 +12,7 @@ use tidegate::policy::{CostErrors, Holding};
 use super::labels::{
     CostErrorAt, CostErrorLabels, PolicyLabel, SwitchChangeLabels, SwitchLabel, SwitchedByLabel,
 };
+use super::new_series;
 
 /// The rate in force of a policy whose rate follows a number.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +28,18 @@ pub(crate) fn show<'p>(
     conditions: impl Iterator<Item = (&'p str, Holding)>,
     rates: &[FollowedRate<'_>],
 ) {
-    let in_force = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
-    let known = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
-    let followed = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
+    let in_force: Family<PolicyLabel, Gauge> =
+        new_series(registry, "policy_in_force", "1 while the conditions of a policy hold, else 0");
+    let known: Family<PolicyLabel, Gauge> = new_series(
+        registry,
+        "policy_conditions_known",
+        "0 while the conditions of a policy do not hold because a number is not known, else 1",
+    );
+    let followed: Family<PolicyLabel, Gauge<f64, AtomicU64>> = new_series(
+        registry,
+        "policy_followed_rate",
+        "Units a second that a limit whose rate follows a number allows now",
+    );
     for (policy, standing) in conditions {
         let label = PolicyLabel { policy: policy.to_owned() };
         in_force.get_or_create(&label).set(i64::from(standing.holds()));
@@ -38,17 +48,6 @@ pub(crate) fn show<'p>(
     for rate in rates {
         followed.get_or_create(&PolicyLabel { policy: rate.policy.to_owned() }).set(rate.per_second);
     }
-    registry.register("policy_in_force", "1 while the conditions of a policy hold, else 0", in_force);
-    registry.register(
-        "policy_conditions_known",
-        "0 while the conditions of a policy do not hold because a number is not known, else 1",
-        known,
-    );
-    registry.register(
-        "policy_followed_rate",
-        "Units a second that a limit whose rate follows a number allows now",
-        followed,
-    );
 }
 
 /// Registers the counts of costs that could not be worked out under the policies in force, which the policies keep
@@ -57,7 +56,11 @@ pub(crate) fn show_unknown_costs<'p>(
     registry: &mut Registry,
     policies: impl Iterator<Item = (&'p str, CostErrors)>,
 ) {
-    let family = Family::<CostErrorLabels, Counter>::default();
+    let family: Family<CostErrorLabels, Counter> = new_series(
+        registry,
+        "cost_errors",
+        "Requests whose cost could not be worked out: at the check, on_cost_error decides; at the settlement, the charge stays",
+    );
     for (policy, errors) in policies {
         for (at, count) in
             [(CostErrorAt::check, errors.at_check), (CostErrorAt::settlement, errors.at_settlement)]
@@ -66,17 +69,12 @@ pub(crate) fn show_unknown_costs<'p>(
             family.get_or_create(&labels).inc_by(count);
         }
     }
-    registry.register(
-        "cost_errors",
-        "Requests whose cost could not be worked out: at the check, on_cost_error decides; at the settlement, the charge stays",
-        family,
-    );
 }
 
 // Metrics of degrade switches.
 
 /// The series of the switches that the policy file names.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SwitchSeries {
     off: Family<SwitchLabel, Gauge>,
     changes: Family<SwitchChangeLabels, Counter>,
@@ -84,18 +82,18 @@ pub(crate) struct SwitchSeries {
 
 impl SwitchSeries {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let made = Self::default();
-        registry.register(
-            "switch_off",
-            "1 while a degrade switch is off, also if only below a level, else 0",
-            made.off.clone(),
-        );
-        registry.register(
-            "switch_changes",
-            "How often a degrade switch was set by hand, or by a signal or trigger, or a setting ended in time",
-            made.changes.clone(),
-        );
-        made
+        Self {
+            off: new_series(
+                registry,
+                "switch_off",
+                "1 while a degrade switch is off, also if only below a level, else 0",
+            ),
+            changes: new_series(
+                registry,
+                "switch_changes",
+                "How often a degrade switch was set by hand, or by a signal or trigger, or a setting ended in time",
+            ),
+        }
     }
 
     /// Makes the series of a switch, so that its first change is visible as an increase.

@@ -9,13 +9,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Metrics;
 use super::busiest_keys::{Hottest, Peak};
 use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
+use super::{Metrics, new_series};
 
 /// The counters of one policy in one mode, indexed by [`Decided`].
 #[derive(Clone, Debug)]
-pub(crate) struct Tally(pub(super) [Counter; 4]);
+pub(crate) struct Tally(pub(super) [Counter; Decided::ALL.len()]);
 
 impl Tally {
     pub(crate) fn count(&self, decided: Decided) {
@@ -82,7 +82,11 @@ pub(super) struct MostUnits {
 impl Limits {
     /// Registers the gauge of all limits.
     pub(super) fn show(&self, registry: &mut Registry) {
-        let family = Family::<Vec<(&'static str, String)>, Gauge<f64, AtomicU64>>::default();
+        let family: Family<Vec<(&'static str, String)>, Gauge<f64, AtomicU64>> = new_series(
+            registry,
+            "policy_limit",
+            "The most units that a policy grants one key at once, for each value of rate.by (plan) and for all other keys",
+        );
         for (policy, most) in &*self.0.lock() {
             let usual = most.usual.map(|units| (None, units));
             let plans = most.plans.iter().map(|(plan, units)| (Some(plan), *units));
@@ -92,7 +96,6 @@ impl Limits {
                 family.get_or_create(&labels).set(units as f64);
             }
         }
-        registry.register("policy_limit", "The most units that a policy grants one key at once, for each value of rate.by (plan) and for all other keys", family);
     }
 }
 
@@ -150,11 +153,11 @@ impl Metrics {
         self.utilization.remove(&label);
         self.protection.forget(name);
         self.requests.forget(name);
-        for fate in [UnitsFate::returned, UnitsFate::owed] {
+        for fate in UnitsFate::ALL {
             self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
         }
         for decision in Decided::ALL {
-            for mode in [ModeLabel::enforce, ModeLabel::shadow] {
+            for mode in ModeLabel::ALL {
                 self.decisions.remove(&DecisionLabels { policy: name.to_owned(), decision, mode });
             }
         }

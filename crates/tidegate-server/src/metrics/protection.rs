@@ -7,9 +7,10 @@ use prometheus_client::registry::Registry;
 use tidegate::policy::Over;
 
 use super::labels::{BreakerLabels, BreakerStateLabel, OverAction, OverLabels, PolicyLabel};
+use super::new_series;
 
 /// The series of protection. A policy's series are made when it first needs them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Protection {
     breakers: Family<BreakerLabels, Gauge>,
     breaker_changes: Family<BreakerLabels, Counter>,
@@ -24,41 +25,45 @@ pub(crate) struct Protection {
 
 impl Protection {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let made = Self::default();
-        registry.register("breaker_state", "Breakers of each policy by their state", made.breakers.clone());
-        registry.register(
-            "breaker_changes",
-            "How often breakers of a policy entered a state",
-            made.breaker_changes.clone(),
-        );
-        registry.register(
-            "breaker_would_open",
-            "How often metrics-only breakers of a policy would have opened",
-            made.breaker_would_open.clone(),
-        );
-        registry.register(
-            "over_limit",
-            "Requests that a policy marked or demoted because they were over its limit",
-            made.over.clone(),
-        );
-        registry.register(
-            "too_late",
-            "Requests refused by a deadline, because too little time was left",
-            made.too_late.clone(),
-        );
-        registry.register("blocked", "Requests refused because a person, or over: block, has blocked their key; (blocked): for all policies", made.blocked.clone());
-        registry.register("blocked_keys", "How many keys of a policy are blocked", made.blocks.clone());
-        registry.register(
-            "concurrency_limit",
-            "How many requests may be in flight now, for policies with one key for all requests, unless an engine keeps their places",
-            made.places.clone(),
-        );
-        registry.register(
-            "inflight",
-            "How many requests are in flight, for the same policies",
-            made.in_flight.clone(),
-        );
-        made
+        Self {
+            breakers: new_series(registry, "breaker_state", "Breakers of each policy by their state"),
+            breaker_changes: new_series(
+                registry,
+                "breaker_changes",
+                "How often breakers of a policy entered a state",
+            ),
+            breaker_would_open: new_series(
+                registry,
+                "breaker_would_open",
+                "How often metrics-only breakers of a policy would have opened",
+            ),
+            over: new_series(
+                registry,
+                "over_limit",
+                "Requests that a policy marked or demoted because they were over its limit",
+            ),
+            too_late: new_series(
+                registry,
+                "too_late",
+                "Requests refused by a deadline, because too little time was left",
+            ),
+            blocked: new_series(
+                registry,
+                "blocked",
+                "Requests refused because a person, or over: block, has blocked their key; (blocked): for all policies",
+            ),
+            blocks: new_series(registry, "blocked_keys", "How many keys of a policy are blocked"),
+            places: new_series(
+                registry,
+                "concurrency_limit",
+                "How many requests may be in flight now, for policies with one key for all requests, unless an engine keeps their places",
+            ),
+            in_flight: new_series(
+                registry,
+                "inflight",
+                "How many requests are in flight, for the same policies",
+            ),
+        }
     }
 
     /// Sets how many places a policy has now, and how many are in use.
@@ -128,7 +133,7 @@ impl Protection {
         self.too_late.remove(&label);
         self.blocked.remove(&label);
         self.blocks.remove(&label);
-        for action in [OverAction::marked, OverAction::demoted] {
+        for action in OverAction::ALL {
             self.over.remove(&OverLabels { policy: policy.to_owned(), action });
         }
         self.forget_breakers(policy);

@@ -2,33 +2,33 @@
 
 use std::sync::atomic::AtomicI64;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::labels::{label_sets, words};
+use super::new_series;
 use super::policy_series::count_units;
 
-/// The kind of an assignment to a bucket of a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum Assigned {
-    /// A different part of a limit than before.
-    changed,
-    /// The same part again.
-    renewed,
-    /// No limit applies.
-    allow,
-    /// No request may pass.
-    deny,
-    /// The bucket is to be forgotten.
-    abandoned,
+words! {
+    /// The kind of an assignment to a bucket of a proxy.
+    pub(crate) enum Assigned {
+        /// A different part of a limit than before.
+        changed,
+        /// The same part again.
+        renewed,
+        /// No limit applies.
+        allow,
+        /// No request may pass.
+        deny,
+        /// The bucket is to be forgotten.
+        abandoned,
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AssignedLabel {
-    assigned: Assigned,
+label_sets! {
+    struct AssignedLabel { assigned: Assigned }
 }
 
 /// The series of the quota service.
@@ -40,37 +40,31 @@ pub(crate) struct Quotas {
     allowed: Counter,
     denied: Counter,
     /// Indexed by [`Assigned`].
-    assigned: [Counter; 5],
+    assigned: [Counter; Assigned::ALL.len()],
 }
 
 impl Quotas {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let assigned = Family::<AssignedLabel, Counter>::default();
-        let of = |assigned_as| assigned.get_or_create(&AssignedLabel { assigned: assigned_as }).clone();
-        use Assigned::{abandoned, allow, changed, deny, renewed};
-        let made = Self {
-            streams: Gauge::default(),
-            buckets: Gauge::default(),
-            reports: Counter::default(),
-            allowed: Counter::default(),
-            denied: Counter::default(),
-            assigned: [changed, renewed, allow, deny, abandoned].map(of),
-        };
-        registry.register("quota_streams", "Proxies that report to the quota service", made.streams.clone());
-        registry.register("quota_buckets", "Buckets of these proxies", made.buckets.clone());
-        registry.register("quota_reports", "Reports of one bucket by proxies", made.reports.clone());
-        registry.register(
-            "quota_allowed_requests",
-            "Requests that proxies allowed by their buckets",
-            made.allowed.clone(),
-        );
-        registry.register(
-            "quota_denied_requests",
-            "Requests that proxies denied by their buckets",
-            made.denied.clone(),
-        );
-        registry.register("quota_assignments", "Assignments sent to proxies for their buckets", assigned);
-        made
+        Self {
+            streams: new_series(registry, "quota_streams", "Proxies that report to the quota service"),
+            buckets: new_series(registry, "quota_buckets", "Buckets of these proxies"),
+            reports: new_series(registry, "quota_reports", "Reports of one bucket by proxies"),
+            allowed: new_series(
+                registry,
+                "quota_allowed_requests",
+                "Requests that proxies allowed by their buckets",
+            ),
+            denied: new_series(
+                registry,
+                "quota_denied_requests",
+                "Requests that proxies denied by their buckets",
+            ),
+            assigned: {
+                let help = "Assignments sent to proxies for their buckets";
+                let family: Family<AssignedLabel, Counter> = new_series(registry, "quota_assignments", help);
+                Assigned::ALL.map(|assigned| family.get_or_create_owned(&AssignedLabel { assigned }))
+            },
+        }
     }
 
     /// Counts a stream until the returned value is dropped.

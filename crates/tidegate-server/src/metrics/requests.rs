@@ -14,6 +14,7 @@ use super::decision_times::{PARTS, own_part};
 use super::labels::{
     Decided, PolicyLabel, RequestLabels, RequestOutcome, ThrottleLabel, Transport, TransportLabel,
 };
+use super::new_series;
 
 /// Upper bounds of delays, in seconds: `max_wait` is some milliseconds for a queue that smooths bursts, or seconds for
 /// one that schedules.
@@ -46,13 +47,12 @@ impl Drop for InFlight<'_> {
 
 impl Requests {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let in_flight = Family::<TransportLabel, Gauge<i64, AtomicI64>>::default();
-        let waits = Family::new_with_constructor((|| Histogram::new(WAITS)) as fn() -> Histogram);
-        registry.register(
+        let in_flight: Family<TransportLabel, Gauge<i64, AtomicI64>> = new_series(
+            registry,
             "requests_inflight",
             "Requests being answered, by transport, including the request for these metrics",
-            in_flight.clone(),
         );
+        let waits = Family::new_with_constructor((|| Histogram::new(WAITS)) as fn() -> Histogram);
         registry.register_with_unit(
             "queue_wait",
             "How long a policy with max_wait delayed requests",
@@ -134,11 +134,10 @@ pub(crate) struct Throttled {
 
 impl Throttled {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let series = Family::<ThrottleLabel, Counter>::default();
-        registry.register(
+        let series: Family<ThrottleLabel, Counter> = new_series(
+            registry,
             "throttle_decisions",
             "Decisions on limits that Redis clients send (CL.THROTTLE), except those of quantity 0",
-            series.clone(),
         );
         let of = |decision| series.get_or_create_owned(&ThrottleLabel { decision });
         Self { allowed: of(Decided::allowed), denied: of(Decided::denied), error: of(Decided::error) }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicI64;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -12,6 +11,8 @@ use tidegate::cluster::shares::Status;
 use tidegate::cluster::{MemberReport, Part};
 use tidegate::store::Op;
 use tidegate::store::leased::LeaseHealth;
+
+use super::labels::{label_sets, words};
 
 // Whether a store is available, and how often it went away and came back.
 
@@ -42,24 +43,21 @@ impl StoreState {
 const STORE_TIMES: [f64; 12] =
     [100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 1.0];
 
-/// The operations of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum StoreOp {
-    take,
-    draw,
-    peek,
-    finish,
-    reset,
-    breaker,
-    /// Several steps in one exchange.
-    batch,
+words! {
+    /// The operations of an engine.
+    pub(crate) enum StoreOp {
+        take,
+        draw,
+        peek,
+        finish,
+        reset,
+        breaker,
+        /// Several steps in one exchange.
+        batch,
+    }
 }
 
 impl StoreOp {
-    const ALL: [Self; 7] =
-        [Self::take, Self::draw, Self::peek, Self::finish, Self::reset, Self::breaker, Self::batch];
-
     /// Returns the label of a step's operation.
     pub(crate) fn of(op: Op<'_>) -> Self {
         match op {
@@ -73,10 +71,8 @@ impl StoreOp {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct StoreOpLabels {
-    store: &'static str,
-    op: StoreOp,
+label_sets! {
+    pub(super) struct StoreOpLabels { store: &'static str, op: StoreOp }
 }
 
 /// The durations of operations, for all stores.
@@ -120,43 +116,26 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
         "Units drawn from the engine and not yet spent: the most that this node adds to the excess",
         ConstGauge::new(outstanding),
     );
-    let count = ConstCounter::new;
-    registry.register(
-        "lease_granted",
-        "Charges granted from units drawn before, without asking the engine",
-        count(health.granted),
-    );
-    registry.register("lease_refused", "Charges refused without asking the engine", count(health.refused));
-    registry.register("lease_messages", "Calls that leases made to the engine", count(health.messages));
-    registry.register("lease_drawn_units", "Units drawn from the engine", count(health.drawn));
-    registry.register(
-        "lease_returned_units",
-        "Units given back because they were not needed in time",
-        count(health.returned),
-    );
-    registry.register(
-        "lease_burned_units",
-        "Units that may or may not have been given back",
-        count(health.burned),
-    );
+    for (name, help, count) in [
+        ("granted", "Charges granted from units drawn before, without asking the engine", health.granted),
+        ("refused", "Charges refused without asking the engine", health.refused),
+        ("messages", "Calls that leases made to the engine", health.messages),
+        ("drawn_units", "Units drawn from the engine", health.drawn),
+        ("returned_units", "Units given back because they were not needed in time", health.returned),
+        ("burned_units", "Units that may or may not have been given back", health.burned),
+    ] {
+        registry.register(format!("lease_{name}"), help, ConstCounter::new(count));
+    }
 }
 
 /// Registers the part that this node, or its region, has of each limit.
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
-    let part = ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE));
-    if of_region {
-        registry.register(
-            "region_part_ratio",
-            "The part of this node's region in the limits of all regions, as agreed last",
-            part,
-        );
+    let (name, help) = if of_region {
+        ("region_part_ratio", "The part of this node's region in the limits of all regions, as agreed last")
     } else {
-        registry.register(
-            "node_part_ratio",
-            "This node's part of the limits of all nodes, as agreed last",
-            part,
-        );
-    }
+        ("node_part_ratio", "This node's part of the limits of all nodes, as agreed last")
+    };
+    registry.register(name, help, ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)));
 }
 
 /// Registers whether nodes, or regions, agree on their parts.
