@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
 use crate::problem::Problem;
-use crate::reload::{Loaded, Reload};
+use crate::reload::Reload;
 use crate::settings::Refused;
 use crate::text::Redact;
 use crate::tls::Certificates;
@@ -124,12 +124,12 @@ impl App {
     }
 
     /// Reads everything again that can change while the server runs: the tokens and certificates, then the
-    /// configuration.
+    /// configuration. Returns the warnings.
     ///
     /// # Errors
     /// [`Refused`] if the configuration is refused; the old one stays in force. Refused tokens and certificates are
     /// only logged, and the old ones stay valid.
-    pub(crate) async fn read_again(&self) -> Result<Loaded, Refused> {
+    pub(crate) async fn read_again(&self) -> Result<Vec<String>, Refused> {
         self.renew_secrets().await;
         self.reload.now(&self.engine).await
     }

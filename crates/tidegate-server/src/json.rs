@@ -38,14 +38,10 @@ pub(crate) fn shown(value: &impl Serialize) -> Response {
         Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
         Ok(Cow::Borrowed(_)) | Err(_) => bytes,
     };
-    let mut response = escaped.into_response();
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+    ([(CONTENT_TYPE, JSON)], escaped).into_response()
 }
 
 /// Answers 200 with a value as JSON.
 pub(crate) fn ok(value: &impl Serialize) -> Response {
-    let mut response = bytes(value).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+    ([(CONTENT_TYPE, JSON)], bytes(value)).into_response()
 }

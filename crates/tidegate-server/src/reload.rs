@@ -46,12 +46,6 @@ pub(crate) struct Reload {
     at_start: OnceLock<Option<AtStart>>,
 }
 
-/// A configuration that was put in force.
-#[derive(Clone, Debug)]
-pub(crate) struct Loaded {
-    pub(crate) warnings: Vec<String>,
-}
-
 impl Reload {
     /// Makes a `Reload`. Policies put through the API are kept in `kept`, if given.
     pub(crate) fn new(source: Source, kept: Option<SavedPolicies>) -> Self {
@@ -124,7 +118,7 @@ impl Reload {
         Ok(settings)
     }
 
-    /// Reads the configuration and puts it in force.
+    /// Reads the configuration and puts it in force. Returns the warnings.
     ///
     /// # Errors
     /// [`Refused`] as for [`Reload::read`]; the old configuration stays in force.
@@ -132,7 +126,7 @@ impl Reload {
     /// # Cancel safety
     /// If dropped while reading, nothing is put in force. If dropped later, while it waits for the store, the new
     /// configuration is in force, and some breakers that start anew do so at their next use.
-    pub(crate) async fn now(&self, engine: &Engine) -> Result<Loaded, Refused> {
+    pub(crate) async fn now(&self, engine: &Engine) -> Result<Vec<String>, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
         let _announced = Announced;
@@ -168,7 +162,7 @@ impl Reload {
                 let anew = engine.replace(&settings);
                 self.keep(&settings);
                 tell_in_force(engine);
-                Ok(InForce { loaded: Loaded { warnings }, anew })
+                Ok(InForce { warnings, anew })
             }
             Err(refused) => {
                 for diagnostic in &refused.diagnostics {
@@ -193,26 +187,26 @@ impl Reload {
 #[derive(Debug)]
 #[must_use = "breakers that start anew are still to be reset"]
 struct InForce {
-    loaded: Loaded,
+    warnings: Vec<String>,
     /// The breakers that start anew.
     anew: Vec<KeyedView>,
 }
 
 impl InForce {
-    /// Resets the breakers that start anew.
+    /// Resets the breakers that start anew. Returns the warnings.
     ///
     /// # Cancel safety
     /// If dropped, those that are left do so at their next use.
-    async fn start_anew(mut self, engine: &Engine) -> Loaded {
+    async fn start_anew(mut self, engine: &Engine) -> Vec<String> {
         let left = engine.breakers.start_anew(&self.anew).await;
         if left > 0 {
             let warning = format!(
                 "{left} breakers that start anew could not be reset, since the store did not answer; each is reset at its next call"
             );
             tracing::warn!("{warning}");
-            self.loaded.warnings.push(warning);
+            self.warnings.push(warning);
         }
-        self.loaded
+        self.warnings
     }
 }
 

@@ -23,6 +23,8 @@ use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::{Access, TokensError};
 use crate::connections::{self, Drained, Http, Listener, Phase, Serving, Threads, Tls};
+#[cfg(feature = "grpc")]
+use crate::doors::grpc::GrpcDoor;
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, EngineOptions, TicketSeal};
@@ -238,6 +240,7 @@ impl Server {
         let tls = |door, transport| self.tls(door, transport);
         let tls_http = tls(DoorName::Http, Transport::http);
         let tls_admin = tls(DoorName::Admin, Transport::http);
+        #[cfg(feature = "grpc")]
         let tls_grpc = tls(DoorName::Grpc, Transport::grpc);
         let tls_resp = tls(DoorName::Resp, Transport::resp);
         let Self {
@@ -283,7 +286,22 @@ impl Server {
             }
         };
         let requests = connections::serve(listener, door, serving, phase());
-        let calls = serve_grpc(grpc, &handle.app, tls_grpc, serving, phase());
+        #[cfg(feature = "grpc")]
+        let calls = async {
+            match grpc {
+                Some(grpc) => {
+                    let door = Arc::new(GrpcDoor::new(Arc::clone(&handle.app), tls_grpc));
+                    connections::serve(grpc, door, serving, phase()).await
+                }
+                None => Drained::All,
+            }
+        };
+        #[cfg(not(feature = "grpc"))]
+        let calls = async {
+            // No address is accepted without the feature, so there is no listener.
+            drop(grpc);
+            Drained::All
+        };
         let ending = async {
             let ended = tokio::join!(requests, operations, commands, calls);
             ended.0.and(ended.1).and(ended.2).and(ended.3)
@@ -340,32 +358,6 @@ impl ServerHandle {
     pub async fn reload(&self) -> Result<(), Refused> {
         self.app.read_again().await.map(drop)
     }
-}
-
-/// Serves Envoy's rate limit service, if it has an address.
-#[cfg(feature = "grpc")]
-async fn serve_grpc(
-    listener: Option<Listener>,
-    app: &Arc<App>,
-    tls: Option<Tls>,
-    serving: Serving<'_>,
-    phase: watch::Receiver<Phase>,
-) -> Drained {
-    let Some(listener) = listener else { return Drained::All };
-    let door = Arc::new(crate::doors::grpc::GrpcDoor::new(Arc::clone(app), tls));
-    connections::serve(listener, door, serving, phase).await
-}
-
-/// Without the feature there is no listener.
-#[cfg(not(feature = "grpc"))]
-async fn serve_grpc(
-    _: Option<Listener>,
-    _: &Arc<App>,
-    _: Option<Tls>,
-    _: Serving<'_>,
-    _: watch::Receiver<Phase>,
-) -> Drained {
-    Drained::All
 }
 
 /// Listens on an address. Returns the address with its port filled in.

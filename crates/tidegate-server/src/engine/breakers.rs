@@ -11,13 +11,12 @@ use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Descriptor, Limit, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge, DecidedBy, Handling, StoreError};
-use tidegate::{Charged, Cost, GateDecision, Quota, visible};
+use tidegate::{Charged, GateDecision, visible};
 
 use self::notes::{
-    BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, charge_of, listed_of, only_quota,
-    why_closed,
+    BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, listed_of, only_quota, why_closed,
 };
-pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, rules_of, why};
+pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, charge_of, why};
 use super::{Base, Conclusion};
 use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
@@ -256,10 +255,7 @@ impl Breakers {
                 *done += 1;
                 continue;
             };
-            let charge = match **quota {
-                Quota::Breaker(_) => charge_of(words, *limit, key, quota),
-                _ => Charge { rules: rules_of(words, *limit), ..Charge::new(key, quota, Cost::ONE) },
-            };
+            let charge = charge_of(words, *limit, key, quota);
             self.look(words, *limit, &charge, Handling::Adopt).await?;
             *done += 1;
         }

@@ -13,7 +13,7 @@ use tidegate::store::{Charge, StoreError};
 use tidegate_core::Standing;
 
 use super::Base;
-use super::breakers::{Breakers, ListedBreaker, rules_of};
+use super::breakers::{Breakers, ListedBreaker, charge_of};
 use crate::active_config::ActiveConfig;
 use crate::global_deny_list;
 
@@ -112,11 +112,8 @@ impl PolicyKeys {
             Some((at, live.set.key(policy, at, key)?, quota))
         });
         let quotas: Vec<_> = quotas.collect();
-        let charge = quotas.iter().map(|(at, key, quota)| Charge {
-            rules: rules_of(words, *at),
-            ..Charge::new(key, quota, Cost::ONE)
-        });
-        let charges: Vec<_> = charge.collect();
+        let charges: Vec<_> =
+            quotas.iter().map(|(at, key, quota)| charge_of(words, *at, key, quota)).collect();
         let reset = self.base.gate.reset_charges_async(&charges).await;
         reset.inspect_err(|_| self.base.count_store_error())
     }
@@ -271,32 +268,17 @@ impl PolicyKeys {
 
     /// Sets the gauges of places and of blocked keys.
     pub(super) fn show(&self, live: &ActiveConfig) {
-        self.show_places(live);
-        self.show_blocks(live);
-    }
-
-    fn show_places(&self, live: &ActiveConfig) {
+        let gauges = &self.base.metrics.protection;
         let places = self.places(live);
+        let blocked: HashMap<String, usize> = self.blocked_keys().into_iter().collect();
         for policy in live.set.policies() {
             match places.get(&policy.name) {
-                Some(one) => {
-                    self.base.metrics.protection.show_places(&policy.name, one.standing.limit, one.in_use());
-                }
-                None => self.base.metrics.protection.forget_places(&policy.name),
+                Some(one) => gauges.show_places(&policy.name, one.standing.limit, one.in_use()),
+                None => gauges.forget_places(&policy.name),
             }
+            gauges.show_blocks(&policy.name, blocked.get(&policy.name).copied().unwrap_or(0));
         }
-    }
-
-    fn show_blocks(&self, live: &ActiveConfig) {
-        let blocked: HashMap<String, usize> = self.base.gate.blocked_keys().into_iter().collect();
-        for policy in live.set.policies() {
-            let keys = blocked.get(&policy.name).copied().unwrap_or(0);
-            self.base.metrics.protection.show_blocks(&policy.name, keys);
-        }
-        self.base
-            .metrics
-            .protection
-            .show_blocks(global_deny_list::BLOCKS, self.base.gate.blocks_everywhere().len());
+        gauges.show_blocks(global_deny_list::BLOCKS, self.blocks_everywhere().len());
     }
 }
 

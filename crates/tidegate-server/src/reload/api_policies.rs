@@ -113,13 +113,8 @@ impl Reload {
         }
         let in_force = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
-        let loaded = in_force.start_anew(engine).await;
-        Ok(Changed {
-            live: Arc::clone(&engine.live()),
-            new,
-            kept: self.kept.is_some(),
-            warnings: loaded.warnings,
-        })
+        let warnings = in_force.start_anew(engine).await;
+        Ok(Changed { live: Arc::clone(&engine.live()), new, kept: self.kept.is_some(), warnings })
     }
 }
 

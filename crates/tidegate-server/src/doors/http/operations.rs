@@ -292,12 +292,12 @@ pub(crate) fn schema() -> Response {
 /// 422 with every mistake. The old configuration stays in force.
 pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
     match app.read_again().await {
-        Ok(loaded) => {
+        Ok(warnings) => {
             let live = app.engine.live();
             Ok(json::ok(&json!({
                 "config": live.number,
                 "policies": live.set.len(),
-                "warnings": loaded.warnings,
+                "warnings": warnings,
             })))
         }
         Err(refused) => {

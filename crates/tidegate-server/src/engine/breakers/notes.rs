@@ -9,9 +9,10 @@
 //! It is noted after its first refusal.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tidegate::breaker::{Condition, Force};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Mode, Policy, text_of_key};
@@ -49,7 +50,7 @@ pub(super) struct UnnotedRefusers(Mutex<LimitsByKey>);
 impl UnnotedRefusers {
     /// Adds a breaker, unless it waits already or too many do.
     pub(super) fn add(&self, key: &[u8], policy: &str, limit: usize) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         if waiting.len() < MOST_WAITING && !waiting.contains_key(key) {
             waiting.insert(key.into(), (policy.to_owned(), limit));
         }
@@ -57,7 +58,7 @@ impl UnnotedRefusers {
 
     /// Takes all of them.
     pub(super) fn take(&self) -> LimitsByKey {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -133,9 +134,8 @@ pub(crate) enum Wanted {
 }
 
 impl BreakerNotes {
-    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<[u8]>, Noted>> {
-        // Ignores poisoning: a panic while the lock is held leaves every single note whole.
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Noted>> {
+        self.noted.lock()
     }
 
     /// Returns whether a breaker with this key is noted.
@@ -238,8 +238,8 @@ impl BreakerNotes {
     }
 }
 
-/// Returns the charge by which the breaker of a key is read or forced.
-pub(super) fn charge_of<'c>(
+/// Returns the charge by which an operator reads or changes a key of a limit.
+pub(crate) fn charge_of<'c>(
     policy: &Policy,
     limit: usize,
     key: &'c [u8],
@@ -256,7 +256,7 @@ pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
 
 /// Returns the rules by which an operator reads or changes a key of a limit: the usual ones, except that a state is
 /// taken over as the limit says.
-pub(crate) fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
+fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
     let usual = ChargeRules::new(0);
     policy.limit(limit).map_or(usual, |limit| ChargeRules { replace: limit.replace, ..usual })
 }
