@@ -123,19 +123,21 @@ impl Met {
 
     /// Records that a call was reported as ended.
     pub(crate) fn note_ended(&self) {
-        // Relaxed: the flag stands alone. Read first, since writing would take the cache line from other threads.
-        if !self.ended.load(Ordering::Relaxed) {
-            self.ended.store(true, Ordering::Relaxed);
-        }
+        raise(&self.ended);
     }
 
     /// Records that a look has reached the limits.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_look(&self) {
-        // Relaxed: the flag stands alone. Read first, since writing would take the cache line from other threads.
-        if !self.looked_at.load(Ordering::Relaxed) {
-            self.looked_at.store(true, Ordering::Relaxed);
-        }
+        raise(&self.looked_at);
+    }
+}
+
+/// Sets a flag that all threads share.
+fn raise(flag: &AtomicBool) {
+    // Relaxed: the flag stands alone. Read first, since writing would take the cache line from other threads.
+    if !flag.load(Ordering::Relaxed) {
+        flag.store(true, Ordering::Relaxed);
     }
 }
 
@@ -165,15 +167,13 @@ pub(crate) struct Reports {
 impl Reports {
     /// Notes that the policy was asked for 0 units.
     pub(crate) fn asked_for_none(&self) {
-        // Relaxed, here and below: each flag stands alone. Read first, since all threads share it.
-        if !self.asked_for_none.load(Ordering::Relaxed) {
-            self.asked_for_none.store(true, Ordering::Relaxed);
-        }
+        raise(&self.asked_for_none);
     }
 
     /// Notes that the policy refused several units without charging them. Returns whether that should be told: the first
     /// time for a policy that was also asked for 0 units.
     pub(crate) fn refused_several(&self) -> bool {
+        // Relaxed: each flag stands alone.
         self.asked_for_none.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
     }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tidegate::config::{ReadError, read_text};
+
+use crate::files;
 
 /// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;
@@ -151,24 +152,23 @@ impl SavedPolicies {
     /// # Errors
     /// The system's error. The file is unchanged then.
     pub(crate) fn write(&self, policies: &ApiPolicies, given_up: &AtomicBool) -> Result<(), String> {
-        let write = || -> io::Result<()> {
-            let folder = self.path.parent().unwrap_or(Path::new("."));
-            let mut new = tempfile::Builder::new().prefix(".api-policies-").tempfile_in(folder)?;
-            let written = Written { version: VERSION, policies: policies.each().collect() };
-            serde_json::to_writer_pretty(&mut new, &written)?;
-            new.write_all(b"\n")?;
-            new.as_file().sync_all()?;
-            // A caller that gave up on a slow disk was told that nothing has changed.
-            if given_up.load(Ordering::Acquire) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            new.persist(&self.path).map_err(|error| error.error)?;
-            // Syncs the folder too, so that the rename survives a power cut. On systems where a folder cannot be opened
-            // as a file, the system does this itself.
-            let _ = File::open(folder).and_then(|folder| folder.sync_all());
-            Ok(())
-        };
-        write().map_err(|error| format!("{}: {error}", self.path.display()))
+        let written = Written { version: VERSION, policies: policies.each().collect() };
+        files::write_whole(
+            &self.path,
+            ".api-policies-",
+            |new| {
+                serde_json::to_writer_pretty(&mut *new, &written)?;
+                new.write_all(b"\n")
+            },
+            |new| {
+                // A caller that gave up on a slow disk was told that nothing has changed.
+                if given_up.load(Ordering::Acquire) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                new.persist(&self.path).map(drop).map_err(|error| error.error)
+            },
+        )
+        .map_err(|error| format!("{}: {error}", self.path.display()))
     }
 }
 

@@ -1,11 +1,14 @@
-//! Files beside the configuration: who may read them, and when they change.
+//! Files beside the configuration: who may read them, how they are written, and when they change.
 
 use std::collections::hash_map::DefaultHasher;
+use std::fs::File;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tempfile::NamedTempFile;
 use tidegate::config::{MAX_BYTES, ReadError, read_file};
 use tokio::sync::mpsc;
 
@@ -25,6 +28,25 @@ pub(crate) fn readable_by_everybody(path: &Path) -> Option<u32> {
 #[cfg(not(unix))]
 pub(crate) fn readable_by_everybody(_: &Path) -> Option<u32> {
     None
+}
+
+/// Writes a file that is there as a whole or not at all, also after a power cut. `name` gives the new file, whose name
+/// begins with `prefix` until then, that of `path`. When it returns, the file is on disk. Blocks the thread.
+pub(crate) fn write_whole(
+    path: &Path,
+    prefix: &str,
+    write: impl FnOnce(&mut NamedTempFile) -> io::Result<()>,
+    name: impl FnOnce(NamedTempFile) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut new = tempfile::Builder::new().prefix(prefix).tempfile_in(folder)?;
+    write(&mut new)?;
+    new.as_file().sync_all()?;
+    name(new)?;
+    // Syncs the folder too, so that the name survives a power cut. On systems where a folder cannot be opened as a
+    // file, the system does this itself.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
 }
 
 // Detects that the config file changed, however it was written.
@@ -139,7 +161,7 @@ fn fingerprint(path: &Path) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match read_file(path, MAX_BYTES as u64) {
         Ok(bytes) => bytes.hash(&mut hasher),
-        Err(ReadError::System(error)) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(ReadError::System(error)) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => error.to_string().hash(&mut hasher),
     }
     Some(hasher.finish())

@@ -1,7 +1,6 @@
 //! The settings of tickets: the keys of the deployment, the lifetime of a ticket, and the name of this node.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,25 +152,19 @@ fn kept_in(folder: &Path) -> Result<ReadKeys, TicketKeyError> {
     }
     let line = TicketKeys::random_line()
         .map_err(|why| TicketKeyError::Key { from: path.display().to_string(), why })?;
-    write_key(&path, &line).map_err(|why| TicketKeyError::Keep { path: path.clone(), why: Arc::new(why) })?;
+    // Only its owner can read the file, as any temporary file.
+    files::write_whole(
+        &path,
+        ".ticket-key-",
+        |new| writeln!(new, "{line}"),
+        |new| new.persist_noclobber(&path).map(drop).map_err(|error| error.error),
+    )
+    .map_err(|why| TicketKeyError::Keep { path: path.clone(), why: Arc::new(why) })?;
     from_file(&path)
 }
 
 fn is_missing(why: &ReadError) -> bool {
     matches!(why, ReadError::System(error) if error.kind() == io::ErrorKind::NotFound)
-}
-
-/// Writes a file that only its owner can read, and whose content is there as soon as its name is.
-fn write_key(path: &Path, line: &str) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut new = tempfile::Builder::new().prefix(".ticket-key-").tempfile_in(folder)?;
-    writeln!(new, "{line}")?;
-    new.as_file().sync_all()?;
-    new.persist_noclobber(path).map_err(|error| error.error)?;
-    // Syncs the folder too, so that the name survives a power cut. On systems where a folder cannot be opened as a
-    // file, the system does this itself.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    Ok(())
 }
 
 fn from_file(path: &Path) -> Result<ReadKeys, TicketKeyError> {
