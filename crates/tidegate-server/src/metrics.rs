@@ -102,125 +102,111 @@ fn new_series<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, 
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("tidegate");
-        let decisions = new_series(
-            &mut registry,
-            "decisions",
-            "Decisions, one for each policy that a request meets; (access.deny): by the file's deny list, (blocked): by blocks for all policies",
-        );
-        let near = new_series(
-            &mut registry,
-            "near_limit",
-            "Requests that passed with little left of the limit, as near_limit of the policy says",
-        );
-        let utilization = new_series(
-            &mut registry,
-            "policy_utilization_ratio",
-            "Used share of the hottest key's limit, over one to two minutes",
-        );
-        let times = Family::<TransportLabel, DecisionTimes>::default();
-        registry.register_with_unit(
-            "decision_duration",
-            "Time to decide, without reading and writing the request",
-            Unit::Seconds,
-            times.clone(),
-        );
-        let throttled = Throttled::registered(&mut registry);
-        let auth_failed: Family<TransportLabel, Counter> =
-            new_series(&mut registry, "auth_failures", "Requests without a valid token, if one is required");
-        let store_errors = new_series(
-            &mut registry,
-            "store_errors",
-            "Steps that the store could not settle, also while it was gone",
-        );
-        let store_up = new_series(
-            &mut registry,
-            "store_up",
-            "1 while the store is asked, 0 while it is gone or counters cannot be written to disk",
-        );
-        let store_changes = new_series(
-            &mut registry,
-            "store_state_changes",
-            "How often the store came back, and how often it went",
-        );
-        let settlements: Family<SettlementLabel, Counter> = new_series(
-            &mut registry,
-            "settlements",
-            "Tickets sent to be settled, by result; lapsed: reservations that nobody committed",
-        );
-        let extensions: Family<ExtensionLabel, Counter> = new_series(
-            &mut registry,
-            "extensions",
-            "Tickets sent to hold their places longer, by result; not_held: their places have lapsed",
-        );
-        let units = new_series(
-            &mut registry,
-            "settled_units",
-            "Units that settlements gave back, or booked beyond the charge, also by charge: always",
-        );
-        let cut: Family<CutLabel, Counter> =
-            new_series(&mut registry, "connections_cut", "Connections that the server ended, by reason");
-        // These series exist from the start, so that their first increase is visible.
-        for transport in Transport::ALL {
-            drop(auth_failed.get_or_create(&TransportLabel { transport }));
-        }
-        for result in SettlementResult::ALL {
-            drop(settlements.get_or_create(&SettlementLabel { result }));
-        }
-        for result in ExtensionResult::ALL {
-            drop(extensions.get_or_create(&ExtensionLabel { result }));
-        }
-        for reason in CutReason::ALL {
-            drop(cut.get_or_create(&CutLabel { reason }));
-        }
-        let protection = Protection::registered(&mut registry);
-        let switches = SwitchSeries::registered(&mut registry);
-        let requests = Requests::registered(&mut registry);
-        let store_times = stores::registered(&mut registry);
-        #[cfg(feature = "grpc")]
-        let quotas = Quotas::registered(&mut registry);
-        let reload_ok = new_series(
-            &mut registry,
-            "config_last_reload_successful",
-            "1 when the last reload put its file in force, 0 when it was refused",
-        );
-        let reload_at = new_series(
-            &mut registry,
-            "config_last_reload_success_timestamp_seconds",
-            "When a configuration was last put in force, in Unix time",
-        );
-        let build = BuildLabels {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
-        };
-        registry.register("build", "Version and commit of the running program", Info::new(build));
         let metrics = Self {
-            registry,
-            decisions,
-            near,
-            limits: Limits::default(),
-            utilization,
-            decision_times: Transport::ALL
-                .map(|transport| times.get_or_create_owned(&TransportLabel { transport })),
-            throttled,
-            auth_failed,
-            store_errors,
-            store_up,
-            store_changes,
-            settlements,
-            extensions,
-            units,
-            cut,
-            protection,
-            switches,
-            requests,
-            store_times,
+            decisions: new_series(
+                &mut registry,
+                "decisions",
+                "Decisions, one for each policy that a request meets; (access.deny): by the file's deny list, (blocked): by blocks for all policies",
+            ),
+            near: new_series(
+                &mut registry,
+                "near_limit",
+                "Requests that passed with little left of the limit, as near_limit of the policy says",
+            ),
+            utilization: new_series(
+                &mut registry,
+                "policy_utilization_ratio",
+                "Used share of the hottest key's limit, over one to two minutes",
+            ),
+            decision_times: {
+                let times = Family::<TransportLabel, DecisionTimes>::default();
+                registry.register_with_unit(
+                    "decision_duration",
+                    "Time to decide, without reading and writing the request",
+                    Unit::Seconds,
+                    times.clone(),
+                );
+                Transport::ALL.map(|transport| times.get_or_create_owned(&TransportLabel { transport }))
+            },
+            throttled: Throttled::registered(&mut registry),
+            auth_failed: new_series(
+                &mut registry,
+                "auth_failures",
+                "Requests without a valid token, if one is required",
+            ),
+            store_errors: new_series(
+                &mut registry,
+                "store_errors",
+                "Steps that the store could not settle, also while it was gone",
+            ),
+            store_up: new_series(
+                &mut registry,
+                "store_up",
+                "1 while the store is asked, 0 while it is gone or counters cannot be written to disk",
+            ),
+            store_changes: new_series(
+                &mut registry,
+                "store_state_changes",
+                "How often the store came back, and how often it went",
+            ),
+            settlements: new_series(
+                &mut registry,
+                "settlements",
+                "Tickets sent to be settled, by result; lapsed: reservations that nobody committed",
+            ),
+            extensions: new_series(
+                &mut registry,
+                "extensions",
+                "Tickets sent to hold their places longer, by result; not_held: their places have lapsed",
+            ),
+            units: new_series(
+                &mut registry,
+                "settled_units",
+                "Units that settlements gave back, or booked beyond the charge, also by charge: always",
+            ),
+            cut: new_series(&mut registry, "connections_cut", "Connections that the server ended, by reason"),
+            protection: Protection::registered(&mut registry),
+            switches: SwitchSeries::registered(&mut registry),
+            requests: Requests::registered(&mut registry),
+            store_times: stores::registered(&mut registry),
             #[cfg(feature = "grpc")]
-            quotas,
-            reload_ok,
-            reload_at,
+            quotas: Quotas::registered(&mut registry),
+            reload_ok: new_series(
+                &mut registry,
+                "config_last_reload_successful",
+                "1 when the last reload put its file in force, 0 when it was refused",
+            ),
+            reload_at: new_series(
+                &mut registry,
+                "config_last_reload_success_timestamp_seconds",
+                "When a configuration was last put in force, in Unix time",
+            ),
+            limits: Limits::default(),
             log_lines_dropped: Arc::default(),
             stopwatch: SystemClock::new(),
+            // Last: it is moved, with what the lines above have registered.
+            registry: {
+                let build = BuildLabels {
+                    version: env!("CARGO_PKG_VERSION"),
+                    commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
+                };
+                registry.register("build", "Version and commit of the running program", Info::new(build));
+                registry
+            },
         };
+        // These series exist from the start, so that their first increase is visible.
+        for transport in Transport::ALL {
+            drop(metrics.auth_failed.get_or_create(&TransportLabel { transport }));
+        }
+        for result in SettlementResult::ALL {
+            drop(metrics.settlements.get_or_create(&SettlementLabel { result }));
+        }
+        for result in ExtensionResult::ALL {
+            drop(metrics.extensions.get_or_create(&ExtensionLabel { result }));
+        }
+        for reason in CutReason::ALL {
+            drop(metrics.cut.get_or_create(&CutLabel { reason }));
+        }
         metrics.reloaded(true);
         metrics
     }
