@@ -1,7 +1,7 @@
-//! The configuration in force, with derived facts that the doors need computed once.
+//! The configuration in force, with facts that are derived once. A reload replaces the whole.
 //!
-//! A reload makes a new value and replaces the old one as a whole. A decision carries the policy set that it was made
-//! under. In the moment between the gate's change and this one, the facts are computed for that one decision.
+//! A decision carries the policy set that it was made under. In the moment between the gate's change and this one,
+//! the facts are computed for that one decision.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,17 +36,16 @@ pub(crate) struct ActiveConfig {
     /// The policies that were put through the API.
     pub(crate) api: Arc<ApiPolicies>,
     pub(crate) headers: HeaderForm,
-    /// The headers in which answers name the policies over whose limit a request was let through.
+    /// The headers that name the policies over whose limit a request was let through.
     pub(crate) over: over::Headers,
     pub(crate) proxy: Proxy,
-    /// Whether some policy expects to be settled: it has `settle`, charges failures only, or lends places.
+    /// Whether some policy is settled ([`settles`]).
     pub(crate) settles: bool,
     /// Whether some policy may delay a request.
     pub(crate) delays: bool,
     /// Whether some policy has a breaker.
     pub(crate) breaks: bool,
-    /// The attributes with the prefix `rls.` that policies use, sorted. The gRPC door computes them for a descriptor on
-    /// demand.
+    /// The `rls.` attributes that policies use, sorted.
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "read by that door alone"))]
     pub(crate) rls_attributes: Box<[Box<str>]>,
     /// How that door's calls say which priority their requests have.
@@ -56,11 +55,10 @@ pub(crate) struct ActiveConfig {
     pub(crate) number: u64,
     /// When it came into force, by the gate's clock.
     pub(crate) since: Tick,
-    /// The requests that no policy of it is about, and those that were probably meant otherwise.
     pub(crate) unmet: Unmet,
-    /// Whether the log has told which numbers there has been no reading of.
+    /// Whether the log has told of numbers without a reading.
     pub(crate) unread_is_told: AtomicBool,
-    /// Whether the log has told of which policies no call was ever reported as ended.
+    /// Whether the log has told of policies whose calls nobody reports as ended.
     pub(crate) unended_is_told: AtomicBool,
     /// How many requests were decided before it.
     decided_before: u64,
@@ -75,17 +73,16 @@ pub(crate) struct Facts {
     pub(crate) denials: Arc<DenialLog>,
     /// Whether a request has reached its limits. Survives reloads that do not change which requests do.
     pub(crate) met: Arc<Met>,
-    /// Compares the admitted requests with the limit, for policies where that is exact.
+    /// For policies where the comparison is exact.
     pub(crate) judge: Option<Arc<Judge>>,
     /// What Envoy asks of it. Survives reloads.
     #[cfg(feature = "grpc")]
     pub(crate) reports: Arc<Reports>,
-    /// The windows of the policy's quotas, sorted by the address of the quota, which is the look-up key. Quotas are
-    /// shared, and outlive this value.
+    /// Sorted by the address of the quota. Quotas are shared, and outlive this value.
     windows: Box<[(usize, Window)]>,
 }
 
-/// What is needed to tell whether a request has reached the limits of a policy.
+/// Whether a request has reached the limits of a policy.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     /// Since when the policy has applied to the same requests.
@@ -98,11 +95,11 @@ pub(crate) struct Met {
     looked_at: AtomicBool,
     /// Whether a call was reported as ended.
     ended: AtomicBool,
-    /// When somebody first saw that many calls were admitted and none was reported as ended.
+    /// When many admitted calls without an end were first seen.
     many_since: OnceLock<Tick>,
 }
 
-/// The calls of a policy that depends on how they end, if none was ever reported as ended.
+/// Admitted calls of a policy of which none was reported as ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unended {
     pub(crate) admitted: u64,
@@ -141,21 +138,20 @@ fn raise(flag: &AtomicBool) {
     }
 }
 
-/// Returns whether two versions of a policy apply to the same requests.
 fn is_for_the_same(one: &Policy, other: &Policy) -> bool {
     (one.mode == Mode::Off, one.direction, &one.matching, &one.by, &one.when)
         == (other.mode == Mode::Off, other.direction, &other.matching, &other.by, &other.when)
 }
 
-/// The keys that one policy denied, or found near their limit. Survives reloads.
+/// The keys that one policy denied or found near their limit. Survives reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     pub(crate) denied: TopKeys,
     pub(crate) near: TopKeys,
 }
 
-/// Whether a policy is asked for 0 units, and refuses more than it has left without charging them: Envoy then reports
-/// what was used, and the limit never refuses anything.
+/// Whether Envoy reports to a policy what was used, by asking for 0 units first: a policy that refuses more than it
+/// has left then never refuses anything.
 #[cfg(feature = "grpc")]
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
@@ -170,8 +166,8 @@ impl Reports {
         raise(&self.asked_for_none);
     }
 
-    /// Notes that the policy refused several units without charging them. Returns whether that should be told: the first
-    /// time for a policy that was also asked for 0 units.
+    /// Notes a refusal of several units. Returns whether to tell: the first time for a policy that was also asked for
+    /// 0 units.
     pub(crate) fn refused_several(&self) -> bool {
         // Relaxed: each flag stands alone.
         self.asked_for_none.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
@@ -222,23 +218,22 @@ impl ActiveConfig {
         }
     }
 
-    /// Returns the policies in force whose limits no request has reached, with the moment since when they have been in
-    /// force as they are. Policies that are off, or have conditions, are left out.
+    /// Returns the policies whose limits no request has reached, and since when. Leaves out those that are off or
+    /// have conditions.
     pub(crate) fn unreached(&self) -> impl Iterator<Item = (&str, Tick)> {
         let each = self.set.policies().iter().enumerate();
         each.filter_map(|(at, policy)| Some((policy.name.as_str(), self.unreached_since(at)?)))
     }
 
-    /// Returns since when no request has reached the limits of the policy with this index; `None` as for
-    /// [`ActiveConfig::unreached`].
+    /// Returns since when no request has reached the limits of a policy, as [`ActiveConfig::unreached`].
     pub(crate) fn unreached_since(&self, at: usize) -> Option<Tick> {
         let policy = &self.set.policies()[at];
         let applies = policy.mode != Mode::Off && policy.when.is_empty();
         self.policies.get(at).filter(|_| applies)?.unreached_since()
     }
 
-    /// Returns the policies that depend on how calls end and of which none was ever reported as ended, although many were
-    /// admitted a while ago. Policies that are off are left out.
+    /// Returns the policies that depend on how calls end and of which none was reported as ended, although many were
+    /// admitted a while ago.
     pub(crate) fn unended(&self, now: Tick) -> impl Iterator<Item = (&Policy, Unended)> {
         let each = self.set.policies().iter().zip(&*self.policies);
         let awaits = each.filter(|(policy, _)| policy.mode != Mode::Off && settles(policy));
@@ -250,8 +245,8 @@ impl ActiveConfig {
         metrics.requests.decided().saturating_sub(self.decided_before)
     }
 
-    /// Returns the facts of a policy set. Usually it is this configuration's set; it differs only during a reload, or
-    /// if policies were chosen.
+    /// Returns the facts of a policy set, which differs from this configuration's only during a reload or if policies
+    /// were chosen.
     pub(crate) fn facts(&self, set: &Arc<PolicySet>, metrics: &Metrics) -> Cow<'_, [Facts]> {
         if Arc::ptr_eq(set, &self.set) {
             return Cow::Borrowed(&self.policies);
@@ -279,7 +274,7 @@ fn over_headers(settings: &Settings) -> over::Headers {
     name.map_or_else(over::Headers::default, |name| over::Headers::default().priority_in(name))
 }
 
-/// Returns whether a policy expects to be settled, so that a check that it charges is answered with a ticket unasked.
+/// Returns whether a check that a policy charges is answered with a ticket unasked.
 pub(crate) fn settles(policy: &Policy) -> bool {
     policy.settle.is_some()
         || policy.charges_failures()
@@ -287,11 +282,11 @@ pub(crate) fn settles(policy: &Policy) -> bool {
 }
 
 impl Facts {
-    /// Computes the facts of a policy. `in_force` is the tick from which the policy is in force; `None` if it is not.
+    /// `in_force` is the tick from which the policy is in force; `None` if it is not.
     fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>, in_force: Option<Tick>) -> Self {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
-        // Breakers are left out: whether they admit the next call is not a number that a policy grants.
+        // A breaker grants no number of units.
         let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
         let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
         if in_force.is_some() {
@@ -322,7 +317,6 @@ impl Facts {
         }
     }
 
-    /// Returns since when no request has reached the limits of this policy; `None` if one has.
     pub(crate) fn unreached_since(&self) -> Option<Tick> {
         let reached = self.met.looked_at.load(Ordering::Relaxed) || self.series.decisions() > self.met.before;
         (!reached).then_some(self.met.since)
@@ -341,17 +335,16 @@ impl Facts {
         is_told.then_some(Unended { admitted, since: self.met.since })
     }
 
-    /// Returns in how many seconds an exhausted quota of this policy is full again.
+    /// Returns in how many seconds an exhausted quota is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
         let found = self.windows.binary_search_by_key(&address(quota), |(address, _)| *address);
-        // A quota that a check brought along does not belong to the policy, and neither does a rate that was adjusted.
+        // Quotas that a check brought, or with an adjusted rate, are not the policy's.
         let window = found.map_or_else(|_| Window::of(quota), |at| self.windows[at].1);
         window.seconds(quota, now)
     }
 }
 
-/// Returns the most units that a policy grants one key of each plan at once: of each value for which some limit has a rate
-/// of its own. A plan without any limit is left out.
+/// Returns the most units that a policy grants one key of each plan at once. A plan without any limit is left out.
 fn limits_of_plans(policy: &Policy) -> BTreeMap<String, u64> {
     let limits = || policy.limits.iter().filter(|limit| !limit.is_breaker());
     let mut plans: BTreeMap<String, u64> = BTreeMap::new();
@@ -374,8 +367,7 @@ fn address(quota: &Arc<Quota>) -> usize {
     Arc::as_ptr(quota).addr()
 }
 
-/// Returns the largest cost that a full limit of this quota grants. For an adaptive limit, the largest that it ever
-/// grants.
+/// Returns the largest cost that a full limit of this quota grants, of an adaptive one the largest ever.
 pub(crate) fn most_of(quota: &Quota) -> u64 {
     if let Quota::Adaptive(guard) = quota {
         return guard.most();

@@ -30,38 +30,38 @@ use crate::ticket_options::{TicketKeyError, TicketOptions};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// The address for HTTP; port 0 takes a free one. 127.0.0.1:8080 by default, so that other machines cannot reach it
-    /// by accident.
+    /// The address for HTTP; port 0 takes a free one. 127.0.0.1:8080 by default: other machines cannot reach it by
+    /// accident.
     pub http: Address,
-    /// The address for operations over HTTP (policies, keys, breakers, signals, metrics, explain, reload). If set, they
-    /// are served only there, and the other doors only decide. `None`, the default: they are served at `http`. Health
-    /// is answered at both. Port 0 takes a free one.
+    /// The address for operations (policies, keys, breakers, signals, metrics, explain, reload). If set, they are
+    /// served only there, and the other doors only decide; otherwise at `http`. Health is answered at both. Port 0
+    /// takes a free one.
     pub admin: Option<Address>,
     /// The address for Envoy's rate limit service over gRPC; none by default. Port 0 takes a free one. Needs the
     /// feature `grpc`.
     pub grpc: Option<Address>,
     /// The address for Redis clients; none by default. Port 0 takes a free one.
     pub resp: Option<Address>,
-    /// The token that callers must show, with every scope. Binding anything but loopback needs this, a file of tokens,
-    /// or client certificates.
+    /// The token with every scope. Binding anything but loopback needs this, a file of tokens, or client
+    /// certificates.
     pub token: Option<Token>,
-    /// The file of tokens with scopes ([`crate::Tokens::from_file`]). Read when the server is bound, and again when it
-    /// changes and on every reload. A refused file then changes nothing.
+    /// The file of tokens with scopes ([`crate::Tokens::from_file`]). Read at the start, when it changes and on every
+    /// reload. A refused file changes nothing.
     pub tokens_file: Option<PathBuf>,
-    /// The TLS settings of the doors; none by default. Needs the feature `tls`. The files are read when the server is
-    /// bound, and again when they change and on every reload; unusable files then change nothing. Unix sockets are not
-    /// encrypted. A `client_ca` keeps others out like a token.
+    /// The TLS settings of the doors; none by default. Needs the feature `tls`. The files are read at the start, when
+    /// they change and on every reload; unusable ones change nothing. Unix sockets are not encrypted. A `client_ca`
+    /// keeps others out like a token.
     pub tls: Option<TlsSettings>,
-    /// How long requests in flight may take to finish on a stop. 10 s by default: less than the time after which
-    /// Kubernetes (30 s) and systemd (90 s) kill a process.
+    /// How long requests in flight may take on a stop. 10 s by default: before Kubernetes (30 s) and systemd (90 s)
+    /// kill a process.
     pub drain: Duration,
     /// The most connections at once, 1 or more; 10,000 by default. The limit of open files may lower it;
     /// [`crate::Server::bind`] raises that limit as far as it may.
     ///
-    /// Beyond this number, a new connection takes the place of a waiting one: one that idles between requests, has not
+    /// Beyond it, a new connection takes the place of a waiting one: one that idles between requests, has not
     /// completed a request head, or does not read an answer. One address has three quarters of the places at most. If
-    /// no connection is waiting, 64 more are accepted; on those, health, metrics and reload are answered, and
-    /// everything else gets 503.
+    /// none is waiting, 64 more are accepted: health, metrics and reload are answered there, everything else gets
+    /// 503.
     pub connections: usize,
     /// How long callers may take.
     pub timeouts: Timeouts,
@@ -71,8 +71,7 @@ pub struct ServerOptions {
     pub tickets: TicketOptions,
     /// The source of time; the system's clock by default.
     pub clock: Arc<dyn Clock>,
-    /// The number of log lines that were dropped so far, counted by the writer of the log; shown as a metric. 0 by
-    /// default.
+    /// How many log lines were dropped, counted by the writer of the log; shown as a metric.
     pub log_lines_dropped: Arc<AtomicU64>,
     /// Another rate limiter under whose names metrics are shown too; none by default.
     pub metrics_names: Option<Peer>,
@@ -86,17 +85,15 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For the head of a request, from accept or from its first byte on a kept connection; then 408 and closed. 10 s by
-    /// default: callers are servers nearby, and a head is small. A TLS handshake before it has a limit of the same
-    /// length of its own.
+    /// For the head of a request, from accept or from its first byte on a kept connection; then 408 and closed. 10 s
+    /// by default. A TLS handshake before it has as long.
     pub head: Duration,
-    /// Between two requests on a kept connection; then closed. 150 s by default, longer than proxies keep theirs (nginx
-    /// 60 s, Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing connection.
+    /// Between two requests; then closed. 150 s by default, longer than proxies keep connections (nginx 60 s, Traefik
+    /// 90 s, Caddy 120 s), so that none writes into a closing one.
     pub idle: Duration,
     /// For the whole body, from when it is first waited for; then 408 and closed. 10 s by default.
     pub body: Duration,
-    /// For reading an answer, from when the system takes no more of it; then cut. 30 s by default: the longest answers
-    /// have some megabytes.
+    /// For reading an answer, from when the system takes no more of it; then cut. 30 s by default.
     pub unread: Duration,
 }
 
@@ -151,11 +148,11 @@ pub enum OptionsError {
 }
 
 impl ServerOptions {
-    /// Takes the settings from a config file that cannot change while the server runs: addresses, the store, and the
-    /// ticket keys, which may also come from the environment.
+    /// Takes from a config file what cannot change while the server runs: addresses, the store, and the ticket keys,
+    /// which may also come from the environment.
     ///
     /// # Errors
-    /// [`OptionsError`] if the keys cannot be read, the store cannot be opened, or spans cannot be sent.
+    /// [`OptionsError`] if keys cannot be read, the store cannot be opened, or spans cannot be sent.
     ///
     /// # Cancel safety
     /// As [`open_store`].

@@ -1,4 +1,4 @@
-//! The settings of tickets: the keys of the deployment, the lifetime of a ticket, and the name of this node.
+//! The settings of tickets: the keys, the lifetime, and the name of this node.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -12,24 +12,23 @@ use tidegate::policy::{Limit, Policy, PolicySet};
 
 use crate::files;
 
-/// The most bytes of a file that holds ticket keys. A larger file is probably a different one.
+/// A larger file is probably a different one.
 const MOST_FILE_BYTES: u64 = 64 << 10;
 
-/// The file beside the counters of a store on disk that holds the key of a server without configured keys.
+/// The file beside the counters with the key of a server without configured ones.
 const KEPT_KEY: &str = "ticket-key";
 
 /// The settings of a server's tickets. Read only at the start.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TicketOptions {
-    /// The keys. `None`: with a store on disk that a config file opened, a random one that is kept in its folder, so
-    /// that tickets survive a restart like the counters; otherwise a random one that ends with the process.
+    /// The keys. `None`: a random one. With a store on disk that a config file opened it is kept in its folder, so
+    /// that tickets survive a restart; otherwise it ends with the process.
     pub keys: Option<TicketKeys>,
     /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls to language models and logins
     /// end within that. Settled tickets are remembered for as long, each under one key of the store.
     pub ttl: Duration,
-    /// The name of this node, shown to callers who hand its tickets to another node. `None`: the address that it
-    /// listens on.
+    /// The name of this node, for callers who hand its tickets to another. `None`: the address that it listens on.
     pub issuer: Option<String>,
     /// Warnings about the keys; the server logs them when it starts.
     pub warnings: Vec<String>,
@@ -75,8 +74,7 @@ pub enum TicketKeyError {
         /// Why.
         why: KeyError,
     },
-    /// A variable holds bytes that are not UTF-8. Treating it as unset would make tickets that no other node can
-    /// settle.
+    /// A variable is not UTF-8. Taken for unset, it would make tickets that no other node can settle.
     #[error("{variable} is set to bytes that are not UTF-8 text; set it to a key, or unset it")]
     NotText {
         /// The name of the variable.
@@ -90,9 +88,9 @@ pub enum TicketKeyError {
 impl TicketOptions {
     const TTL: Duration = Duration::from_secs(600);
 
-    /// Takes the ticket settings from a config file. The keys come from the environment (`TIDEGATE_TICKET_KEY`, or the
-    /// file that `TIDEGATE_TICKET_KEY_FILE` names), otherwise from the file that the config file names: a regular file of
-    /// at most 64 KiB, one key a line, the current one first.
+    /// Takes the ticket settings from a config file. The keys come from `TIDEGATE_TICKET_KEY`, or the file that
+    /// `TIDEGATE_TICKET_KEY_FILE` names, otherwise from the file that the config file names: a regular file of at
+    /// most 64 KiB, one key a line, the current one first.
     ///
     /// # Errors
     /// [`TicketKeyError`] if the keys cannot be read, or both variables are set.
@@ -108,8 +106,7 @@ impl TicketOptions {
         Ok(Self { keys, ttl, issuer: said.issuer.clone(), warnings })
     }
 
-    /// Adds a warning if the server draws a key of its own while several nodes may share the counters of work that is
-    /// reported: of guards, of settled costs, and of failures that are charged.
+    /// Warns if the server draws its own key while nodes may share the counters of work that is reported.
     pub(crate) fn beside_shared_counters(mut self, policies: &PolicySet) -> Self {
         let is_reported = |policy: &&Policy| {
             let is_guarded = policy.limits.iter().any(Limit::is_guard);
@@ -125,8 +122,8 @@ impl TicketOptions {
         self
     }
 
-    /// Without configured keys, takes the key that an earlier start kept in this folder; if there is none, draws one
-    /// and keeps it there, readable only by its owner. When it returns, the file is on disk.
+    /// Without configured keys, takes the key in this folder, or draws one and keeps it there, readable only by its
+    /// owner. When it returns, the file is on disk.
     ///
     /// # Errors
     /// [`TicketKeyError`] if the file cannot be read or written, or holds no key.
@@ -143,7 +140,7 @@ impl TicketOptions {
     }
 }
 
-/// Reads the key that is kept in a folder, or draws it. Blocks the thread.
+/// Blocks the thread.
 fn kept_in(folder: &Path) -> Result<ReadKeys, TicketKeyError> {
     let path = folder.join(KEPT_KEY);
     match from_file(&path) {

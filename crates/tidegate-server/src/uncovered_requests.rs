@@ -1,13 +1,11 @@
-//! Requests that no policy is about, requests with names that no policy reads, and calls that cannot be decided: counted
-//! for each kind, and logged once for each.
+//! Requests that no policy is about, that have names which no policy reads, or that cannot be decided: counted for
+//! each kind, and logged once for each.
 //!
-//! A kind is the door, the names of the attributes, the policies that were asked for and, over gRPC, the domain: what a
-//! configuration of a proxy or a program writes; only headers that are taken for named ones are its callers'. Nevertheless the number of kinds is bounded, and a
-//! kind that is known costs one comparison for each kind before it. Each configuration begins anew, since a change may
-//! have corrected some.
+//! A kind is the door, the names of the attributes, the policies asked for and, over gRPC, the domain: what a
+//! configuration writes. Their number is bounded all the same. Each configuration begins anew.
 //!
-//! Requests that some policy limits are looked at too, for a policy about all of them would hide that another is never
-//! met: each of the first [`Unmet::FIRST`], and then one of [`ONE_OF`].
+//! Requests that some policy limits are looked at too, since a policy about all of them would hide that another is
+//! never met: the first [`Unmet::FIRST`], then one of [`ONE_OF`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -33,11 +31,11 @@ const KINDS: usize = 32;
 /// How many characters of an error are told.
 #[cfg(feature = "grpc")]
 const MESSAGE: usize = 300;
-/// How many names of attributes, and of policies that it asks for, are told of one kind.
+/// How many names are told of one kind.
 const NAMES: usize = 12;
-/// After those, one request of so many is looked at. A power of two.
+/// After those, one of so many is looked at. A power of two.
 const ONE_OF: u64 = 64;
-/// The attributes that Tidegate itself defines, of which it is noted whether requests have them.
+/// The attributes that Tidegate itself defines.
 const PLACES: [&str; 4] = ["client.ip", "request.method", "request.host", "request.path"];
 
 /// The kinds that one configuration has seen.
@@ -48,13 +46,13 @@ pub(crate) struct Unmet {
     looked_at: AtomicU64,
     /// Requests that nothing limited.
     unlimited: Kinds,
-    /// Requests and calls that some policy or an error answered, and that were probably meant otherwise.
+    /// Requests and calls that were answered, and probably meant otherwise.
     mistaken: Kinds,
-    /// The attributes that policies need to be met, and [`PLACES`]: whether a request had them.
+    /// Whether requests had the attributes that policies need, and [`PLACES`].
     had: HashMap<Box<str>, AtomicBool>,
-    /// The policies that are about sub-requests of a proxy and whose key has a name that none of them has.
+    /// The policies of [`merges_sub_requests`].
     merging: Among,
-    /// Whether no sub-request was seen yet that one of those is about. False from the start if there are none.
+    /// Whether no sub-request was seen yet that one of those is about.
     merging_is_untold: AtomicBool,
     /// How many sub-requests were looked at for that.
     sub_requests: AtomicU64,
@@ -103,13 +101,13 @@ pub(crate) enum Misdirected {
     TlsAtGrpc,
     /// HTTP/1 at the address for Redis clients.
     HttpAtResp,
-    /// A sub-request of a proxy at a path that does not take them.
+    /// A sub-request at a path that takes none.
     SubRequestElsewhere,
     /// A sub-request of a proxy at the admin address.
     SubRequestAtAdmin,
-    /// A sub-request of a proxy that is set up wrongly, and what is wrong.
+    /// A sub-request of a proxy that is set up wrongly, and how.
     SubRequest(String),
-    /// A request for a decision without a token that may ask for it, at this path, and what is wrong with its token.
+    /// A request for a decision at this path without a token for it, and what is wrong.
     NoToken(&'static str, String),
 }
 
@@ -131,11 +129,11 @@ pub(crate) struct SeenKind {
 }
 
 impl Kinds {
-    /// Counts some requests of a kind. `tell` is called for the first of its kind; what it returns is told.
+    /// Counts requests of a kind. `tell` is called for the first of its kind.
     fn note(&self, hash: u64, count: u64, tell: impl FnOnce() -> Option<Advice>) {
         let hash = hash.max(1);
         for (at, kind) in self.kinds.iter().enumerate() {
-            // Relaxed throughout: each number stands alone, and what is told has a lock.
+            // Relaxed throughout: each number stands alone.
             let mut held = kind.hash.load(Ordering::Relaxed);
             if held == 0 {
                 match kind.hash.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
@@ -178,7 +176,7 @@ impl Kinds {
 }
 
 impl Unmet {
-    /// How many requests of a configuration are looked at one by one. After those, counts are estimates.
+    /// How many requests are looked at one by one. After those, counts are estimates.
     pub(crate) const FIRST: u64 = 256;
 
     /// Makes the tables for a set of policies.
@@ -209,13 +207,12 @@ impl Unmet {
         self.unlimited.so_far()
     }
 
-    /// Returns the requests and calls that were probably meant otherwise; `None` if there were none. Numbers of requests
-    /// are estimates after the first [`Unmet::FIRST`].
+    /// Returns what was probably meant otherwise, if anything. Estimates after the first [`Unmet::FIRST`] requests.
     pub(crate) fn mistaken(&self) -> Option<UnmetSoFar> {
         self.mistaken.so_far()
     }
 
-    /// Notes a request that no policy of this set is about, or none of those that it asks for (`only`).
+    /// Notes a request that no policy is about, or none of those that it asks for (`only`).
     pub(crate) fn note_request(
         &self,
         set: &Arc<PolicySet>,
@@ -232,8 +229,8 @@ impl Unmet {
         });
     }
 
-    /// Returns for how many requests one stands that is to be looked at; `None` if it is not. `turn` is the number of the
-    /// request at its door, or one that grows like it.
+    /// Returns for how many requests this one stands; `None` if it is not looked at. `turn` is its number at its
+    /// door, or one that grows like it.
     #[inline]
     pub(crate) fn looks_at(&self, turn: u64) -> Option<u64> {
         // Relaxed: the number stands alone. Read first, since writing would take the cache line from other threads.
@@ -244,7 +241,7 @@ impl Unmet {
         turn.is_multiple_of(ONE_OF).then_some(ONE_OF)
     }
 
-    /// Looks at a request that policies of this set are about, which read the attributes `read`. It stands for `count`.
+    /// Looks at a request that policies are about, which read the attributes `read`. It stands for `count`.
     #[cold]
     pub(crate) fn look_at(
         &self,
@@ -279,8 +276,7 @@ impl Unmet {
         }
     }
 
-    /// Looks at a decision about a request that states a cost, and notes that none of its limits charges by that. It
-    /// stands for `count`.
+    /// Notes a request whose stated cost none of its limits charges. It stands for `count`.
     #[cold]
     pub(crate) fn look_at_cost(
         &self,
@@ -318,7 +314,6 @@ impl Unmet {
         });
     }
 
-    /// Notes a call over gRPC with an entry that is no address.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_no_address(&self, wrong: impl FnOnce() -> String) {
         self.mistaken.note(self.hasher.hash_one("no address"), 1, || {
@@ -327,7 +322,7 @@ impl Unmet {
         });
     }
 
-    /// Notes a call over gRPC that charges one limit for all requests several times.
+    /// Notes a call that charges one limit for all requests several times.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_charged_twice(&self, policy: &str, times: usize) {
         self.mistaken.note(self.hasher.hash_one(("charged", policy)), 1, || {
@@ -340,8 +335,7 @@ impl Unmet {
         });
     }
 
-    /// Notes a call that was not decided, since it came to the wrong address or in the wrong protocol. `grpc`: the
-    /// address for calls over gRPC.
+    /// Notes a call at the wrong address or in the wrong protocol. `grpc` is the address for calls over gRPC.
     pub(crate) fn note_misdirected(&self, why: &Misdirected, grpc: Option<&Address>) {
         let kinds = match why {
             Misdirected::SubRequestElsewhere
@@ -363,7 +357,7 @@ impl Unmet {
         kinds.note(hash, 1, || Some(Advice::misdirected(why, grpc)));
     }
 
-    /// Notes that sub-requests of a proxy come that no policy is about, while some need attributes that none of them has.
+    /// Notes sub-requests that no policy is about, while some need attributes that none of them has.
     pub(crate) fn note_sub_request(&self, set: &PolicySet, request: &Descriptor<'_>) {
         if !self.has_never_sent || set.meets(request, None) {
             return;
@@ -371,9 +365,9 @@ impl Unmet {
         self.mistaken.note(self.hasher.hash_one("sub-request"), 1, || Advice::never_sent(set));
     }
 
-    /// Notes a sub-request that is refused for a header that programs may take for one that policies name.
+    /// Notes a sub-request that is refused for a header that programs may take for a named one.
     pub(crate) fn note_taken_for_named(&self, proxy: &Proxy, header: &str) {
-        // Any caller may send it, so it is no mistake of whoever reads this. There are as many kinds as named headers.
+        // Any caller may send it, so it is no mistake of whoever reads this.
         self.mistaken.note(self.hasher.hash_one(("taken", with_dashes(header))), 1, || {
             let named = excerpt(proxy.named_like(header)?);
             Some(Advice {
@@ -387,8 +381,7 @@ impl Unmet {
         });
     }
 
-    /// Looks at a sub-request of a proxy for which limits were asked, and notes, once, that one of their policies counts
-    /// callers as one that it means to tell apart.
+    /// Notes, once, that a policy asked by a sub-request counts callers as one that it means to tell apart.
     #[inline]
     pub(crate) fn look_at_sub_request(&self, request: &Descriptor<'_>) {
         // Relaxed: the flag and the number stand alone.
@@ -430,8 +423,7 @@ impl Unmet {
         });
     }
 
-    /// Returns the attributes that a policy needs to be met and that no request was seen to have, with those of
-    /// [`PLACES`] that requests had.
+    /// Returns the attributes that a policy needs and no request had, and those of [`PLACES`] that requests had.
     pub(crate) fn never_had<'p>(&self, policy: &'p Policy) -> (Vec<&'p str>, Vec<&'static str>) {
         let had = |name: &str| self.had.get(name).is_some_and(|had| had.load(Ordering::Relaxed));
         let mut missing: Vec<&str> = needs(policy, had).filter(|name| !had(name)).collect();
@@ -462,8 +454,8 @@ impl Unmet {
     }
 }
 
-/// Returns the attributes without which no request meets a policy: those that its match demands, and those of its key.
-/// Of a key with one that requests had (`had`), the others may be absent.
+/// Returns the attributes without which no request meets a policy. Of a key with one that requests had (`had`), the
+/// others may be absent.
 fn needs(policy: &Policy, had: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
     let by_is_needed = match policy.absent {
         Absent::Charge => false,
@@ -489,15 +481,14 @@ fn is_sent(name: &str) -> bool {
     name.starts_with("request.") || name == "client.ip"
 }
 
-/// Returns whether a policy is about sub-requests of a proxy, as far as their names tell, and its key has a name that none
-/// of them has: so it counts callers as one that it means to tell apart.
+/// Returns whether the key of a policy about sub-requests has a name that none of them has, so that it counts callers
+/// as one.
 fn merges_sub_requests(policy: &Policy) -> bool {
     policy.mode != Mode::Off
         && needs(policy, is_sent).all(is_sent)
         && policy.by.iter().any(|name| !is_sent(name) && !name.starts_with("rls."))
 }
 
-/// Continues a sentence about one policy with the number of others like it.
 fn and_others(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -506,9 +497,8 @@ fn and_others(count: usize) -> String {
     }
 }
 
-/// Says which policy a request of another path or host misses, of several the one whose path is most like its own.
-///
-/// Examines every policy: for the first request of a kind.
+/// Names the policy that a request of another path or host misses, by the path most like its own. Examines every
+/// policy: for the first request of a kind.
 fn nearest_elsewhere(set: &PolicySet, request: &Descriptor<'_>, among: Option<&Among>) -> Option<String> {
     let path = request.value("request.path").unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
@@ -542,12 +532,12 @@ fn nearest_elsewhere(set: &PolicySet, request: &Descriptor<'_>, among: Option<&A
     ))
 }
 
-/// Returns whether a name is probably about the answer to a request, which no door knows when it decides.
+/// Returns whether a name is probably about the answer, which no door knows when it decides.
 fn is_of_answer(name: &str) -> bool {
     name.starts_with("response") || name.contains("status_code") || name.contains("status-code")
 }
 
-/// Says how an attribute that no sub-request of a proxy has can come with them.
+/// Says how such an attribute can come with sub-requests.
 fn as_header(name: &str) -> String {
     let header = name.replace(['.', '_'], "-").to_ascii_lowercase();
     format!("let the proxy set a header, and write its name in the policy: request.header.x-{header}")
@@ -569,7 +559,7 @@ impl Advice {
         if set.is_empty() {
             advice = vec!["there are no policies".to_owned()];
         }
-        // Whoever lacks an attribute may be meant to have no limit, and so may another path.
+        // A missing attribute or another path may be meant to have no limit.
         let is_explained = advice.iter().any(|advice| !advice.starts_with("policy "));
         let is_mistake = transport == Transport::grpc && !advice.is_empty() || is_explained;
         if !is_explained {
@@ -599,7 +589,7 @@ impl Advice {
         }
     }
 
-    /// Describes a request that policies are about, with names that no policy reads; `None` if there are none.
+    /// `None` if policies read all names.
     fn unread(set: &PolicySet, transport: Transport, request: &Descriptor<'_>) -> Option<Self> {
         let advice: Vec<String> = set
             .unread(request, None)
@@ -620,7 +610,7 @@ impl Advice {
         })
     }
 
-    /// Describes the policies that no sub-request of a proxy can meet; `None` if there are none.
+    /// `None` if sub-requests can meet all policies.
     fn never_sent(set: &PolicySet) -> Option<Self> {
         let enabled = set.policies().iter().filter(|policy| policy.mode != Mode::Off);
         let mut lacking =
@@ -640,7 +630,6 @@ impl Advice {
         Some(Self::mistake(what, as_header(&name)))
     }
 
-    /// Describes a policy whose key has a name that no sub-request has, and how many others there are like it.
     fn merged(policy: &Policy, others: usize) -> Self {
         let (sent, lacking): (Vec<&String>, Vec<&String>) = policy.by.iter().partition(|name| is_sent(name));
         let listed =
@@ -709,13 +698,12 @@ impl Advice {
         if self.is_mistake {
             tracing::warn!(advice, no_more, "{}", self.what);
         } else {
-            // Everything in it is read by some policy, so it is probably meant to have no limit.
+            // Everything in it is read by some policy, so it is probably meant.
             tracing::info!(advice, no_more, "{}", self.what);
         }
     }
 }
 
-/// Describes the requests of a kind: their door, the names of their attributes, and the domain.
 fn described(transport: Transport, request: &Descriptor<'_>) -> String {
     let mut names: Vec<&str> =
         request.pairs().map(|(name, _)| name).filter(|name| !name.starts_with("rls.")).collect();

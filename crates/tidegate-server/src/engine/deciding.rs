@@ -1,6 +1,4 @@
 //! Decides requests: one, each of a batch, several as one, or under policies that are not in force.
-//!
-//! The [`Gate`](tidegate::Gate) decides; this counts what it decided and turns it into a [`Conclusion`].
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +26,7 @@ pub(crate) struct Deciding {
     breakers: Arc<Breakers>,
     /// Says why an engine is not asked.
     storage: Arc<Storage>,
-    /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
+    /// Whether counters are in memory or on this machine's disk.
     asks_no_engine: bool,
 }
 
@@ -43,17 +41,17 @@ impl Deciding {
         Self { base, telemetry, breakers, storage, asks_no_engine }
     }
 
-    /// Returns whether no other process is asked for decisions: counters are in memory or on this machine's disk.
+    /// Returns whether counters are in memory or on this machine's disk.
     pub(crate) fn asks_no_engine(&self) -> bool {
         self.asks_no_engine
     }
 
-    /// Decides a request. Writes what was charged to `held`, if given. `only` restricts the decision to the policies
-    /// with these indices in the set of `live`. `transport` is the protocol of the request.
+    /// Decides a request. Writes what was charged to `held`, if given. `only` names policies by their indices in the
+    /// set of `live`.
     ///
     /// # Cancel safety
-    /// A dropped call has spent nothing. If an engine was already asked, its charge is undone in the background once it
-    /// has answered.
+    /// A dropped call has spent nothing. If an engine was asked, its charge is undone in the background once it has
+    /// answered.
     pub(crate) async fn decide(
         &self,
         live: &ActiveConfig,
@@ -70,11 +68,11 @@ impl Deciding {
             });
             return self.conclude(live, &check, only, decided, want, transport);
         }
-        // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
+        // Boxed: otherwise checks that are decided at once would reserve space for it.
         Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
     }
 
-    /// The general form of [`Deciding::decide`]: may wait for an engine, keep the charges, and leave policies out.
+    /// May wait for an engine, keep the charges, and leave policies out.
     async fn decide_waiting(
         &self,
         live: &ActiveConfig,
@@ -96,7 +94,7 @@ impl Deciding {
                 Want::Peek => self.base.gate.check_async(check.peek()).await,
             }
         };
-        // Pinned and passed by reference: passed by value it would take up space in this future twice.
+        // Pinned: passed by value it would take up space twice.
         let decided = self.base.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
             self.breakers.note_entered(held).await;
@@ -104,8 +102,8 @@ impl Deciding {
         self.conclude(live, &check, only, decided, want, transport)
     }
 
-    /// Decides the requests of a batch like [`Deciding::decide`], in one exchange with an engine. Returns each conclusion
-    /// with its charges. Requests after the first `most_limits` limits are not decided and have no entry in the result.
+    /// Decides a batch in one exchange with an engine. Requests after the first `most_limits` limits are not decided
+    /// and have no entry in the result.
     ///
     /// # Cancel safety
     /// As [`Deciding::decide`].
@@ -136,10 +134,8 @@ impl Deciding {
             .collect()
     }
 
-    /// Decides a request under a set of policies that the store can serve ([`super::Engine::fits`]). Charges and counts
-    /// nothing.
-    ///
-    /// Policies that are not in the file have no metric series, and this call makes none.
+    /// Decides a request under policies that the store can serve ([`super::Engine::fits`]). Charges and counts
+    /// nothing, and makes no series.
     ///
     /// # Cancel safety
     /// As [`Deciding::decide`].
@@ -168,7 +164,7 @@ impl Deciding {
         self.base.gate.refusal_before_limits(check).is_some()
     }
 
-    /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
+    /// Settles a limit that a caller brings along, under a key of no policy. Writes the result to `out`.
     pub(crate) async fn settle_brought(
         &self,
         op: Op<'_>,
@@ -184,7 +180,6 @@ impl Deciding {
         settled.inspect_err(|_| self.base.count_store_error())
     }
 
-    /// Counts a decision and its call, and turns it into a [`Conclusion`].
     fn conclude(
         &self,
         live: &ActiveConfig,
@@ -208,8 +203,7 @@ impl Deciding {
         conclusion
     }
 
-    /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as counting
-    /// it.
+    /// Counts a decision and adjusts it in place: moving it costs as much as counting it.
     fn count_and_adjust(
         &self,
         live: &ActiveConfig,
@@ -239,8 +233,7 @@ impl Deciding {
     }
 }
 
-/// Returns the index of the limit that has least left for an allowed request. Skips breakers: a closed breaker always
-/// has one left, however many requests it admits.
+/// Returns the limit with least left for an allowed request. Skips breakers: a closed one always has one left.
 fn least_left(decision: &GateDecision) -> Option<usize> {
     let policies = decision.policies.policies();
     let is_breaker =
@@ -249,13 +242,10 @@ fn least_left(decision: &GateDecision) -> Option<usize> {
     counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
-// Counts decisions that were made without their engine, and turns them into answers.
-//
-// The library makes these decisions ([`tidegate::store::fallback`]). A policy with `on_store_error: deny` answers 503.
-// One with `on_store_error: allow` is left out of the answer, since it counts nothing.
+// Decisions that were made without their engine ([`tidegate::store::fallback`]). A policy with `on_store_error: deny`
+// answers 503. One with `on_store_error: allow` is left out of the answer, since it counts nothing.
 
 impl Deciding {
-    /// Counts a decision that was made without the engine, then does what [`Deciding::left_by_engine`] does.
     fn without_engine(&self, live: &ActiveConfig, decision: &mut GateDecision) -> Option<Conclusion> {
         self.base.count_store_error();
         let policies = decision.policies.policies();
@@ -266,9 +256,8 @@ impl Deciding {
         self.left_by_engine(decision)
     }
 
-    /// Turns a decision that was made without the engine into its answer: keeps only the limits of policies with
-    /// `on_store_error: local`, and picks the binding one anew. Returns another conclusion if a policy refuses, or if
-    /// no limit is left.
+    /// Keeps the limits of policies with `on_store_error: local`, and picks the binding one anew. Returns another
+    /// conclusion if a policy refuses, or no limit is left.
     fn left_by_engine(&self, decision: &mut GateDecision) -> Option<Conclusion> {
         let outage = self.storage.down();
         let reason = outage.as_deref().unwrap_or("it could not decide this request");
@@ -294,9 +283,8 @@ impl Deciding {
         None
     }
 
-    /// Makes the conclusion of a request that could not be decided at all: because of a bug here or in the store, or
-    /// because the time that its caller gives was over first. It is refused in each case, also where
-    /// `on_store_error: allow` lets requests pass: a caller must not get through uncharged by giving little time.
+    /// Concludes that a request could not be decided at all: a bug, or its caller's time was over. It is refused even
+    /// with `on_store_error: allow`: a caller must not get through uncharged by giving little time.
     fn undecided(&self, error: StoreError) -> Conclusion {
         if error == StoreError::DeadlinePassed {
             // Not a failure of the store, so it is neither counted as one nor logged as a bug.
@@ -342,12 +330,12 @@ mod together {
     }
 
     impl Deciding {
-        /// Decides checks as one, like [`Deciding::decide`]: either all are charged or none is. A check that only looks
-        /// spends nothing, but its refusal refuses the call too. Writes what was charged to `held`, if given.
+        /// Decides checks as one: all are charged, or none. A check that only looks spends nothing, but its refusal
+        /// refuses the call too. Writes what was charged to `held`, if given.
         ///
         /// # Errors
-        /// [`StoreError::TwoQuotas`] if two checks have different quotas for one key, which is the caller's mistake. Other
-        /// errors become a conclusion by `on_store_error`.
+        /// [`StoreError::TwoQuotas`] if two checks have different quotas for one key. Other errors become a
+        /// conclusion by `on_store_error`.
         ///
         /// # Cancel safety
         /// As [`Deciding::decide`].
@@ -425,7 +413,6 @@ mod together {
         }
     }
 
-    /// Notes policies without a key that were charged by several descriptors of one call.
     fn note_charged_twice(live: &ActiveConfig, checks: &[Check<'_, '_>], conclusions: &[Conclusion]) {
         let charging = checks.iter().zip(conclusions).filter(|(check, _)| !check.peek);
         let decisions: Vec<_> = charging

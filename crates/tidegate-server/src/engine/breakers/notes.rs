@@ -1,12 +1,8 @@
-//! Remembers the breakers that are not simply closed: their state, since when and why. The list for operators, the log
-//! and the metrics read it.
+//! Remembers the breakers that are not simply closed, for the list of operators, the log and the metrics: a store
+//! cannot list its keys.
 //!
-//! A store cannot list its keys, so each breaker that a check or a settlement touches is noted here. The store holds
-//! the state itself; these notes are for people, and bounded.
-//!
-//! A breaker that refuses has no note if another process put it into its state (this server before a restart, or another
-//! node of the same engine), or if time alone did, as a breaker that sheds may begin to when good calls leave its window.
-//! It is noted after its first refusal.
+//! A breaker that refuses has no note if another process put it into its state, or if time alone did, as one that
+//! sheds may begin to when good calls leave its window. It is noted after its first refusal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +17,15 @@ use tidegate::{Cost, Quota, Replace, Tick};
 
 use crate::active_config::ActiveConfig;
 
-/// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed breakers are forgotten
-/// first and those that a person forced last, and among equals the one that changed first. Callers choose keys, and so
-/// can open any number of breakers. Forgetting does not touch a breaker's state in the store.
+/// How many breakers are noted. Beyond that, closed ones are forgotten first and forced ones last, among equals the
+/// one that changed first. Callers choose keys, so they can open any number. The store keeps the state of a forgotten
+/// one.
 const NOTED: usize = 1024;
 
-/// The longest key of a noted breaker, in bytes. Callers choose keys, and all notes together must stay within a few
-/// MiB. A breaker with a longer key works, and is shown when a request names that key.
+/// The longest key of a noted breaker, in bytes: all notes stay within a few MiB. One with a longer key works, and is
+/// shown when a request names that key.
 const LONGEST_KEY: usize = 2048;
 
-/// The most breakers that wait to be read. Others wait for their next refusal.
 const MOST_WAITING: usize = 64;
 
 /// The notes about breakers, by key.
@@ -40,7 +35,7 @@ pub(super) struct BreakerNotes {
     pub(super) unnoted: UnnotedRefusers,
 }
 
-/// The policy of each breaker and the index of its limit, by key.
+/// The policy and the index of the limit, by key.
 type LimitsByKey = HashMap<Box<[u8]>, (String, usize)>;
 
 /// Breakers that have refused a request and have no note.
@@ -66,7 +61,7 @@ impl UnnotedRefusers {
 #[derive(Clone, Debug)]
 pub(crate) struct Noted {
     pub(crate) seen: KeyedView,
-    /// When it entered this state; `None` if this process did not see that.
+    /// `None` if this process did not see it enter its state.
     pub(crate) since: Option<Tick>,
 }
 
@@ -75,16 +70,16 @@ pub(crate) struct Noted {
 pub(super) struct BreakerChange {
     /// The state before, if it was a different one.
     pub(super) from: Option<&'static str>,
-    /// How often it would have opened since then, for a breaker that only measures.
+    /// How often a breaker that only measures would have opened since.
     pub(super) would_open: u32,
 }
 
 /// Facts about a breaker that has no note yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstSight {
-    /// Whether it was in its state before this process started, so that it has not changed now.
+    /// Whether it was in its state before this process started.
     pub(super) same_before: bool,
-    /// Whether it has entered its state now, rather than at some time before.
+    /// Whether it has entered its state just now.
     pub(super) entered_now: bool,
     /// Whether it would last have opened before this process started.
     pub(super) told_before: bool,
@@ -118,16 +113,16 @@ pub(crate) struct ListedBreaker {
     /// The limit as the policy file has it.
     pub(crate) limit: String,
     pub(crate) noted: Noted,
-    /// The time after which the place of a probe is free again although nobody has reported its end.
+    /// After which time a probe whose end nobody reports frees its place.
     pub(crate) lapses_after: Option<Duration>,
-    /// How its policy treats a refusal by this breaker: off, shadow (also for a shadow limit) or enforce.
+    /// How its policy treats its refusals; shadow also for a shadow limit.
     pub(crate) mode: Mode,
 }
 
 /// The state that an operator wants a breaker to have.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// Force this state, for `lasts` or until it is released, for this reason.
+    /// For `lasts`, or until released.
     Forced { to: Force, lasts: Option<Duration>, reason: String },
     /// End a forced state.
     Auto,
@@ -143,7 +138,7 @@ impl BreakerNotes {
         self.lock().contains_key(charged)
     }
 
-    /// Returns whether a breaker with this key needs no other note to be listed as refusing, or cannot be noted.
+    /// Returns whether a breaker is noted as refusing, or cannot be noted.
     pub(super) fn is_noted_as_refusing(&self, key: &[u8]) -> bool {
         let noted = self.lock();
         let refuses = |noted: &Noted| noted.seen.view.condition != Condition::Closed;
@@ -155,18 +150,18 @@ impl BreakerNotes {
         self.lock().len() >= NOTED
     }
 
-    /// Notes the state of a breaker, and returns what changed. `first` is used if it has no note yet.
+    /// Notes a breaker, and returns what changed. `first` counts if it has no note yet.
     pub(super) fn note(&self, seen: KeyedView, first: FirstSight) -> BreakerChange {
         let mut noted = self.lock();
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
         let told = match noted.get(&seen.key) {
             Some(before) => would_open(&before.seen),
-            // An earlier process may have counted, and told of, all but the last.
+            // An earlier process may have told of all but the last.
             None if first.told_before => would_open(&seen),
             None => would_open(&seen).saturating_sub(1),
         };
-        // The count is lower than before if the breaker was forced anew, which restarts it.
+        // A breaker that is forced anew counts from 0.
         let would_open = would_open(&seen).checked_sub(told).unwrap_or_else(|| would_open(&seen));
         match before {
             None if is == "closed" || seen.key.len() > LONGEST_KEY => return BreakerChange::default(),
@@ -201,7 +196,7 @@ impl BreakerNotes {
         BreakerChange { from, would_open }
     }
 
-    /// Forgets breakers of policies that are gone, that are no longer breakers, or that have other keys than before.
+    /// Forgets breakers that are gone or have other keys than before.
     pub(super) fn keep_those_of(&self, before: &ActiveConfig, live: &ActiveConfig) {
         self.lock().retain(|_, noted| {
             let KeyedView { policy, limit, .. } = &noted.seen;
@@ -210,8 +205,8 @@ impl BreakerNotes {
         });
     }
 
-    /// Returns the noted breakers that start anew with a change of the policies: their keys are the same, and their limit
-    /// is another one, with `replace: reset` or of another kind.
+    /// Returns the noted breakers that start anew with a change: same keys, and another limit with `replace: reset`
+    /// or of another kind.
     pub(super) fn starting_anew(&self, before: &ActiveConfig, live: &ActiveConfig) -> Vec<KeyedView> {
         let noted = self.lock();
         let starts_anew = |seen: &&KeyedView| {
@@ -225,12 +220,10 @@ impl BreakerNotes {
         noted.values().map(|noted| &noted.seen).filter(starts_anew).cloned().collect()
     }
 
-    /// Returns the state of a breaker as it was last seen, if it is noted.
     pub(super) fn last_seen(&self, charged: &[u8]) -> Option<BreakerView> {
         self.lock().get(charged).map(|noted| noted.seen.view.clone())
     }
 
-    /// Counts the noted breakers of a policy that a person has forced into a state.
     pub(super) fn forced_of(&self, policy: &str) -> usize {
         let noted = self.lock();
         let own = noted.values().filter(|noted| noted.seen.policy == policy);
@@ -238,7 +231,7 @@ impl BreakerNotes {
     }
 }
 
-/// Returns the charge by which an operator reads or changes a key of a limit.
+/// Returns the charge by which an operator reads or changes a key.
 pub(crate) fn charge_of<'c>(
     policy: &Policy,
     limit: usize,
@@ -248,20 +241,18 @@ pub(crate) fn charge_of<'c>(
     Charge { rules: rules_of(policy, limit), ..Charge::new(key, quota, Cost::ONE) }
 }
 
-/// Returns the quota of a limit if it is the same for all requests.
+/// Returns the quota of a limit that is the same for all requests.
 pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
     let limit = policy.limit(limit).filter(|limit| limit.tiers.is_none() && limit.overrides.is_empty())?;
     limit.terms.quota.as_ref()
 }
 
-/// Returns the rules by which an operator reads or changes a key of a limit: the usual ones, except that a state is
-/// taken over as the limit says.
+/// The usual rules, except that a state is taken over as the limit says.
 fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
     let usual = ChargeRules::new(0);
     policy.limit(limit).map_or(usual, |limit| ChargeRules { replace: limit.replace, ..usual })
 }
 
-/// Returns the breakers among the limits of a policy, each with its index.
 pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &Arc<Quota>)> {
     let limits = policy.limits.iter().chain(&policy.shadow_limit).enumerate();
     limits
@@ -269,7 +260,7 @@ pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &Arc<
         .filter_map(|(at, limit)| Some((at, limit.terms.quota.as_ref()?)))
 }
 
-/// Finds the policy and the quota of a noted breaker; `None` if the policies in force have it no longer.
+/// Finds the policy and the quota of a breaker; `None` if it is no longer in force.
 pub(super) fn breaker_of<'l>(
     live: &'l ActiveConfig,
     policy: &str,
@@ -299,11 +290,10 @@ pub(super) fn listed_of(live: &ActiveConfig, noted: Noted) -> Option<ListedBreak
     })
 }
 
-/// Returns why a breaker that was in the state `from` is closed now.
 pub(super) fn why_closed(from: &str, occasion: Occasion) -> &'static str {
     match (from, occasion) {
         ("half-open", Occasion::Left) => "its probes have shown that the service works again",
-        // Another node may have seen the probes, and a state that is reset or forgotten leaves no trace.
+        // Another node may have seen the probes; a reset leaves no trace.
         ("half-open" | "open", _) => {
             "probes have shown that the service works again, or it was reset, or unused for so long that it began anew"
         }
@@ -312,8 +302,7 @@ pub(super) fn why_closed(from: &str, occasion: Occasion) -> &'static str {
     }
 }
 
-/// Returns why a breaker is in its state: the figure that tripped it, or the operator's reason. Empty if it is closed:
-/// see [`why_closed`].
+/// Returns the figure that tripped a breaker, or the operator's reason. Empty if it is closed ([`why_closed`]).
 pub(crate) fn why(seen: &KeyedView) -> String {
     match (&seen.view.condition, &seen.view.forced) {
         (Condition::Forced { .. }, Some(forced)) => forced.reason().to_owned(),
