@@ -1,9 +1,8 @@
 //! Who may use the server, and for what.
 //!
-//! Without a token the server listens on loopback only, and two tricks of web pages are refused. A page may send
-//! requests to loopback, which its `Origin` reveals. And a page may map its own name to the server's address, which
-//! `Host` reveals ([`access`]). With tokens, every request except health checks must carry a token with the scope
-//! that the request needs.
+//! Without a token it listens on loopback only, and refuses two tricks of web pages ([`access`]): requests to
+//! loopback, which `Origin` reveals, and a page's own name mapped to this machine, which `Host` reveals. With tokens,
+//! every request but health checks needs one with its scope.
 
 mod access;
 mod tokens;
@@ -51,11 +50,11 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A set of scopes. None includes another: the right to change things does not include the right to see them.
+/// A set of scopes. None includes another: who may change things may not therefore see them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scopes(u8);
 
-/// A text is not a list of scopes. The error does not repeat the text, which may be a secret in the wrong place.
+/// A text is not a list of scopes. Does not repeat it: it may be a secret in the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "these are not scopes; write check, read or admin, or several with commas between them, as check,read"

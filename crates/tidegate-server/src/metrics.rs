@@ -1,8 +1,8 @@
 //! The metrics for Prometheus.
 //!
-//! Labels come only from the configuration, never from a request, so the number of series is known when a file is
-//! loaded. Series of removed policies are dropped. A decision finds its counters by the policy's index, in
-//! [`crate::active_config::ActiveConfig`].
+//! Labels come from the configuration, never from a request, so the number of series is known when a file is loaded.
+//! Removed policies lose theirs. A decision finds its counters by the policy's index
+//! ([`crate::active_config::ActiveConfig`]).
 
 pub(crate) mod admitted_share;
 mod busiest_keys;

@@ -1,14 +1,10 @@
-//! Gives decisions their ids, and remembers refused requests with the record of their decision, so that a later question
-//! can look one up by its id.
+//! Gives decisions their ids, and remembers refused requests, which are those that are asked about later. A request
+//! that passes is copied nowhere and takes no lock.
 //!
-//! Only refusals are remembered, because those are asked about. A request that passes is copied nowhere and takes no
-//! lock; what follows its decision uses its ticket. The memory is bounded by the number of requests and by their bytes,
-//! and each request is bounded too. The oldest are dropped first. Shards keep callers on several cores from waiting for
-//! each other.
+//! The memory is bounded by requests and by bytes; the oldest go first. Shards keep callers on several cores apart.
 //!
-//! An id is a ULID: 48 bits of time, then 80 bits that lead back to the entry. The 80 bits hold a keyed hash and,
-//! masked by it, the shard and the sequence number. So a look-up is an index, and an id reveals neither the number of
-//! decisions nor other ids.
+//! An id is a ULID: 48 bits of time, then a keyed hash and, masked by it, the shard and the sequence number. So a
+//! look-up is an index, and an id reveals neither the number of decisions nor other ids.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -22,15 +18,14 @@ use tidegate::policy::{Descriptor, Mode};
 use tidegate::{Cost, Priority, Retry, Tick};
 use ulid::Ulid;
 
-/// The number of shards: enough that two of a handful of cores seldom need the same one.
+/// Two of a handful of cores seldom need the same one.
 const SHARDS: usize = 16;
-/// The number of bits that hold the masked place: 5 for the shard, 27 for the sequence. 5 bits can number twice as many
-/// shards as there are, so the id of a request that is not remembered names a shard that does not exist.
+/// The bits of the masked place: 5 for the shard, 27 for the sequence. 5 bits number twice as many shards as there
+/// are, so the id of a request that is not remembered names none.
 const PLACE_BITS: u32 = 32;
-/// The number of bits of the sequence within the masked place.
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
-/// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.
+/// In bytes: one long value, or twice the headers of a browser.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The size of an entry beside its attributes.
 const OVERHEAD: usize = size_of::<KeptRequest>();
@@ -55,7 +50,6 @@ struct Shard {
     bytes: usize,
 }
 
-/// The parameters of a check beside its request and its policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stated {
     /// The cost that the caller gave.
@@ -63,7 +57,7 @@ pub(crate) struct Stated {
     pub(crate) priority: Priority,
 }
 
-/// How a request was refused, and what was seen then: nothing that changes later alters it.
+/// What was seen at the refusal: nothing later alters it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) at: Tick,
@@ -72,9 +66,9 @@ pub(crate) struct Record {
     /// What refused, in the words of the denial log.
     pub(crate) by: &'static str,
     pub(crate) policy: Option<Box<str>>,
-    /// The key that the policy refused; absent if no policy did.
+    /// `None` if no policy refused.
     pub(crate) key: Option<Box<str>>,
-    /// What else is known of the cause: the reason of a block, the entry of a list, the error of a store.
+    /// The reason of a block, the entry of a list, or the error of a store.
     pub(crate) cause: Box<str>,
     pub(crate) retry: Retry,
     /// The first limits that were asked.
@@ -130,18 +124,18 @@ struct KeptRequest {
     request: Option<RefusedRequest>,
 }
 
-/// An owned copy of a request; one allocation holds all names and values.
+/// One allocation holds all names and values.
 #[derive(Clone)]
 pub(crate) struct RefusedRequest {
     text: Box<str>,
     /// The end of each piece: name, value, name, value.
     ends: SmallVec<[u32; 12]>,
-    /// The names of the policies that were asked; usually `None`, for all.
+    /// The policies that were asked; usually `None`, for all.
     only: Option<Box<[Box<str>]>>,
 }
 
 impl RefusedRequest {
-    /// Copies a request without its `secret` attributes; `None` if it is too long.
+    /// `None` if it is too long.
     fn new(
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
@@ -177,7 +171,6 @@ impl RefusedRequest {
         request
     }
 
-    /// Returns the names of the policies that were asked; `None` for all.
     pub(crate) fn only(&self) -> Option<&[Box<str>]> {
         self.only.as_deref()
     }
@@ -221,7 +214,7 @@ impl RefusedRequests {
         self.id(at, number, SHARDS, number)
     }
 
-    /// Remembers a decision and its request without `secret` attributes, and returns the decision's id.
+    /// Remembers a decision and its request without `secret` attributes.
     pub(crate) fn remember(
         &self,
         record: Record,
@@ -279,7 +272,7 @@ impl RefusedRequests {
 }
 
 impl Shard {
-    /// Finds an entry by the low bits of its sequence number, and verifies the full id.
+    /// Finds an entry by the low bits of its sequence number, and verifies the id.
     fn index(&self, id: Ulid, sequence: u64) -> Option<usize> {
         let ahead = sequence.wrapping_sub(self.first) & SEQUENCE_MASK;
         let index = usize::try_from(ahead).ok()?;

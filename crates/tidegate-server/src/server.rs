@@ -1,9 +1,8 @@
 //! A server, from bind to exit.
 //!
-//! `bind` does everything that can fail: it reads the configuration, checks that the address may be used, and listens.
-//! From then on connections queue, so a caller that knows the address can connect at once. `run` serves until a signal
-//! or a handle stops it, then drains: readiness fails, nothing new is accepted, and requests in flight are answered
-//! until the deadline.
+//! `bind` does all that can fail, and listens: from then on connections queue. `run` serves until a signal or a
+//! handle stops it, then drains: readiness fails, nothing new is accepted, and requests in flight are answered until
+//! the deadline.
 
 mod background;
 
@@ -95,16 +94,16 @@ pub enum Stopped {
 impl Server {
     /// Reads the configuration and listens.
     ///
-    /// Must be called inside a tokio runtime with time enabled. Takes some milliseconds, mostly to allocate the store's
-    /// table on a thread of its own. A configuration that is not read within 10 s is an error.
+    /// Call it inside a tokio runtime with time enabled. Takes some milliseconds, mostly to allocate the store's
+    /// table. A configuration that is not read within 10 s is an error.
     ///
     /// # Errors
     /// [`ServeError`] if the configuration is refused, an address cannot be used, a required token is missing, or a
     /// certificate or another file is unusable.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the addresses, and the store of the options. A ticket key that was made stays in the
-    /// store's folder, and the process keeps its handlers of signals if the options asked for them.
+    /// Dropping the future closes the addresses and the store of the options. A ticket key that was made stays in the
+    /// store's folder, and handlers of signals stay if the options asked for them.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
         options.check_plain_doors()?;
@@ -131,8 +130,7 @@ impl Server {
         for warning in settings.warnings.iter().chain(&tickets.warnings).chain(&unknown).chain(&empty) {
             tracing::warn!("{warning}");
         }
-        // Before listening: a program that sees the open port may send a signal, which would end the process at once
-        // without this.
+        // Before listening: a program that sees the open port may send a signal, which would end the process.
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let (listener, addr) = listen(&options.http)?;
         let (admin, admin_addr) = options.admin.as_ref().map(listen).transpose()?.unzip();
@@ -193,8 +191,7 @@ impl Server {
         })
     }
 
-    /// Returns the address that it listens on. For a Unix socket this is 127.0.0.1:0; [`Server::ready`] names the
-    /// socket.
+    /// Returns the address that it listens on; for a Unix socket 127.0.0.1:0 ([`Server::ready`] names the socket).
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.ready.addr.tcp().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -218,9 +215,7 @@ impl Server {
         Some(Tls::new(Arc::clone(certificates), transport))
     }
 
-    /// Serves until the server is stopped.
-    ///
-    /// Tells systemd, if present, when the server is ready, reloads and stops.
+    /// Serves until the server is stopped. Tells systemd when it is ready, reloads and stops.
     ///
     /// # Cancel safety
     /// Dropping the future stops accepting at once, and cuts the connections of the doors that decide.
@@ -228,9 +223,8 @@ impl Server {
         self.running().await
     }
 
-    /// Boxes the future in this crate. An async function is compiled in the crate that polls it, with everything that
-    /// it calls, so the doors would be compiled with the settings of each program that serves. The command-line program
-    /// is compiled for size.
+    /// Boxed in this crate: an async function is compiled with the settings of the crate that polls it, and the
+    /// command line's are for size.
     #[inline(never)]
     fn running(self) -> Pin<Box<dyn Future<Output = Stopped> + Send>> {
         Box::pin(self.serve())
@@ -278,7 +272,7 @@ impl Server {
             match admin {
                 Some(admin) => {
                     let door = http(Serves::Operations, tls_admin);
-                    // On the server's own runtime, so that slow operations do not delay decisions.
+                    // On the server's own runtime: slow operations do not delay decisions.
                     let serving = Serving { threads: None, ..serving };
                     connections::serve(admin, door, serving, phase()).await
                 }
@@ -298,7 +292,6 @@ impl Server {
         };
         #[cfg(not(feature = "grpc"))]
         let calls = async {
-            // No address is accepted without the feature, so there is no listener.
             drop(grpc);
             Drained::All
         };
@@ -308,7 +301,7 @@ impl Server {
         };
         let closing = async {
             let drained = ending.await;
-            // A second stop request ends the wait for the last counters too.
+            // A second stop ends the wait for the last counters too.
             let mut phase = handle.phase.subscribe();
             tokio::select! {
                 () = handle.app.close() => {}
@@ -360,7 +353,7 @@ impl ServerHandle {
     }
 }
 
-/// Listens on an address. Returns the address with its port filled in.
+/// Returns the address with its port.
 fn listen(addr: &Address) -> Result<(Listener, Address), ServeError> {
     Listener::bind(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
 }

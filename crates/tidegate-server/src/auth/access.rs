@@ -18,14 +18,13 @@ use crate::problem::Problem;
 /// For proxies that cannot set `Authorization` without overwriting their caller's.
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-tidegate-token");
 
-/// The longest wait for the file of tokens, as for the configuration.
+/// As long as for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The name by which refusals call the single token that has no name.
+/// The name of the single token in refusals.
 const NAMELESS: &str = "token";
 
-/// Decides who may do what. The tokens of the file may change while the server runs; whether a token is needed does not
-/// change.
+/// Decides who may do what. The tokens of the file may change; whether one is needed does not.
 #[derive(Debug)]
 pub(crate) struct Access {
     /// The single token that has every scope.
@@ -34,7 +33,7 @@ pub(crate) struct Access {
     tokens: ArcSwap<Tokens>,
     changes: watch::Sender<()>,
     jobs: BlockingJobs,
-    /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
+    /// Renewals do not overlap, and the latest wins.
     turn: Turn<()>,
 }
 
@@ -73,7 +72,7 @@ impl Access {
         Ok(())
     }
 
-    /// Reads the file of tokens again. A refused file changes nothing and is logged.
+    /// Reads the file again. A refused one changes nothing and is logged.
     pub(crate) async fn renew(&self) {
         if self.file.is_none() {
             return;
@@ -99,14 +98,13 @@ impl Access {
         self.sole.is_some() || self.file.is_some()
     }
 
-    /// Returns the name of the token that a caller with these headers shows, which is the one that [`Access::authorize`]
-    /// judges; `None` if it shows none that is valid.
+    /// Returns the name of the token that [`Access::authorize`] judges; `None` if it is not valid.
     pub(crate) fn name_of(&self, headers: &HeaderMap) -> Option<Box<str>> {
         let shown = shown(headers).ok().flatten()?;
         Some(self.tokens.load().of(shown)?.name.clone())
     }
 
-    /// Returns whether a caller with these headers shows a token, valid or not.
+    /// Returns whether a token is shown, valid or not.
     #[cfg(feature = "grpc")]
     pub(crate) fn is_shown(headers: &HeaderMap) -> bool {
         headers.contains_key(TOKEN_HEADER) || headers.contains_key(AUTHORIZATION)
@@ -117,12 +115,11 @@ impl Access {
         self.tokens.load()
     }
 
-    /// Checks that a caller with these headers may act in this scope; `None`: any token will do. `encrypted`: the
-    /// request came over TLS.
+    /// Checks that a caller may act in this scope; `None`: any token will do. `encrypted`: the request came over TLS.
     ///
     /// # Errors
-    /// 401 without a valid token, if one is needed, or if a header that may hold one came twice. 403 for a token without the scope, and, if no token is needed, for
-    /// requests that only a web page would send.
+    /// 401 without a valid token, if one is needed, or if a header that may hold one came twice. 403 for a token
+    /// without the scope, and, if none is needed, for requests that only a web page would send.
     pub(crate) fn authorize(
         &self,
         headers: &HeaderMap,
@@ -154,14 +151,13 @@ impl Access {
         Err(if shown.is_some() { problem.of_guess() } else { problem })
     }
 
-    /// Returns a receiver that is told when the tokens in force change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 }
 
-/// Returns the token that these headers show, valid or not. If there is an `x-tidegate-token`, it alone counts: a proxy
-/// that sets it hands on its caller's `authorization`, and nothing may depend on what that is.
+/// Returns the token that is shown, valid or not. An `x-tidegate-token` alone counts if there is one: a proxy that
+/// sets it hands on its caller's `authorization`.
 ///
 /// # Errors
 /// 401 if the header that counts came twice.
@@ -176,10 +172,7 @@ fn shown(headers: &HeaderMap) -> Result<Option<&[u8]>, Problem> {
     Ok(scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii()))
 }
 
-/// Returns the value of a header that may hold a token. If it came twice, which one counts would be a guess.
-///
-/// # Errors
-/// 401 if it came twice.
+/// If it came twice, which one counts would be a guess: 401.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Problem> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
@@ -191,26 +184,25 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h Head
     }
 }
 
-// Refuses requests that only a web page would send, on servers without tokens.
+// What servers without tokens refuse.
 
-/// The origin of the page that made the browser send the request, and the use of the answer (W3C, Fetch Metadata
-/// Request Headers).
+/// Which page made the browser send the request, and for what (W3C, Fetch Metadata Request Headers).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Refuses requests that only a web page would send to a server without a token.
+/// Refuses what only a web page would send to a server without a token.
 ///
-/// A page can map its own name to this machine; then its requests are same-origin. Over TLS (`encrypted`) that does not
-/// work, since the browser wants a certificate for that name. So any host name is accepted there.
+/// A page can map its own name to this machine; then its requests are same-origin. Over TLS (`encrypted`) the browser
+/// wants a certificate for that name, so any host name is accepted.
 ///
 /// # Errors
-/// 403 for a foreign origin, and without TLS also for a host name that is not this machine's.
+/// 403 for a foreign origin, and without TLS for a host name that is not this machine's.
 pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let (host, origin) = (once(headers, &HOST)?, once(headers, &ORIGIN)?);
-    // A page's images and scripts are requested without an `Origin` header, so they are refused here: a pending request
-    // holds a connection open. Followed links (`document`) are allowed, because a person clicked them.
+    // Images and scripts come without `Origin`, and a pending request holds a connection open. Followed links
+    // (`document`) are allowed: a person clicked them.
     let of_a_page = text(&FETCH_SITE).is_some_and(|site| matches!(site, "cross-site" | "same-site"));
     if of_a_page && text(&FETCH_DEST) != Some("document") {
         let detail =
@@ -233,10 +225,10 @@ pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem
     Ok(())
 }
 
-/// Returns the value of a header that may be present at most once.
+/// Returns the value of a header that may come once.
 ///
 /// # Errors
-/// 403 if it is present twice, or cannot be read.
+/// 403 if it came twice, or cannot be read.
 fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Problem> {
     let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else { return Ok(None) };

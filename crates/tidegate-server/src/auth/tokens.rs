@@ -20,10 +20,9 @@ use tidegate::config::{ReadError, read_text};
 
 use super::Scopes;
 
-/// The most tokens of a file. Each is compared with the secret that a caller shows.
 const MOST: usize = 256;
 
-/// The longest name of a token, in bytes. Names are shown in refusals.
+/// In bytes. Names are shown in refusals.
 const LONGEST_NAME: usize = 64;
 
 /// A token with its name and scopes.
@@ -64,8 +63,8 @@ impl Tokens {
     /// Reads a regular file of at most 64 KiB and 256 tokens.
     ///
     /// Each line has a name (letters, digits, `-`, `_`, `.`), comma-separated scopes, and a secret of 16 or more
-    /// printable ASCII characters, separated by blanks. Lines that begin with `#` are comments. Several tokens may have
-    /// the same name, so that a secret can be replaced while the old one is still valid.
+    /// printable ASCII characters, separated by blanks. Lines that begin with `#` are comments. Several tokens may
+    /// share a name, so that a secret can be replaced while the old one is still valid.
     ///
     /// # Errors
     /// [`TokensError`] with every mistake.
@@ -117,8 +116,7 @@ impl Tokens {
         self
     }
 
-    /// Finds the grant of the secret that a caller shows. Compares it with all tokens, so that the time does not reveal
-    /// which one matched.
+    /// Compares with all tokens, so that the time does not reveal which one matched.
     pub(crate) fn of(&self, shown: &[u8]) -> Option<&Arc<Grant>> {
         let mut found = None;
         for grant in &self.grants {
@@ -130,7 +128,7 @@ impl Tokens {
     }
 }
 
-/// Parses the words of one line. Errors do not repeat the words.
+/// Errors do not repeat the words.
 fn grant(words: &[&str]) -> Result<Grant, Wrong> {
     let [name, scopes, secret] = words else { return Err(Wrong::Words(words.len())) };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -161,10 +159,10 @@ impl fmt::Display for Wrong {
 
 // A secret that callers show.
 
-/// The shortest token, in bytes: shorter ones can be guessed. Checked when a token is made.
+/// In bytes: shorter ones can be guessed.
 pub(crate) const SHORTEST: usize = 16;
 
-/// The most bytes of a file that holds tokens. A larger file is probably a different one.
+/// A larger file is probably a different one.
 pub(super) const MOST_FILE_BYTES: u64 = 64 << 10;
 
 /// The secret that callers show. Never printed.
@@ -189,7 +187,7 @@ pub enum TokenError {
         /// The index of the byte, counted from 0.
         at: usize,
     },
-    /// The text of a variable or a file is not a valid token.
+    /// A variable or a file holds no valid token.
     #[error("{place}: {why}")]
     In {
         /// The variable, or the file.
@@ -205,7 +203,7 @@ pub enum TokenError {
         /// Why.
         why: Arc<ReadError>,
     },
-    /// A variable holds bytes that are not UTF-8. Treating it as unset would leave the server open.
+    /// A variable is not UTF-8. Taken for unset, it would leave the server open.
     #[error("{variable} is set to bytes that are not UTF-8 text; set it to printable ASCII, or unset it")]
     NotText {
         /// The name of the variable.
@@ -224,7 +222,7 @@ impl TokenError {
 }
 
 impl Token {
-    /// Makes a token. White space around it, such as a file's last line end, is removed.
+    /// Makes a token. White space around it is removed.
     ///
     /// # Errors
     /// [`TokenError`] if it is shorter than 16 bytes, or cannot stand in a header.
@@ -239,7 +237,7 @@ impl Token {
         Ok(Self { secret: secret.to_owned() })
     }
 
-    /// Reads the token from a regular file of at most 64 KiB. White space around the token is removed.
+    /// Reads the token from a regular file of at most 64 KiB.
     ///
     /// # Errors
     /// As [`Token::new`]; also if the file cannot be read.
@@ -250,8 +248,8 @@ impl Token {
         }
     }
 
-    /// Reads the token from the environment: from `TIDEGATE_TOKEN`, or from the file that `TIDEGATE_TOKEN_FILE` names.
-    /// `None` if neither is set. An empty value is an error (a token too short), since it must not open the server.
+    /// Reads the token from `TIDEGATE_TOKEN`, or from the file that `TIDEGATE_TOKEN_FILE` names. `None` if neither is
+    /// set. An empty value is an error, since it must not open the server.
     ///
     /// # Errors
     /// As [`Token::new`]; also if both are set, the file cannot be read, or a variable is not UTF-8.
@@ -277,7 +275,7 @@ impl Token {
         &self.secret
     }
 
-    /// Compares in constant time: the time reveals the length of the token, and nothing else.
+    /// In constant time: it reveals the length of the token alone.
     pub(crate) fn matches(&self, shown: &[u8]) -> bool {
         self.secret.as_bytes().ct_eq(shown).into()
     }

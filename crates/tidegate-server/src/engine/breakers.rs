@@ -1,5 +1,5 @@
-//! The breakers: notes those that checks and settlements touch, lists them, and forces or releases them for operators.
-//! At a reload, carries them over to their changed limits.
+//! Notes the breakers that checks and settlements touch, lists them, forces and releases them for operators, and
+//! carries them over to changed limits.
 
 mod notes;
 
@@ -21,7 +21,7 @@ use super::{Base, Conclusion};
 use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
 
-/// How long a reload waits for a store that carries its breakers over.
+/// How long a reload waits for the store.
 const STARTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The breakers of the policies in force.
@@ -29,7 +29,7 @@ const STARTED_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Breakers {
     base: Arc<Base>,
     notes: BreakerNotes,
-    /// Whether the store is in this process and keeps states from one process to the next.
+    /// Whether states in this process's store outlive the process.
     survives: bool,
 }
 
@@ -38,21 +38,18 @@ impl Breakers {
         Self { base, notes: BreakerNotes::default(), survives }
     }
 
-    /// Takes over the breakers of a changed configuration, before it is in force. Returns those that start anew, for
-    /// [`Breakers::start_anew`].
+    /// Follows a configuration before it is in force. Returns the breakers for [`Breakers::start_anew`].
     pub(super) fn follow(&self, before: &ActiveConfig, live: &ActiveConfig) -> Vec<KeyedView> {
         let anew = self.notes.starting_anew(before, live);
         self.notes.keep_those_of(before, live);
         anew
     }
 
-    /// Returns how many breakers of a policy are known to be forced into a state.
     pub(crate) fn forced_of(&self, policy: &str) -> usize {
         self.notes.forced_of(policy)
     }
 
-    /// Updates the notes of breakers that a check has entered. Breakers without a note are skipped: they are closed,
-    /// and entering a closed breaker does not change its state.
+    /// Notes breakers that a check has entered. Those without a note are closed, and entering does not change that.
     pub(crate) async fn note_entered(&self, charged: &Charged) {
         if self.notes.lock().is_empty() {
             return;
@@ -66,7 +63,7 @@ impl Breakers {
     }
 
     async fn note_all(&self, charged: &Charged, occasion: Occasion) {
-        // Errors are ignored: a breaker that could not be read now is read the next time.
+        // One that could not be read now is read the next time.
         for seen in self.base.gate.view_breakers_async(charged).await.unwrap_or_default() {
             if occasion == Occasion::Left || self.notes.knows(&seen.key) {
                 self.note(seen, occasion);
@@ -74,20 +71,19 @@ impl Breakers {
         }
     }
 
-    /// Returns the facts about a breaker in case it has no note yet.
     fn first_sight(&self, seen: &KeyedView, occasion: Occasion) -> FirstSight {
         let acted = occasion == Occasion::Acted;
         let same_before = match seen.view.condition {
-            // Its change may have been told before its note was forgotten. Otherwise callers who keep more breakers open
-            // than are noted would have the same changes told again and again.
+            // Otherwise callers who keep more breakers open than are noted would have the same changes told again and
+            // again.
             _ if occasion == Occasion::Refused && self.notes.is_full() => true,
             Condition::Open { since, .. } => since < self.base.started,
-            // Other states do not say since when. In a store of this process, only an earlier process can have left
+            // Other states do not say since when. In this process's store, only an earlier process can have left
             // them.
             _ => self.survives && !acted,
         };
         let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.base.started);
-        // In an engine, another node may have changed it at any time before.
+        // In an engine, another node may have changed it before.
         let entered_now = acted || !same_before && self.base.decides_at_once;
         FirstSight { same_before, entered_now, told_before }
     }
@@ -112,8 +108,8 @@ impl Breakers {
         self.base.events.publish("breaker", told);
     }
 
-    /// Reads every noted breaker, and those of each policy without a key. Lists those that are not closed first. `only`
-    /// restricts the list to the policy with this index.
+    /// Reads every noted breaker, and those of each policy without a key (`only`: of one policy). Those that are not
+    /// closed come first.
     ///
     /// # Errors
     /// [`StoreError`] if the store did not answer.
@@ -157,12 +153,11 @@ impl Breakers {
         Ok(listed)
     }
 
-    /// Reads the breakers of one key of a policy, or puts them into a state if `wanted` is given. `key` holds the
-    /// attributes that the policy's `by` names.
+    /// Reads the breakers of one key, or puts them into a state. `key` holds the attributes that the policy's `by`
+    /// names.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not answer. The breakers of the policy that come before the failed one are
-    /// changed already.
+    /// [`StoreError`] if the store did not answer. Breakers before the failed one are changed already.
     pub(crate) async fn handle(
         &self,
         live: &ActiveConfig,
@@ -194,7 +189,6 @@ impl Breakers {
         Ok(listed)
     }
 
-    /// Makes the list entry of a breaker that was just looked at, from its note if it has one.
     fn listed(&self, live: &ActiveConfig, seen: KeyedView) -> Option<ListedBreaker> {
         let noted = self.notes.lock().get(&seen.key).cloned();
         listed_of(live, noted.unwrap_or(Noted { seen, since: None }))
@@ -234,18 +228,18 @@ impl Breakers {
         }
     }
 
-    /// Carries breakers over to their changed limits, and notes their new states. Without it a store does so at the next
-    /// use of each key: a breaker that nobody uses before its limit is changed back would still be open.
+    /// Carries breakers over to their changed limits. Otherwise the store does so at the next use of each key, and a
+    /// breaker that nobody uses before its limit is changed back would still be open.
     ///
-    /// Returns how many were not carried over, since the store did not answer, or not within five seconds for all of them.
-    /// After an error it is not asked again, so that an engine that is gone does not hold up a reload.
+    /// Returns how many were not carried over within five seconds, or after an error: an engine that is gone does not
+    /// hold up a reload.
     pub(crate) async fn start_anew(&self, breakers: &[KeyedView]) -> usize {
         let mut done = 0;
         let all = tokio::time::timeout(STARTED_WITHIN, self.carry_over(breakers, &mut done)).await;
         if matches!(all, Ok(Ok(()))) { 0 } else { breakers.len() - done }
     }
 
-    /// Carries breakers over one after the other, and counts in `done` how many are.
+    /// Counts in `done` how many are carried over.
     async fn carry_over(&self, breakers: &[KeyedView], done: &mut usize) -> Result<(), StoreError> {
         for KeyedView { key, policy, limit, .. } in breakers {
             let live = self.base.live();
@@ -262,10 +256,10 @@ impl Breakers {
         Ok(())
     }
 
-    /// Remembers the breakers that refuse a request and are not noted as refusing. Asks no store.
+    /// Remembers the breakers that refuse a request without a note of it. Asks no store.
     pub(super) fn remember_refusers(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         if decision.by == DecidedBy::Fallback {
-            // The breakers of this node alone, which refuse until the engine is back, are not those of the list.
+            // The breakers of this node alone are not those of the list.
             return;
         }
         for line in decision.limits.iter().filter(|line| !line.decision.is_allowed()) {
@@ -280,8 +274,8 @@ impl Breakers {
         }
     }
 
-    /// Notes the breakers that have refused a request since the last call and had no note. After an error of the store
-    /// the others wait for their next refusal.
+    /// Notes the breakers that have refused since the last call. After an error the others wait for their next
+    /// refusal.
     pub(crate) async fn note_refusers(&self) {
         for (key, (policy, limit)) in self.notes.unnoted.take() {
             let live = self.base.live();
@@ -295,9 +289,8 @@ impl Breakers {
         }
     }
 
-    /// Returns the state of the breaker that refuses a request; `None` if none does, or its state is not known. In a store
-    /// of this process it is the present state, otherwise the one that was last seen: a refusal costs no exchange with
-    /// an engine.
+    /// Returns the state of the breaker that refuses a request, if it is known: in this process's store the present
+    /// one, otherwise the last seen, since a refusal costs no exchange with an engine.
     pub(crate) fn refusing(&self, request: &Descriptor<'_>, conclusion: &Conclusion) -> Option<BreakerView> {
         let Conclusion::Decided(decision) = conclusion else { return None };
         let bound = decision.binding.filter(|_| !decision.allowed).map(|at| &decision.limits[at])?;

@@ -30,18 +30,17 @@ pub(crate) struct NotForgotten {
     store: StoreError,
 }
 
-/// What the release of a key has ended, and what not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LetGo {
     /// Whether the key was blocked.
     pub(crate) unblocked: bool,
-    /// The places that were in use just before: their work goes on without one. `None` if the store did not say.
+    /// The places in use just before: their work goes on without one. `None` if unknown.
     pub(crate) places: Option<u64>,
-    /// How many breakers of the key are still in a state that a person has forced. `None` if the store did not say.
+    /// How many of its breakers stay forced. `None` if unknown.
     pub(crate) still_forced: Option<usize>,
 }
 
-/// The keys of policies, for operators: what they have spent, their blocks and their places.
+/// What the keys of policies have spent, their blocks and their places.
 #[derive(Debug)]
 pub(crate) struct PolicyKeys {
     base: Arc<Base>,
@@ -54,11 +53,10 @@ impl PolicyKeys {
         Self { base, breakers }
     }
 
-    /// Releases one key of a policy: ends its block and resets what it has spent. States that a person has forced its
-    /// breakers into stay.
+    /// Ends the block of a key and resets what it has spent. Forced states of its breakers stay.
     ///
     /// # Errors
-    /// [`NotForgotten`] if the store did not settle the reset. The block may have ended even then.
+    /// [`NotForgotten`] if the store did not reset. The block may have ended even then.
     pub(crate) async fn let_go(
         &self,
         live: &ActiveConfig,
@@ -67,7 +65,7 @@ impl PolicyKeys {
     ) -> Result<LetGo, NotForgotten> {
         let unblocked = self.unblock(&live.set.policies()[policy].name, key).await;
         let unblocked = unblocked.map_err(|store| NotForgotten { unblocked: false, store })?;
-        // Both looks only tell what the reset does, so it does not depend on them.
+        // The reset does not depend on either look.
         let places = self.places_in_use(live, policy, key).await.ok();
         self.reset(live, policy, key).await.map_err(|store| NotForgotten { unblocked, store })?;
         let breakers = self.breakers.handle(live, policy, key, None).await.ok();
@@ -77,7 +75,7 @@ impl PolicyKeys {
         Ok(LetGo { unblocked, places, still_forced })
     }
 
-    /// Returns how many places a key has in use, under all concurrency limits of a policy together.
+    /// Counts the places that a key has in use, under all limits of a policy.
     async fn places_in_use(
         &self,
         live: &ActiveConfig,
@@ -96,9 +94,7 @@ impl PolicyKeys {
         Ok(in_use.sum())
     }
 
-    /// Resets what one key has spent under one policy. `key` holds the attributes that the policy's `by` names.
-    ///
-    /// It takes a key and not a request, so that operators need not make up a matching path.
+    /// `key` holds the attributes that the policy's `by` names: operators need not make up a matching request.
     async fn reset(
         &self,
         live: &ActiveConfig,
@@ -118,8 +114,8 @@ impl PolicyKeys {
         reset.inspect_err(|_| self.base.count_store_error())
     }
 
-    /// Returns the standing of a key under each limit, with the limit as the file has it. The standing is `None` for
-    /// breakers, and for limits with tiers or overrides unless `key` has the attributes that select among them.
+    /// Returns each limit with the standing of a key. `None` for breakers, and for limits with tiers or overrides
+    /// unless `key` has the attributes that select among them.
     pub(crate) async fn standings(
         &self,
         live: &ActiveConfig,
@@ -145,10 +141,10 @@ impl PolicyKeys {
         Ok(standings)
     }
 
-    /// Blocks a key for `lasts`; `text` is the key as people read it.
+    /// `text` is the key as people read it.
     ///
     /// # Errors
-    /// [`BlockError`] if the policy no longer exists, or there is no room for another block.
+    /// [`BlockError`] if the policy no longer exists, or there is no room.
     pub(crate) fn block(
         &self,
         policy: &str,
@@ -164,10 +160,10 @@ impl PolicyKeys {
         Ok(block)
     }
 
-    /// Ends the block of a key. Returns whether there was one.
+    /// Returns whether there was a block to end.
     ///
     /// # Errors
-    /// [`StoreError`] if the store that keeps the block did not answer; it has not ended then.
+    /// [`StoreError`] if the store that keeps it did not answer; it has not ended then.
     pub(crate) async fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Result<bool, StoreError> {
         let ended = self.base.gate.unblock_async(policy, key).await;
         let ended = ended.inspect_err(|_| self.base.count_store_error())?;
@@ -176,8 +172,6 @@ impl PolicyKeys {
         Ok(true)
     }
 
-    /// Returns the block of one key, if there is one.
-    ///
     /// # Errors
     /// [`StoreError`] if the store that keeps the block did not answer.
     pub(crate) async fn block_of(
@@ -191,7 +185,7 @@ impl PolicyKeys {
     /// Blocks a caller for all policies.
     ///
     /// # Errors
-    /// [`BlockError`] if there is no room for another block.
+    /// [`BlockError`] if there is no room.
     pub(crate) fn block_everywhere(
         &self,
         entry: AccessEntry,
@@ -205,7 +199,7 @@ impl PolicyKeys {
         Ok(block)
     }
 
-    /// Ends the block of a caller for all policies. Returns whether there was one.
+    /// Returns whether there was a block to end.
     pub(crate) fn unblock_everywhere(&self, entry: &AccessEntry) -> bool {
         let Some(ended) = self.base.gate.unblock_everywhere(entry) else { return false };
         self.tell_key(None, &ended.key, "unblocked");
@@ -222,7 +216,7 @@ impl PolicyKeys {
         self.base.gate.blocked_everywhere(request)
     }
 
-    /// Returns how many blocks by limits did not begin for lack of room.
+    /// Returns how many blocks by limits found no room.
     pub(crate) fn blocks_left_out(&self) -> u64 {
         self.base.gate.blocks_left_out()
     }
@@ -233,11 +227,10 @@ impl PolicyKeys {
         self.base.events.publish("key", told);
     }
 
-    /// Returns a number that grows with each change of the configuration and with each block that is set or ended by
-    /// hand.
+    /// Returns a number that grows with each change of the configuration and of a block by hand.
     #[cfg(feature = "grpc")]
     pub(crate) fn number_in_force(&self, live: &ActiveConfig) -> u64 {
-        // Both numbers only grow, so the sum changes whenever either of them does.
+        // Both only grow, so the sum changes whenever either does.
         live.number + self.base.gate.block_changes()
     }
 
@@ -251,12 +244,11 @@ impl PolicyKeys {
         self.base.gate.blocks(policy)
     }
 
-    /// Returns the standing of places by policy name, for each policy that has a single key. If there are several
-    /// limits, the smallest counts.
+    /// Returns the places of each policy with a single key. Of several limits, the smallest counts.
     pub(crate) fn places(&self, live: &ActiveConfig) -> HashMap<String, PlacesStanding> {
         let mut places: HashMap<String, PlacesStanding> = HashMap::new();
         for one in self.base.gate.places() {
-            // The gate's set is this one, except for a moment during a reload.
+            // The gate's set is another one for a moment during a reload.
             let Some(policy) = live.set.policies().get(one.policy) else { continue };
             let fewest = places.entry(policy.name.clone()).or_insert(one);
             if one.standing.limit < fewest.standing.limit {
@@ -282,7 +274,6 @@ impl PolicyKeys {
     }
 }
 
-/// Returns the attributes that select the terms of a limit and that a key does not have.
 pub(crate) fn missing<'l>(limit: &'l Limit, key: &Descriptor<'_>) -> impl Iterator<Item = &'l str> {
     let selecting = limit.overrides.iter().chain(&limit.tiers).map(|choice| choice.by.as_str());
     selecting.filter(|name| key.value(name).is_none())

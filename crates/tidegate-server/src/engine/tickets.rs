@@ -104,7 +104,7 @@ pub(crate) struct NoTicket {
 }
 
 impl TicketFor {
-    /// Returns whether the charges of the decision must be kept for a ticket.
+    /// Returns whether charges must be kept for a ticket.
     pub(crate) fn keeps(self, live: &ActiveConfig) -> bool {
         match self {
             Self::Nobody => false,
@@ -117,7 +117,7 @@ impl TicketFor {
 }
 
 impl NoTicket {
-    /// Makes the error of a ticket of `bytes` bytes that was cut down to its places.
+    /// A ticket of `bytes` bytes was cut down to its places.
     fn but_for_places(bytes: usize) -> Self {
         let why = format!(
             "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns only the places, and the \
@@ -141,7 +141,7 @@ impl NoTicket {
             return Self { why: error.to_string(), policy: None, keeps_place };
         };
         let in_header = wanted == TicketFor::Proxied;
-        // With a header, an error that leaves a place taken means that even a ticket of the places alone was too long.
+        // A place stays taken in a header's error if even a ticket of the places alone was too long.
         let of_places = in_header && keeps_place;
         let length = characters(*bytes);
         let how_long = match (in_header, of_places) {
@@ -186,13 +186,11 @@ impl NoTicket {
     }
 }
 
-/// Returns the length in characters of a ticket of `bytes` bytes.
 const fn characters(bytes: usize) -> usize {
     (bytes * 4).div_ceil(3)
 }
 
-/// Returns whether a limit lends places and refuses requests that find none. A place that is only measured refuses
-/// nobody.
+/// Returns whether a limit refuses requests that find no place. One that only measures does not.
 fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
     policy.mode == Mode::Enforce
         && policy.over.refuses()
@@ -217,15 +215,13 @@ impl Tickets {
         }
     }
 
-    /// Makes the ticket of a decision; `None` if nobody wants one, or nothing was charged that could be settled. Call
-    /// it once for each decision, with its fresh `id`. A caller that undoes `held` afterwards must not hand the ticket
-    /// out.
+    /// Makes the ticket of a decision, if one is wanted and something was charged that could be settled. Call it once
+    /// for each decision, with its fresh `id`. Who undoes `held` afterwards must not hand the ticket out.
     ///
-    /// In a header, a ticket that is too long is cut down to the places, since only the ticket returns them. The other
-    /// charges stand.
+    /// In a header, a ticket that is too long is cut down to the places, since only the ticket returns them. The
+    /// other charges stand.
     ///
-    /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Tickets::undo`]
-    /// if a place that nothing returns early must not be kept, or [`Tickets::make_or_undo`] instead.
+    /// Without a ticket ([`NoTicket::keeps_place`]) a place stays taken: see [`Tickets::make_or_undo`].
     pub(crate) fn make(
         &self,
         request: &Descriptor<'_>,
@@ -276,7 +272,7 @@ impl Tickets {
                         {
                             return Some(cut(ticket));
                         }
-                        // Places that are only measured may stay taken: they do not cause refusals.
+                        // Measured places may stay taken: they refuse nobody.
                         if enforced.is_empty() {
                             Err(SealError::TooLong { bytes })
                         } else {
@@ -299,11 +295,11 @@ impl Tickets {
         })
     }
 
-    /// Makes the ticket of an answer, like [`Tickets::make`]. A look has no `id` and no ticket. `held` may be undone here.
+    /// Makes the ticket of an answer. A look has no `id` and no ticket. `held` may be undone here.
     ///
     /// # Errors
-    /// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone. Otherwise
-    /// a few callers with long keys could hold all places until their time to live is over.
+    /// [`NoTicket`] if a place was taken and no ticket returns it; then everything is undone. Otherwise a few callers
+    /// with long keys could hold all places.
     pub(crate) async fn make_or_undo(
         &self,
         request: &Descriptor<'_>,
@@ -322,7 +318,7 @@ impl Tickets {
         }
     }
 
-    /// Holds the places of a ticket for another time to live, and makes a ticket in place of this one.
+    /// Holds the places of a ticket for another time to live. Returns the ticket in its place.
     ///
     /// # Errors
     /// [`TicketError`], as for a settlement.

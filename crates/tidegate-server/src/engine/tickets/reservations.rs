@@ -1,9 +1,7 @@
-//! Reservations that expire by themselves. Each is a ticket, and the node that made it returns its units when its time
-//! is over.
+//! Reservations that expire by themselves: tickets whose units the node that made them returns at their end.
 //!
-//! Settling a ticket marks it in the store of its charges, in the same step. So a reservation is either committed or
-//! returned, exactly once, at whichever node the commit arrives. A ticket outlives its reservation a little, for a commit
-//! that is under way at the end and for a store that is away then.
+//! Settling marks a ticket in the store of its charges, in the same step: a reservation is committed or returned
+//! exactly once, at whichever node. Its ticket outlives it a little, for a commit under way and a store that is away.
 //!
 //! Also returns and books units for callers without a ticket.
 
@@ -22,16 +20,13 @@ use super::settling::{SettleError, Settlement, Spent};
 use crate::engine::LEASES_EVERY;
 use crate::metrics::SettlementResult;
 
-/// How long a ticket can be settled after its reservation has ended. A store outage shorter than this does not keep the
-/// units from being returned.
+/// How long a ticket can be settled after its reservation. A shorter outage of the store loses no units.
 const AFTERWARDS: Duration = Duration::from_secs(60);
-/// The most reservations that are remembered. Reservations beyond it stay charged until they are committed or time
-/// returns the units.
+/// Further ones stay charged until they are committed or time returns the units.
 const MOST: usize = 1 << 16;
-/// The most bytes of the tickets of remembered reservations. A ticket of one limit takes about 300 bytes, so [`MOST`]
-/// of those fit.
+/// A ticket of one limit takes about 300 bytes, so [`MOST`] of those fit.
 const MOST_BYTES: usize = 32 << 20;
-/// How many reservations are returned at a time: an engine settles them in a few round trips.
+/// An engine settles them in a few round trips.
 const AT_ONCE: usize = 64;
 
 /// The result of a commit.
@@ -41,18 +36,18 @@ pub(crate) enum Committed {
     Settled,
     /// Another commit settled the reservation before its end.
     Repeated,
-    /// The reservation has ended: its units were returned, or will be.
+    /// Its units were returned, or will be.
     Ended,
 }
 
 impl Tickets {
-    /// Returns the longest time that a reservation can hold: the time within which any ticket can be settled.
+    /// The time within which any ticket can be settled.
     pub(crate) fn longest_reservation(&self) -> Duration {
         self.seal.ttl
     }
 
-    /// Remembers a reservation, so that its units are returned at its end unless it is committed before. Beyond
-    /// [`MOST`] reservations or [`MOST_BYTES`], it is not remembered and stays charged.
+    /// Remembers a reservation, so that its units are returned at its end. Beyond [`MOST`] or [`MOST_BYTES`] it stays
+    /// charged.
     pub(crate) fn remember_reservation(&self, ticket: &Ticket) {
         let Ok(open) = self.seal.keys.open(ticket, self.base.now()) else { return };
         let kept = self.reservations.keep(key(&open), ticket);
@@ -79,8 +74,7 @@ impl Tickets {
             Ok(()) | Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {}
             Err(error) => return Err(error),
         }
-        // Read the clock only after the store has answered: then a reservation that was returned in between counts as
-        // ended.
+        // After the store has answered: a reservation that was returned meanwhile counts as ended.
         let open = self.seal.keys.open(ticket, self.base.now()).ok();
         if let Some(open) = &open {
             self.reservations.forget(key(open));
@@ -93,10 +87,8 @@ impl Tickets {
         })
     }
 
-    /// Returns the units of reservations that have ended. Answers after what time to call again.
-    ///
-    /// If a store does not take the units back, tries again until the ticket can no longer be settled. After that they
-    /// stay charged.
+    /// Returns the units of reservations that have ended, and after what time to call again. Tries until the ticket
+    /// can no longer be settled; then they stay charged.
     pub(crate) async fn give_back_reservations(&self) -> Duration {
         let mut refused = Vec::new();
         loop {
@@ -136,8 +128,8 @@ impl Tickets {
         self.settle_uncounted(&self.base.live(), ticket, &undone, |_| ()).await
     }
 
-    /// Returns the units that this check would charge; see [`tidegate::Gate::give_back_async`]. On an error of the
-    /// store they stay charged, and the error is counted and logged.
+    /// Returns the units that this check would charge ([`tidegate::Gate::give_back_async`]). On an error they stay
+    /// charged; it is counted and logged.
     pub(crate) async fn give_back(&self, check: Check<'_, '_>) {
         if let Err(error) = self.base.gate.give_back_async(check).await {
             self.base.count_store_error();
@@ -145,11 +137,10 @@ impl Tickets {
         }
     }
 
-    /// Books what this many requests like the given one would charge, even beyond what is left; see
-    /// [`tidegate::Gate::book_many_async`].
+    /// Books what so many requests would charge, even beyond what is left ([`tidegate::Gate::book_many_async`]).
     ///
     /// # Errors
-    /// The error of the store. It is counted here; the caller logs it.
+    /// The error of the store. It is counted; the caller logs it.
     pub(crate) async fn book(&self, check: Check<'_, '_>, requests: u64) -> Result<(), StoreError> {
         let booked = self.base.gate.book_many_async(check, requests).await;
         booked.inspect_err(|_| self.base.count_store_error())
@@ -160,18 +151,17 @@ impl Tickets {
 #[derive(Debug, Default)]
 pub(super) struct Reservations(Mutex<Open>);
 
-/// The end of a reservation, and the number of its ticket.
+/// The end, and the number of the ticket.
 type Key = (Tick, u128);
 
 #[derive(Debug, Default)]
 struct Open {
     by_end: BTreeMap<Key, Ticket>,
     bytes: usize,
-    /// Whether the last reservation found no room. One line is logged each time the table gets full.
+    /// One line is logged each time the table gets full.
     full: bool,
 }
 
-/// Returns the lifetime of the ticket of a reservation that holds for `holds`.
 pub(super) fn life(holds: Duration) -> Duration {
     holds.min(Ticket::MAX_TTL - AFTERWARDS).saturating_add(AFTERWARDS)
 }
@@ -182,7 +172,7 @@ fn key(ticket: &OpenTicket) -> Key {
 }
 
 impl Reservations {
-    /// Remembers a reservation; `false` if there is no room. Holds a lock for a short time.
+    /// `false` if there is no room. Holds a lock for a short time.
     fn keep(&self, key: Key, ticket: &Ticket) -> bool {
         let mut all = self.0.lock();
         let bytes = all.bytes + ticket.as_bytes().len();
@@ -216,13 +206,12 @@ impl Reservations {
         ended
     }
 
-    /// Returns the time until the next reservation ends; `None` if none is open.
+    /// `None` if none is open.
     fn next(&self, now: Tick) -> Option<Duration> {
         self.0.lock().by_end.first_key_value().map(|((end, _), _)| end.since(now))
     }
 
-    /// Returns whether to log that a reservation found no room (`kept` is false): only for the first one since there
-    /// was room.
+    /// Returns whether to log that there was no room (`kept` is false): the first time since there was.
     fn tells(&self, kept: bool) -> bool {
         let full = &mut self.0.lock().full;
         !std::mem::replace(full, !kept) && !kept

@@ -1,7 +1,5 @@
-//! Settles the charges of a decision: when its ticket is handed in, or when the decision is undone.
-//!
-//! The server keeps no state about a decision for this. The ticket holds what was charged, and the store knows which
-//! tickets were settled.
+//! Settles the charges of a decision, by its ticket or by undoing it. The server keeps no state for this: the ticket
+//! holds what was charged, and the store knows which were settled.
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
 use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
@@ -29,9 +27,9 @@ pub(crate) enum Spent<'a> {
     AsCharged,
     /// None: the work was not done.
     Undone,
-    /// Less than was charged, by up to this many units of each charge; with `None`, by all of them.
+    /// Up to this many units less than each charge; `None`: all of them.
     Refund(Option<Cost>),
-    /// The usage that is reported; each policy works out its units from it.
+    /// Each policy works out its units from it.
     Usage(Usage<'a>),
 }
 
@@ -39,17 +37,17 @@ pub(crate) enum Spent<'a> {
 #[derive(Debug)]
 pub(crate) struct SettledTicket<'a> {
     pub(crate) id: Ulid,
-    /// The result of each charge. Includes the reason if a real cost could not be worked out.
+    /// Each charge, and why its real cost could not be worked out.
     pub(crate) charges: &'a [(SettledCharge<'a>, Option<CostError>)],
-    /// The part that was settled: less than was asked for if the other half was settled before.
+    /// Less than was asked for if the other half was settled before.
     pub(crate) part: Part,
     /// Whether a reported cost determines any of the charges.
     pub(crate) by_cost: bool,
     /// The names of the values that determine charges, in order.
     pub(crate) by_values: Vec<&'a str>,
-    /// Whether the ticket has charges that the outcome decides, settled or not.
+    /// Whether the outcome decides any charge, settled or not.
     pub(crate) awaits_outcome: bool,
-    /// Whether the ticket has charges that a report of what was spent decides, settled or not.
+    /// Whether a report of what was spent decides any charge, settled or not.
     pub(crate) awaits_spent: bool,
 }
 
@@ -59,7 +57,7 @@ pub(crate) enum SettleError {
     Ticket(TicketError),
     /// A value was reported that no policy uses.
     Unknown(UnknownUsage),
-    /// A refund of a decision whose charges are all settled by the outcome, whether that has been reported or not.
+    /// The outcome settles all charges, so there is nothing to refund.
     AwaitsReport(Ulid),
     /// The refund is larger than the charge.
     TooMuch {
@@ -74,7 +72,6 @@ impl From<TicketError> for SettleError {
     }
 }
 
-/// Returns whether the charge of a limit is settled by what was spent.
 fn goes_by_spent(policy: &Policy, limit: usize) -> bool {
     !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
 }
@@ -97,20 +94,19 @@ impl Tickets {
         }
     }
 
-    /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
+    /// Does not wait: an engine is told in the background.
     pub(crate) fn undo_unwatched(&self, held: &Charged) {
         self.base.gate.undo_unwatched(held);
     }
 
-    /// Records that a ticket reached nobody: the request no longer counts as in flight. Its charges stay.
+    /// A ticket reached nobody: its request is not in flight any more. Its charges stay.
     pub(crate) fn withdraw(&self, ticket: &Ticket) {
         if let Ok(open) = self.seal.keys.open(ticket, self.base.now()) {
             self.base.gate.withdraw(&open);
         }
     }
 
-    /// Settles a ticket, at most once. Passes the result of each charge to `answer`, with the reason if a real cost
-    /// could not be worked out.
+    /// Settles a ticket, at most once. Passes the results to `answer`.
     ///
     /// # Errors
     /// [`SettleError`]: nothing was returned or booked.
@@ -134,14 +130,14 @@ impl Tickets {
                 }
                 _ => SettlementResult::refused,
             },
-            // The mistake is in the report, not in the ticket, which may be handed in again.
+            // The report is wrong, not the ticket, which may come again.
             Err(_) => return settled,
         };
         self.base.metrics.settlement(result);
         settled
     }
 
-    /// Settles a ticket like [`Tickets::settle`], but does not count the result in the metrics.
+    /// Does not count the result.
     pub(super) async fn settle_uncounted<T>(
         &self,
         live: &ActiveConfig,
@@ -165,8 +161,8 @@ impl Tickets {
         }
         let settle = |part| self.settle_part(&open, part, settlement);
         let (part, settled) = match settle(settlement.part).await {
-            // One half may have been settled already; then the other is still open. Each half
-            // has its own mark in the store, so if many callers try at once, only one succeeds.
+            // One half may have been settled. Each has its own mark in the store, so of many callers only one
+            // succeeds.
             Err(TicketError::Settled)
                 if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>
             {
@@ -178,7 +174,7 @@ impl Tickets {
             settled => (settlement.part, settled?),
         };
         self.count_settled(live, &settled);
-        // An outcome says of every policy of the call that it ended, also of those that go by what was spent.
+        // An outcome also says of policies that go by what was spent that the call ended.
         let by_outcome = open.charged().lines().filter(|_| part == Part::Outcome).map(|line| line.policy);
         for name in by_outcome.chain(settled.iter().map(|(one, _)| one.policy)) {
             if let Some(facts) = live.set.find(name).and_then(|(at, _)| live.policies.get(at)) {
@@ -236,7 +232,6 @@ impl Tickets {
         }
     }
 
-    /// Counts the units that were returned and the units that are owed.
     fn count_settled(&self, live: &ActiveConfig, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
@@ -245,7 +240,7 @@ impl Tickets {
             // A call that a breaker counts is not a unit.
             let is_call = |one: &SettledCharge<'_>| policy.limit(one.limit).is_some_and(Limit::is_breaker);
             let lines = lines.iter().filter(|(one, _)| !live.breaks || !is_call(one));
-            // The limits of one policy count the same units, so the largest figure stands for all of them.
+            // The limits of one policy count the same units, so the largest stands for all.
             let most =
                 |of: fn(&Fate) -> u64| lines.clone().map(|(line, _)| of(&line.fate)).max().unwrap_or(0);
             let returned = most(|fate| if let Fate::Returned(units) = fate { *units } else { 0 });
