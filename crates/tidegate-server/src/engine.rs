@@ -1,8 +1,8 @@
-//! The decision engine behind every door (HTTP, gRPC, RESP).
+//! The decision engine behind every door.
 //!
-//! The [`Gate`] decides. This module adds what only a server needs, in parts: [`deciding`] turns decisions into answers,
-//! also when the store has none; [`tickets`] has what follows a decision; [`breakers`], [`keys`] and [`conditions`] are
-//! for operators; [`storage`] is the store beneath the gate, and [`telemetry`] what is told about decisions.
+//! The [`Gate`] decides; this adds what only a server needs. [`deciding`] turns decisions into answers, also without
+//! the store; [`tickets`] has what follows a decision; [`breakers`], [`keys`] and [`conditions`] are for operators;
+//! [`storage`] is the store, and [`telemetry`] what is told.
 
 mod base;
 mod breakers;
@@ -53,7 +53,7 @@ use crate::settings::{Refused, Settings};
 use crate::stores::OpenStore;
 use crate::text::Redact;
 
-/// The engine behind all doors: its parts, and the few operations that take several of them.
+/// The parts of the engine, and the few operations that take several of them.
 #[derive(Debug)]
 pub(crate) struct Engine {
     base: Arc<Base>,
@@ -68,19 +68,17 @@ pub(crate) struct Engine {
     pub(crate) telemetry: Arc<Telemetry>,
 }
 
-/// The options of an engine that are not in the policy file.
+/// What the policy file does not say.
 #[derive(Debug, Default)]
 pub(crate) struct EngineOptions {
     /// Counted by the writer of the log.
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
-    /// The rate limiter under whose names metrics are shown as well.
     pub(crate) metrics_names: Option<Peer>,
-    /// The address for calls over gRPC, if there is one.
     pub(crate) grpc: Option<Address>,
 }
 
 impl Engine {
-    /// Makes the engine. Must be called inside a tokio runtime: background messages to the store are spawned on it.
+    /// Call it inside a tokio runtime: background messages to the store are spawned on it.
     pub(crate) fn new(
         settings: &Settings,
         opened: OpenStore,
@@ -162,8 +160,8 @@ impl Engine {
         }
     }
 
-    /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
-    /// threads. Keep the guard for one request at most.
+    /// Returns the settings in force, held by a guard: all threads would write a shared reference count. Keep it for
+    /// one request at most.
     pub(crate) fn live(&self) -> Guard<Arc<ActiveConfig>> {
         self.base.live()
     }
@@ -172,10 +170,10 @@ impl Engine {
         self.base.now()
     }
 
-    /// Checks that the running store can do what these policies need.
+    /// Checks that the running store can serve these policies.
     ///
     /// # Errors
-    /// [`Refused`] names each policy that the store cannot serve.
+    /// [`Refused`] names each policy that it cannot serve.
     pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
         let unfit = self.base.gate.unfit(policies);
         let kind = self.base.store_kind;
@@ -189,8 +187,7 @@ impl Engine {
         if unfit.is_empty() { Ok(()) } else { Err(Refused { diagnostics: unfit }) }
     }
 
-    /// Puts other settings in force. Calls must not overlap. Returns the breakers that start anew, for
-    /// [`Breakers::start_anew`].
+    /// Puts settings in force. Calls must not overlap. Returns the breakers for [`Breakers::start_anew`].
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
         self.conditions.follow(&settings.policies);
@@ -217,7 +214,7 @@ impl Engine {
         self.base.started
     }
 
-    /// Writes all metrics as text; `others` registers those that are not about decisions.
+    /// `others` registers metrics that are not about decisions.
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
         self.conditions.tell();
         let live = self.live();

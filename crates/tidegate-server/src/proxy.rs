@@ -1,5 +1,4 @@
-//! Facts about the forward-auth proxy that the configuration determines: which headers the proxy sets, and which
-//! headers the policies name.
+//! What the configuration says about the forward-auth proxy: which headers it sets, and which the policies name.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -14,25 +13,23 @@ use tidegate::policy::{ClientIp, Mode, Named, PolicySet};
 use crate::problem::Problem;
 use crate::settings::Settings;
 
-/// The prefix of a header's attribute; the header's name follows.
 pub(crate) const HEADER: &str = "request.header.";
 
 /// The proxy, under one configuration.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// How the proxy asks; `None` if the configuration does not say.
+    /// `None` if the configuration does not say.
     forward_auth: Option<ForwardAuth>,
     pub(crate) client_ip: ClientIp,
     pub(crate) named: Named,
     pub(crate) policies: Arc<PolicySet>,
-    /// The headers with the method, path and host of the original request, parsed once; `None` for an invalid header
-    /// name.
+    /// The headers with the original method, path and host; `None` for an invalid name.
     pub(crate) original: [Option<HeaderName>; 3],
-    /// The header with the client's address, parsed once in the same way.
+    /// The header with the client's address.
     pub(crate) forwarded: Option<HeaderName>,
     /// Whether policies name headers.
     pub(crate) names_headers: bool,
-    /// The headers that policies name, with `_` replaced by `-`, as programs see them that do not distinguish the two.
+    /// The named headers with `-` for `_`, as programs see them that do not tell the two apart.
     spellings: HashSet<String>,
     untrusted_peer: UntrustedPeer,
 }
@@ -57,11 +54,9 @@ impl Proxy {
         }
     }
 
-    /// Returns how the proxy asks.
-    ///
     /// # Errors
-    /// 503 if the configuration does not say: a request does not show which headers the proxy set and which its caller
-    /// did.
+    /// 503 if the configuration does not say how the proxy asks: a request does not show which headers its caller
+    /// set.
     pub(crate) fn forward_auth(&self) -> Result<&ForwardAuth, Problem> {
         self.forward_auth.as_ref().ok_or_else(|| {
             let names = OriginalHeaders::NAMES.join(", ");
@@ -74,32 +69,30 @@ impl Proxy {
         })
     }
 
-    /// Returns the status of every refusal; `None` if each policy has its own.
+    /// `None` if each policy has its own status of refusals.
     pub(crate) fn deny_status(&self) -> Option<StatusCode> {
         let status = self.forward_auth.as_ref().and_then(ForwardAuth::deny_status);
         status.and_then(|status| StatusCode::from_u16(status).ok())
     }
 
-    /// Checks a peer that was taken for the caller. Logs once per configuration if that merges all callers behind it
-    /// into one key.
+    /// Logs once per configuration if a peer taken for the caller merges all callers behind it.
     pub(crate) fn took_peer_for_caller(&self, peer: IpAddr, headers: &HeaderMap) {
         if let Some(warning) = self.untrusted_peer.warning(peer, headers, &self.client_ip) {
             tracing::warn!("{warning}");
         }
     }
 
-    /// Refuses a request for something that the caller did, with a status that the proxy treats as a refusal.
+    /// Refuses with a status that the proxy takes for a refusal.
     pub(crate) fn refused(&self, detail: String) -> Problem {
         Problem::new(self.deny_status().unwrap_or(StatusCode::BAD_REQUEST), detail)
     }
 
-    /// Returns whether programs that do not distinguish `_` from `-`, such as CGI and its descendants, take this header
-    /// for one that policies name.
+    /// Returns whether programs such as CGI take this header for a named one.
     pub(crate) fn is_taken_for_named(&self, name: &HeaderName) -> bool {
         !self.spellings.is_empty() && self.spellings.contains(&with_dashes(name.as_str()))
     }
 
-    /// Returns the header that policies name and for which such programs take this one.
+    /// Returns the named header for which such programs take this one.
     pub(crate) fn named_like(&self, header: &str) -> Option<&str> {
         let spelling = with_dashes(header);
         let mut headers = self.named.names().filter_map(|name| name.strip_prefix(HEADER));
@@ -111,18 +104,15 @@ pub(crate) fn with_dashes(name: &str) -> String {
     name.replace('_', "-")
 }
 
-// Logs a warning if a proxy asks that the configuration does not trust, so that all its callers count as one.
-//
-// Such a setup seems to work: each answer is a decision, but about the wrong key. A file with `trusted_proxies: []`
-// causes no warning when it is read, so the first sub-request is what reveals it.
+// Warns of a proxy that is not trusted: all its callers count as one, and each answer is a decision about the wrong
+// key. A file with `trusted_proxies: []` is valid, so the first sub-request reveals it.
 
-/// Headers in which proxies forward the caller's address. The configured header is checked too.
+/// The configured header is checked too.
 const FORWARDING: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
 
-/// Whether the warning is still to be logged, under one configuration.
 #[derive(Debug)]
 struct UntrustedPeer {
-    /// False once it was logged, and from the start if no policy is keyed by `client.ip`.
+    /// False once logged, and from the start if no policy is keyed by `client.ip`.
     pending: AtomicBool,
 }
 
@@ -136,27 +126,24 @@ impl UntrustedPeer {
         Self { pending: AtomicBool::new(keyed.into_iter().any(|by| by == "client.ip")) }
     }
 
-    /// Returns the warning about an untrusted peer, once, when it sends a forwarding header; otherwise `None`.
-    ///
-    /// Once there is nothing more to log, this reads a single flag.
+    /// Returns the warning, once, when an untrusted peer sends a forwarding header. After that it reads a flag.
     fn warning(&self, peer: IpAddr, headers: &HeaderMap, client_ip: &ClientIp) -> Option<String> {
         if !self.pending.load(Ordering::Relaxed) {
             return None;
         }
         let read = client_ip.header.name();
         let sent = std::iter::once(read).chain(FORWARDING).find(|name| headers.contains_key(*name))?;
-        // Relaxed: the swap alone decides which of several threads logs.
+        // Relaxed: the swap decides who logs.
         if !self.pending.swap(false, Ordering::Relaxed) {
             return None;
         }
-        // Single quotes: IPv6 addresses need quotes in YAML, and a JSON log escapes double quotes.
+        // Single quotes: IPv6 addresses need them in YAML, and a JSON log escapes double ones.
         let advice = if client_ip.trusted_proxies.is_empty() && *client_ip == ClientIp::default() {
             format!("write `client_ip: {{ trusted_proxies: ['{peer}'] }}` into the policy file")
         } else {
             format!("add '{peer}' to `client_ip.trusted_proxies` in the policy file")
         };
-        // Does not suggest setting `client_ip.header` to the header that came: if the proxy only passes that on, its
-        // caller chooses the value.
+        // Never suggests reading the header that came: a proxy may only pass it on from its caller.
         let also = if sent == read { String::new() } else { format!(" and have it set {read}") };
         Some(format!(
             "behind {peer} all callers share one key of each policy by client.ip: it sends {sent}, and trusted_proxies does not name it; if it is \

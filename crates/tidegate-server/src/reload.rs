@@ -1,8 +1,7 @@
 //! Reads the configuration again and puts it in force, or keeps the old one and reports why.
 //!
-//! Only one reload runs at a time, whether a signal, the file or a request asked for it. Reading may block, so it runs
-//! apart from requests and from stopping the server, and is given up after [`PATIENCE`]. A refused configuration
-//! changes nothing but a gauge and the output of `readyz?verbose`.
+//! One reload runs at a time. Reading may block, so it runs apart from requests, and is given up after [`PATIENCE`].
+//! A refusal changes only a gauge and `readyz?verbose`.
 
 mod api_policies;
 mod counter_warnings;
@@ -23,8 +22,7 @@ use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 use crate::unreported_signals::unknown_numbers;
 
-/// The longest wait for reading a configuration: far longer than a disk takes, and short enough for an operator who
-/// waits for the answer.
+/// Far longer than a disk takes, and short for an operator who waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reloads the configuration from one source.
@@ -36,18 +34,18 @@ pub(crate) struct Reload {
     refused: Mutex<Option<Arc<Refused>>>,
     /// The state of the policies published for all nodes.
     shared: Mutex<Taken>,
-    /// The settings in force, without warnings; `None` before the start.
+    /// Without warnings; `None` before the start.
     settings: Mutex<Option<Settings>>,
     /// The policies that were put through the API.
     api: Mutex<Arc<ApiPolicies>>,
-    /// The file that keeps them across restarts, if there is one.
+    /// Keeps them across restarts.
     kept: Option<SavedPolicies>,
-    /// The settings in the first configuration that are read only at the start.
+    /// What the first configuration had that is read only at the start.
     at_start: OnceLock<Option<AtStart>>,
 }
 
 impl Reload {
-    /// Makes a `Reload`. Policies put through the API are kept in `kept`, if given.
+    /// Keeps policies put through the API in `kept`.
     pub(crate) fn new(source: Source, kept: Option<SavedPolicies>) -> Self {
         Self {
             source,
@@ -62,10 +60,10 @@ impl Reload {
         }
     }
 
-    /// Reads the configuration for the start, with the kept policies of the API.
+    /// Reads the configuration and the kept policies of the API for the start.
     ///
     /// # Errors
-    /// As [`Reload::read`]; also if the file of kept policies cannot be read.
+    /// As [`Reload::read`]; also if the kept policies cannot be read.
     pub(crate) async fn first(&self) -> Result<Settings, Refused> {
         if let Some(kept) = self.kept.clone() {
             let read = self.jobs.run(move || kept.read()).await;
@@ -89,21 +87,20 @@ impl Reload {
         *self.settings.lock() = Some(Settings { warnings: Vec::new(), ..settings.clone() });
     }
 
-    /// Reads the configuration without putting it in force: the file, and the policies in force that were published for
-    /// all nodes.
+    /// Reads the configuration, with the policies of all nodes that are in force, and puts nothing in force.
     ///
     /// # Errors
-    /// [`Refused`] with every mistake, or with the one reason why nothing could be read: it took longer than
-    /// [`PATIENCE`], or an earlier read still hangs.
+    /// [`Refused`] with every mistake, or why nothing could be read: it took longer than [`PATIENCE`], or an earlier
+    /// read still hangs.
     pub(crate) async fn read(&self) -> Result<Settings, Refused> {
         let shared = self.shared.lock().in_force.clone();
         self.read_with(shared).await
     }
 
-    /// Reads the configuration, with these policies of all nodes in place of the file's.
+    /// With these policies of all nodes in place of the file's.
     async fn read_with(&self, shared: Option<Arc<SharedPolicies>>) -> Result<Settings, Refused> {
         let source = self.source.clone();
-        // Policies of all nodes replace those of the API too.
+        // They replace those of the API too.
         let api = if shared.is_some() { Arc::default() } else { Arc::clone(&self.api.lock()) };
         let load = move || {
             let settings = source.load(shared.as_deref())?;
@@ -124,8 +121,8 @@ impl Reload {
     /// [`Refused`] as for [`Reload::read`]; the old configuration stays in force.
     ///
     /// # Cancel safety
-    /// If dropped while reading, nothing is put in force. If dropped later, while it waits for the store, the new
-    /// configuration is in force, and some breakers that start anew do so at their next use.
+    /// Dropped while reading, it puts nothing in force. Dropped later, some breakers that start anew do so at their
+    /// next use.
     pub(crate) async fn now(&self, engine: &Engine) -> Result<Vec<String>, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
@@ -136,11 +133,10 @@ impl Reload {
         let in_force = result?;
         engine.metrics.reloaded(true);
         tracing::info!("configuration reloaded");
-        // Last, since the caller may hang up while the store is asked.
+        // Last: the caller may hang up while the store is asked.
         Ok(in_force.start_anew(engine).await)
     }
 
-    /// Puts the settings that were read in force, or reports why not.
     fn put_in_force(&self, engine: &Engine, read: Result<Settings, Refused>) -> Result<InForce, Refused> {
         match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
@@ -177,13 +173,12 @@ impl Reload {
         }
     }
 
-    /// Returns the last refusal, unless a valid configuration followed it.
+    /// Returns the last refusal, unless a valid configuration followed.
     pub(crate) fn last(&self) -> Option<Arc<Refused>> {
         self.refused.lock().clone()
     }
 }
 
-/// Settings that are in force, with breakers that are still to be reset.
 #[derive(Debug)]
 #[must_use = "breakers that start anew are still to be reset"]
 struct InForce {
@@ -193,10 +188,10 @@ struct InForce {
 }
 
 impl InForce {
-    /// Resets the breakers that start anew. Returns the warnings.
+    /// Returns the warnings.
     ///
     /// # Cancel safety
-    /// If dropped, those that are left do so at their next use.
+    /// If dropped, the breakers that are left are reset at their next use.
     async fn start_anew(mut self, engine: &Engine) -> Vec<String> {
         let left = engine.breakers.start_anew(&self.anew).await;
         if left > 0 {
@@ -210,10 +205,8 @@ impl InForce {
     }
 }
 
-/// Returns a warning for each section that differs from the start, since such settings are read only then.
-///
-/// Such a file is not refused, since it may be prepared for the next start. But without a warning, an operator who raises
-/// `store.keys` would believe that the room is there now.
+/// Warns of sections that are read only at the start. Otherwise who raises `store.keys` would believe that there is
+/// room now. Not a refusal: the file may be prepared for the next start.
 fn restart_warnings(before: Option<&AtStart>, after: Option<&AtStart>) -> Vec<String> {
     let (Some(before), Some(after)) = (before, after) else { return Vec::new() };
     let sections = [
@@ -229,7 +222,6 @@ fn restart_warnings(before: Option<&AtStart>, after: Option<&AtStart>) -> Vec<St
         .collect()
 }
 
-/// Tells the log and the listeners of events which policies are in force.
 fn tell_in_force(engine: &Engine) {
     let live = engine.live();
     tracing::info!(config = live.number, policies = live.set.len(), "policies are in force");
@@ -237,8 +229,7 @@ fn tell_in_force(engine: &Engine) {
     engine.events.publish("policies", told);
 }
 
-/// On drop, tells the service manager that a reload is over. Works also if a caller hangs up, which drops the reloading
-/// future.
+/// Tells the service manager on drop that a reload is over, also if a caller hangs up.
 struct Announced;
 
 impl Drop for Announced {
@@ -252,8 +243,8 @@ impl Drop for Announced {
 /// The state of the policies published for all nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
-    /// The published policies in force; `None` if the file's are.
+    /// `None` if the file's are in force.
     pub(crate) in_force: Option<Arc<SharedPolicies>>,
-    /// The version that was refused since then, and the reason; 0 for a document in an unknown format.
+    /// The version refused since then, and why; 0 for a document in an unknown format.
     pub(crate) refused: Option<(u64, Arc<str>)>,
 }

@@ -26,20 +26,19 @@ pub struct Settings {
     pub envoy: Envoy,
     /// The rate-limit headers of answers.
     pub headers: HeaderForm,
-    /// The header in which answers state the lowered priority of a request that a policy demoted. `None` or an invalid
-    /// header name: `x-tidegate-priority`.
+    /// The header with the lowered priority of a demoted request. `None` or an invalid name: `x-tidegate-priority`.
     pub priority_header: Option<String>,
-    /// Warnings about settings that work but are probably not intended; logged when the settings come into force.
+    /// Warnings about settings that work but are probably not intended, logged when they come into force.
     pub warnings: Vec<String>,
-    /// The file as it was written, to add policies to; `None` for settings that do not come from a file.
+    /// To add policies to; `None` without a file.
     pub(crate) written: Option<Written>,
-    /// The policies that were put through the API. They are included in [`Settings::policies`].
+    /// Included in [`Settings::policies`].
     pub(crate) api: Arc<ApiPolicies>,
-    /// The file's settings that cannot change while the server runs; `None` for settings that do not come from a file.
+    /// What only a restart changes; `None` without a file.
     pub(crate) at_start: Option<AtStart>,
 }
 
-/// The part of a file that is read only at the start; kept so that a reload can detect changes.
+/// Kept so that a reload can detect changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtStart {
     pub(crate) server: config::Server,
@@ -54,7 +53,7 @@ impl Settings {
         Self { policies: policies.into(), ..Self::default() }
     }
 
-    /// Warns of a file without policies, unless they come from elsewhere or its lists or switches refuse without them.
+    /// Warns of a file without policies, unless they come from elsewhere or lists or switches refuse without them.
     pub(crate) fn without_policies(&self) -> Option<String> {
         let store = &self.at_start.as_ref()?.store;
         let is_meant = store.takes_cluster_policies() || !limits_nothing(&self.policies);
@@ -66,7 +65,7 @@ impl Settings {
     }
 }
 
-/// Reports whether a set has neither policies nor anything else that refuses.
+/// Reports whether nothing in a set refuses.
 pub(crate) fn limits_nothing(set: &PolicySet) -> bool {
     set.is_empty() && set.shared_access().deny.is_empty() && set.triggers().is_empty()
 }
@@ -169,23 +168,23 @@ impl SharedPolicies {
 impl Source {
     /// Makes a source from a function that reads and checks the whole configuration.
     ///
-    /// The function may block: it runs on its own thread, and is given up after 10 s, which counts as a refusal. It is
-    /// not called again until it returns.
+    /// It may block: it runs on its own thread, and after 10 s counts as a refusal. It is not called again until it
+    /// returns.
     pub fn new(load: impl Fn() -> Result<Settings, Refused> + Send + Sync + 'static) -> Self {
         Self::sharing(move |_| load())
     }
 
-    /// Makes a source from a function that reads this node's own configuration, and replaces its policies by those of
-    /// all nodes, if given ([`SharedPolicies::over`]). Otherwise as [`Source::new`].
+    /// As [`Source::new`], for a function that replaces this node's policies by those of all nodes, if given
+    /// ([`SharedPolicies::over`]).
     pub fn sharing(
         load: impl Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync + 'static,
     ) -> Self {
         Self { load: Arc::new(load), watched: None }
     }
 
-    /// Makes a source from a config file, YAML or TOML, that reloads whenever the content of the file changes.
+    /// Makes a source from a config file, YAML or TOML, that reloads whenever its content changes.
     ///
-    /// The server's addresses and its store are read by the program that starts it ([`crate::ServerOptions::of`]);
+    /// Addresses and the store are read by the program that starts the server ([`crate::ServerOptions::of`]);
     /// changing them needs a restart.
     pub fn file(path: impl AsRef<Path>) -> Self {
         let watched = path.as_ref().to_owned();
@@ -232,14 +231,13 @@ impl From<tidegate::policy::PolicySetError> for Refused {
     }
 }
 
-// Combines the settings of a file with the policies that were put through the API.
+// Policies that were put through the API.
 
 impl Settings {
-    /// Adds policies after those of the file, in place of those added before. Takes as long as validating the whole
-    /// file.
+    /// Adds policies after those of the file, in place of those added before. Takes as long as validating the file.
     ///
     /// # Errors
-    /// Every mistake. Mistakes in a policy have positions in its own text; duplicate names have positions in the file.
+    /// Every mistake, with its position in the policy's own text; duplicate names have positions in the file.
     pub(crate) fn with_api(mut self, api: &ApiPolicies) -> Result<Self, Vec<Diagnostic>> {
         if api.is_empty() && self.api.is_empty() {
             return Ok(self);

@@ -1,11 +1,7 @@
-//! TLS for the doors: the server's certificate, its key, and the authorities of client certificates.
+//! TLS for the doors, by rustls with the cryptography of ring: versions 1.2 and 1.3.
 //!
-//! The files are read at the start, and again when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]).
-//! Unusable files then change nothing; the log, a metric and `readyz?verbose` report them. An open connection keeps the
-//! certificate that it began with.
-//!
-//! TLS is provided by rustls with the cryptography of ring, versions 1.2 and 1.3, with the defaults of rustls for
-//! everything else.
+//! The files are read at the start, when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]). Unusable
+//! ones change nothing; the log, a metric and `readyz?verbose` report them. An open connection keeps its certificate.
 
 #[cfg(feature = "tls")]
 mod certificates;
@@ -20,8 +16,8 @@ pub(crate) use self::absent::Certificates;
 #[cfg(feature = "tls")]
 pub(crate) use self::certificates::Certificates;
 
-/// Reads the files that encrypt a server's doors, to check them before a server is started. Returns warnings about
-/// them: dates, permissions. May block as long as a file system does.
+/// Reads the files that encrypt a server's doors, to check them before it starts. Returns warnings: dates,
+/// permissions. May block as long as a file system does.
 ///
 /// # Errors
 /// [`TlsError`] if they cannot be used, or the program was built without the feature `tls`.
@@ -35,7 +31,7 @@ pub fn check_tls(settings: &TlsSettings) -> Result<Vec<String>, TlsError> {
 
 // Why certificates cannot be used.
 
-/// Why the doors cannot be encrypted as configured. No message repeats the content of a file, which may be a key.
+/// Why the doors cannot be encrypted. No message repeats a file, which may be a key.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -105,7 +101,7 @@ impl TlsError {
 
 #[cfg(not(feature = "tls"))]
 mod absent {
-    //! Placeholders for a build without TLS. There are no certificates, so no method here is ever called.
+    //! A build without TLS has no certificates, so no method here is ever called.
 
     use std::path::Path;
 

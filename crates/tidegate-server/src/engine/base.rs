@@ -12,7 +12,6 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::text::Redact;
 
-/// The ground of the engine's parts. Made once, and shared by all of them.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) gate: Gate,
@@ -24,15 +23,14 @@ pub(super) struct Base {
     /// The store beneath the gate.
     pub(super) store: Arc<dyn Store>,
     pub(super) store_kind: &'static str,
-    /// Whether a decision never waits: the only store is in this process's memory.
+    /// Whether a decision never waits: the only store is in memory.
     pub(super) decides_at_once: bool,
     /// When this process started, by the gate's clock.
     pub(super) started: Tick,
 }
 
 impl Base {
-    /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
-    /// threads. Keep the guard for one request at most.
+    /// As [`super::Engine::live`].
     pub(super) fn live(&self) -> Guard<Arc<ActiveConfig>> {
         self.live.load()
     }
@@ -70,11 +68,11 @@ pub(crate) enum Want {
 pub(crate) enum Conclusion {
     /// The policies decided.
     Decided(GateDecision),
-    /// The store could not decide; `on_store_error` of the policies applies.
+    /// `on_store_error` of the policies applies.
     Unsettled {
         /// Whether the request may pass.
         allowed: bool,
-        /// The name of the first policy that refuses because its store is away.
+        /// The first policy that refuses because its store is away.
         policy: Option<String>,
         /// The error of the store.
         error: StoreError,
@@ -98,7 +96,6 @@ impl Conclusion {
         }
     }
 
-    /// Returns the facts of the policies that it was made under.
     pub(crate) fn facts<'l>(&self, live: &'l ActiveConfig, metrics: &Metrics) -> Cow<'l, [Facts]> {
         match self {
             Self::Decided(decision) => live.facts(&decision.policies, metrics),

@@ -1,9 +1,8 @@
-//! Which policies with conditions are in force, which switches are off, and what the numbers are that both depend on.
-//! Changes are told in the log and to the listeners of `/v1/events`, and shown in metrics.
+//! Which policies with conditions are in force, which switches are off, and the numbers that both depend on. Changes
+//! are told in the log, to `/v1/events` and in metrics.
 //!
-//! A change is noticed where somebody looks: once a second while the server runs, when a switch is turned, and before
-//! policies and metrics are shown. Checks do none of this. What is remembered of the last look is one word for each policy
-//! with conditions and for each switch of the file.
+//! A change is noticed where somebody looks: once a second, when a switch is turned, and before policies and metrics
+//! are shown. Checks do none of this.
 
 mod switches;
 mod warnings;
@@ -39,16 +38,15 @@ pub(crate) struct Conditions {
     switches: Switches,
     /// What was in force when it was last looked at.
     seen: LastSeen,
-    /// How far the wall clock is ahead of the gate's clock.
     wall: WallAhead,
 }
 
-/// What was seen last. A policy that is not here was not in force; a switch, not set.
+/// What was seen last. A policy that is absent was not in force; a switch, not set.
 #[derive(Debug, Default)]
 struct LastSeen {
     /// Policies in force, with the level below which they are.
     policies: Mutex<HashMap<String, Option<Criticality>>>,
-    /// Policies whose conditions do not hold because a number is not known.
+    /// Policies out of force for a number that is not known.
     unknown: Mutex<HashMap<String, UnknownNumber>>,
     /// Policies whose cost could not be determined for some requests.
     costs: Mutex<HashMap<String, LastTold>>,
@@ -56,11 +54,10 @@ struct LastSeen {
     forgotten: Mutex<Option<LastTold>>,
     /// Switches that something was set for.
     switches: Mutex<HashMap<String, Standing>>,
-    /// How far the wall clock was ahead of the ticks, in nanoseconds.
+    /// In nanoseconds ahead of the ticks.
     wall: AtomicI64,
 }
 
-/// A policy that is out of force because a number is not known.
 #[derive(Clone, Copy, Debug)]
 struct UnknownNumber {
     since: Tick,
@@ -69,7 +66,7 @@ struct UnknownNumber {
 }
 
 impl UnknownNumber {
-    /// After how long the log tells: at the start, whoever reports a number needs a moment.
+    /// Whoever reports a number needs a moment at the start.
     const TOLD_AFTER: Duration = Duration::from_secs(30);
 }
 
@@ -80,8 +77,7 @@ impl Conditions {
         Self { base, switches, seen, wall }
     }
 
-    /// Takes readings if they are due, and tells which policies came into force or went out of it since the last call,
-    /// and which switches were turned.
+    /// Takes readings if they are due, and tells what changed since the last call.
     pub(crate) fn tell(&self) {
         self.base.gate.take_readings();
         self.tell_policies(&self.base.live());
@@ -94,13 +90,13 @@ impl Conditions {
         self.tell_wall();
     }
 
-    /// Returns the names of the policies that limit nothing because a number of their conditions is not known any more.
-    /// Those that wait for one that there has been no reading of are told with it, by [`Conditions::unread_sources`].
+    /// Returns the policies that limit nothing because a number is not known any more. [`Conditions::unread_sources`]
+    /// tells of those without any reading.
     pub(crate) fn out_of_date<'a>(&self, live: &'a ActiveConfig) -> Vec<&'a str> {
         let unread: Vec<Source> = self.unread(live).collect();
         let policies = live.set.policies().iter().enumerate();
         let unknown = policies.filter(|(at, policy)| {
-            // A switch is always known; nothing has looked at it yet.
+            // A switch is always known.
             let measured = policy.when.iter().any(|one| !matches!(one.source(), Source::Switch(_)));
             watched(policy)
                 && measured
@@ -110,7 +106,7 @@ impl Conditions {
         unknown.map(|(_, policy)| policy.name.as_str()).collect()
     }
 
-    /// Logs which policies limit nothing because a number of their conditions is not known any more, once until it is.
+    /// Logs once which policies limit nothing, until their numbers are known.
     fn tell_unknown(&self, live: &ActiveConfig) {
         let unread: Vec<Source> = self.unread(live).collect();
         let (now, mut seen) = (self.base.now(), self.seen.unknown.lock());
@@ -195,7 +191,6 @@ impl Conditions {
         }
     }
 
-    /// Sets the gauges of limits whose rate moves, and registers those of conditions.
     pub(super) fn show(&self, live: &ActiveConfig, registry: &mut Registry) {
         let mut rates = Vec::new();
         for (at, policy) in live.set.policies().iter().enumerate() {
@@ -221,8 +216,6 @@ impl Conditions {
         );
     }
 
-    /// Takes the value of a signal that a user reports.
-    ///
     /// # Errors
     /// [`SignalError`] if no policy uses the signal, or the value is not finite.
     pub(crate) fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
@@ -240,12 +233,11 @@ fn watched(policy: &Policy) -> bool {
     !policy.when.is_empty() && policy.mode != Mode::Off
 }
 
-/// Reports whether a policy waits for a number of which there has been no reading.
 fn waits(policy: &Policy, unread: &[Source]) -> bool {
     policy.when.iter().any(|condition| unread.contains(condition.source()))
 }
 
-/// Returns true or false, or `None` if it is not known.
+/// `None` if it is not known.
 pub(crate) fn known(holding: Holding) -> Option<bool> {
     match holding {
         Holding::Yes { .. } => Some(true),
@@ -259,10 +251,10 @@ pub(crate) fn per_second(rate: tidegate_core::Rate) -> f64 {
     rate.count() as f64 / rate.period().as_secs_f64()
 }
 
-/// Returns the most units that a policy grants one key at once now; `None` if unlimited.
+/// `None` if unlimited.
 fn most_in_force(set: &PolicySet, at: usize) -> Option<u64> {
     let policy = &set.policies()[at];
-    // Breakers are left out, as in the gauge of limits that do not move.
+    // As in the gauge of limits that do not move.
     let counting = policy.limits.iter().enumerate().filter(|(_, limit)| !limit.is_breaker());
     let quota = |(index, limit): (usize, &Limit)| {
         let quota = set.limit_in_force(at, index).or(limit.terms.quota.as_ref())?;

@@ -1,5 +1,5 @@
-//! The store beneath the gate: whether it can be asked, and how it is left in an orderly way. Where nodes share an engine,
-//! also the leased units and the membership of this node.
+//! The store beneath the gate: whether it can be asked, and how it is left in an orderly way. Where nodes share an
+//! engine, also leases and membership.
 
 mod shared_gate;
 mod watched_store;
@@ -23,29 +23,27 @@ use super::Base;
 use crate::metrics::stores;
 use crate::stores::PersistentCounters;
 
-/// How often leases are checked: a few times within the second for which units may be held.
+/// A few times within the second for which units may be held.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a stopping node waits for its leases to be returned, and again for its membership to end.
+/// How long a stopping node waits for its leases, and again for its membership to end.
 const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a stopping server waits until the last counters are on disk. A busy disk takes a second; service managers
-/// kill after 30 s to 90 s.
+/// A busy disk takes a second; service managers kill after 30 s to 90 s.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);
 
 /// The store of this server.
 #[derive(Debug)]
 pub(crate) struct Storage {
     base: Arc<Base>,
-    /// Stands between the gate and a store that may fail; `None` for a store that cannot.
+    /// `None` for a store that cannot fail.
     fallback: Option<Fallback>,
-    /// Leases and membership of this node where several nodes share an engine.
     shared: Option<EngineSharing>,
-    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
+    /// Writes the counters of this process to disk.
     kept: Option<Arc<dyn PersistentCounters>>,
 }
 
-/// An outage of the store, as the health check reports it.
+/// As the health check reports it.
 #[derive(Debug)]
 pub(crate) struct Outage {
     /// Why the engine is not asked.
@@ -54,7 +52,7 @@ pub(crate) struct Outage {
     pub(crate) lasts: Duration,
 }
 
-/// The parts that are needed to follow the policies published for all nodes.
+/// What follows the policies published for all nodes.
 pub(crate) struct ClusterPolicies {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -71,7 +69,6 @@ impl Storage {
         Self { base, fallback, shared, kept }
     }
 
-    /// Returns the kind of the store, in the word of the policy file.
     pub(crate) fn kind(&self) -> &'static str {
         self.base.store_kind
     }
@@ -87,12 +84,12 @@ impl Storage {
         Some(Outage { reason: health.down?, lasts: self.base.now().since(health.since) })
     }
 
-    /// Returns why the engine is not asked at present, if it is not.
+    /// Returns why the engine is not asked at present.
     pub(super) fn down(&self) -> Option<Arc<str>> {
         self.fallback.as_ref()?.health().down
     }
 
-    /// Returns units that leases have held too long. Called every [`LEASES_EVERY`].
+    /// Called every [`LEASES_EVERY`].
     pub(crate) async fn tidy_leases(&self) {
         let Some(shared) = &self.shared else { return };
         if let Some(returned) = shared.leased.tick(self.base.now()) {
@@ -100,16 +97,16 @@ impl Storage {
         }
     }
 
-    /// Returns the units that leases hold, ends this node's membership, and writes the counters for the last time.
-    /// Called when no more requests come.
+    /// Returns leased units, ends the membership, and writes the counters for the last time. Called when no more
+    /// requests come.
     pub(crate) async fn close(&self) {
         if let Some(shared) = &self.shared {
-            // Units that the engine does not take back in time expire with the leases.
+            // Other units expire with the leases.
             let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
             let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
             if let Some((leaves, task)) = leaving {
                 let _ = leaves.send(());
-                // If the engine does not answer now, the other nodes notice by themselves that this one has gone.
+                // Otherwise the other nodes notice by themselves.
                 let _ = tokio::time::timeout(LEAVES_WITHIN, task).await;
             }
         }
@@ -130,24 +127,22 @@ impl Storage {
         self.kept.as_ref()?.trouble()
     }
 
-    /// Returns whether the store cannot be asked at present, or cannot write its counters.
     pub(super) fn is_away(&self) -> bool {
         self.down().is_some() || self.trouble().is_some()
     }
 
-    /// Returns the state of this node's membership, where nodes agree on their parts.
+    /// `None` where nodes do not agree on parts.
     pub(crate) fn membership(&self) -> Option<Status> {
         let member = self.shared.as_ref()?.member.as_ref()?;
         Some((member.status)())
     }
 
-    /// Returns the region of this node, where regions agree on their parts.
+    /// `None` where regions do not agree on parts.
     pub(crate) fn region(&self) -> Option<&str> {
         self.shared.as_ref()?.member.as_ref()?.region.as_deref()
     }
 
-    /// Returns the coordinator that brings the policies published for all nodes, and the place where this node reports
-    /// what it made of them. `None` if this node uses its own policies.
+    /// `None` if this node uses its own policies.
     pub(crate) fn cluster_policies(&self) -> Option<ClusterPolicies> {
         let member = self.shared.as_ref()?.member.as_ref().filter(|member| member.cluster_policies)?;
         Some(ClusterPolicies {
@@ -157,7 +152,7 @@ impl Storage {
         })
     }
 
-    /// Logs when nodes stop agreeing on their parts and when they agree again. Called every [`LEASES_EVERY`].
+    /// Called every [`LEASES_EVERY`].
     pub(crate) fn tell_membership(&self) {
         let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) else { return };
         let status = (member.status)();
@@ -201,7 +196,6 @@ impl Storage {
         }
     }
 
-    /// Registers the metrics of an engine that nodes share, and of counters that are kept on disk.
     pub(super) fn show(&self, registry: &mut Registry) {
         if self.kept.is_some() {
             self.base.metrics.store_is(self.base.store_kind, self.trouble().is_none());
@@ -219,10 +213,8 @@ impl Storage {
     }
 }
 
-// A store in memory that is made when it is first used.
-//
-// Beside an engine, this process keeps tables of its own for `share: local` and `share: split`. Most policy files use
-// neither, each table takes tens of megabytes, and a reload may start using one at any time.
+// A store in memory that its first use makes, for `share: local` and `split` beside an engine: most files use
+// neither, each table takes tens of megabytes, and a reload may begin to use one.
 
 struct OnFirstUse<S> {
     make: Box<dyn Fn() -> Result<S, CapacityError> + Send + Sync>,
@@ -231,12 +223,11 @@ struct OnFirstUse<S> {
 }
 
 impl<S: Store> OnFirstUse<S> {
-    /// Wraps a store of this process, to be made on its first use.
     fn new(make: impl Fn() -> Result<S, CapacityError> + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), home: Home::of_process(), made: OnceLock::new() }
     }
 
-    /// Returns the store. The first call makes it, which takes some milliseconds.
+    /// The first call makes the store, which takes some milliseconds.
     fn made(&self) -> Result<&S, StoreError> {
         let made = self.made.get_or_init(&self.make).as_ref();
         made.map_err(|error| StoreError::Unavailable { reason: error.to_string() })

@@ -1,5 +1,5 @@
-//! What the server tells about decisions: counts each request of a door once and each decision under its policies, notes
-//! the outcome of a call for its tracing span, and remembers and logs denials.
+//! What the server tells about decisions: counts, the outcome of a call for its span, and denials, which it remembers
+//! and logs.
 
 mod denials;
 
@@ -42,9 +42,8 @@ pub(crate) struct Telemetry {
     /// The blocks for all policies.
     pub(crate) blocked: GlobalDenyList,
     peer_names: PeerNames,
-    /// Makes the hashes of keys by which their rates are counted.
+    /// Hashes the keys whose rates are counted.
     hasher: RandomState,
-    /// The address for calls over gRPC, if there is one.
     grpc: Option<Address>,
 }
 
@@ -69,7 +68,7 @@ impl Telemetry {
         [&self.file_list, &self.blocked]
     }
 
-    /// Counts a request by how it ended; one for each request of a door, however many policies it has.
+    /// Counts a request of a door once, however many policies it has.
     pub(super) fn count_request(
         &self,
         live: &ActiveConfig,
@@ -99,7 +98,7 @@ impl Telemetry {
         }
     }
 
-    /// Returns whether a request that passes is one that no policy is about, and notes its kind.
+    /// Returns whether no policy is about a request that passes, and notes its kind.
     pub(crate) fn is_unmet(
         &self,
         live: &ActiveConfig,
@@ -122,15 +121,15 @@ impl Telemetry {
         true
     }
 
-    /// Records that a look has reached the limits of these policies: what a look finds is not counted.
+    /// What a look finds is not counted, but that it reached the limits is noted.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_looked_at(&self, live: &ActiveConfig, decision: &GateDecision) {
         let facts = live.facts(&decision.policies, &self.base.metrics);
         decision.limits.iter().for_each(|line| facts[line.policy].met.note_look());
     }
 
-    /// Counts a look that refuses a request of a proxy as a decision of its policies. One that passes is not counted: the
-    /// charge that follows is.
+    /// Counts a look that refuses as a decision of its policies. One that passes is not counted: the charge that
+    /// follows is.
     #[cfg(feature = "grpc")]
     pub(super) fn count_refused_look(
         &self,
@@ -143,7 +142,7 @@ impl Telemetry {
         }
     }
 
-    /// Counts a look that decides a request of a proxy: a call over gRPC that spends nothing.
+    /// Counts a look that decides a request of a proxy: a gRPC call that spends nothing.
     #[cfg(feature = "grpc")]
     pub(crate) fn count_look(&self, live: &ActiveConfig, request: &Descriptor<'_>, conclusion: &Conclusion) {
         if let Conclusion::Decided(decision) = conclusion {
@@ -153,7 +152,7 @@ impl Telemetry {
         self.count_request(live, Transport::grpc, request, None, None, conclusion);
     }
 
-    /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
+    /// Counts a call at the wrong address or in the wrong protocol.
     pub(crate) fn misdirected(&self, why: &Misdirected) {
         let transport = match why {
             Misdirected::GrpcAtHttp
@@ -169,14 +168,14 @@ impl Telemetry {
         self.base.live().unmet.note_misdirected(why, self.grpc.as_ref());
     }
 
-    /// Counts a call over gRPC that is answered with an error, which a proxy that fails open takes for a permission.
+    /// Counts a call that is answered with an error, which a proxy that fails open takes for a permission.
     #[cfg(feature = "grpc")]
     pub(crate) fn unreadable(&self, code: &'static str, message: &str) {
         self.base.metrics.requests.count(Transport::grpc, RequestOutcome::invalid);
         self.base.live().unmet.note_unreadable(code, message);
     }
 
-    /// Notes a decision. If a call has several, the first that may not pass is kept, otherwise the first.
+    /// Of several decisions of a call, notes the first that may not pass, otherwise the first.
     pub(super) fn note_conclusion(&self, request: &Descriptor<'_>, conclusion: &Conclusion) {
         span_attributes::note(|notes| {
             let told = matches!(notes.outcome, Some("denied" | "error"));
@@ -204,7 +203,7 @@ impl Telemetry {
         });
     }
 
-    /// Counts a gRPC call. Does nothing unless Limitador's metric names are in use.
+    /// Counts a gRPC call, if Limitador's metric names are in use.
     pub(super) fn count_call(
         &self,
         live: &ActiveConfig,
@@ -219,15 +218,14 @@ impl Telemetry {
         }
     }
 
-    /// Counts a gRPC call that no policy is about by its domain, if there is no policy of that. Does nothing unless the
-    /// metric names of envoyproxy/ratelimit are in use.
+    /// Counts a gRPC call of a domain without policies, if envoyproxy/ratelimit's metric names are in use.
     pub(super) fn count_unknown_domain(&self, live: &ActiveConfig, request: &Descriptor<'_>) {
         if let (PeerNames::Envoy(unknown), Some(domain)) = (&self.peer_names, request.value("rls.domain")) {
             unknown.count(domain, live.set.policies());
         }
     }
 
-    /// Returns the series under the names of another rate limiter as text; empty if none are in use.
+    /// Returns the series under another rate limiter's names, if any.
     pub(super) fn peer_metrics(&self, live: &ActiveConfig, store_is_away: bool) -> String {
         let mut registry = Registry::default();
         match &self.peer_names {
@@ -266,7 +264,7 @@ impl Telemetry {
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
-                // A request over a limit counts as allowed if the policy lets such requests through (`over`).
+                // A policy may let requests over its limit through (`over`).
                 let passes = policy.lets_through() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
@@ -314,11 +312,11 @@ impl Telemetry {
         }
     }
 
-    /// Counts the units that policies with `charge: always` were charged although the request was refused.
+    /// Counts what `charge: always` charged for a refused request.
     #[cold]
     pub(crate) fn count_anyway(&self, live: &ActiveConfig, decision: &GateDecision, anyway: &ChargedAnyway) {
         let facts = live.facts(&decision.policies, &self.base.metrics);
-        // The limits of one policy are charged the same units, so the first stands for all of them.
+        // All limits of a policy are charged the same units.
         for lines in anyway.lines.chunk_by(|one, next| one.0 == next.0) {
             if let [(policy, _, cost), ..] = lines {
                 count_units(&facts[*policy].series.owed, cost.units());
@@ -330,8 +328,8 @@ impl Telemetry {
         }
     }
 
-    /// Counts the units that a key is admitted under a limit that is a rate and a burst. Returns what the key has used of
-    /// the rate, if it is one of the keys that are counted.
+    /// Counts the units that a key is admitted under a rate and a burst. Returns what the key has used, if it is
+    /// counted.
     fn admitted(
         &self,
         facts: &Facts,
@@ -353,7 +351,7 @@ impl Telemetry {
         Some(used)
     }
 
-    /// Counts a refusal by a list, a block or a deadline. A list of the whole file counts under its own name.
+    /// A list of the whole file counts under its own name.
     fn count_refusal(
         &self,
         facts: &[Facts],
@@ -380,7 +378,7 @@ impl Telemetry {
         }
     }
 
-    /// Sends a denial to the listeners of the event stream, with a digest of its key.
+    /// Sends a denial with a digest of its key.
     #[cold]
     fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         self.base.events.denied(decision.at, || {
@@ -397,12 +395,11 @@ impl Telemetry {
     }
 }
 
-/// Returns the counters of a policy that is enforced, or only measured.
 pub(crate) fn tally(facts: &Facts, enforced: bool) -> &Tally {
     if enforced { &facts.series.enforce } else { &facts.series.shadow }
 }
 
-/// Combines the decisions of several limits of one policy: denied, else delayed, else allowed.
+/// Denied, else delayed, else allowed.
 fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
     lines.fold(None, |so_far, line| {
         let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {

@@ -1,12 +1,12 @@
-//! The rate at which the busiest keys of a policy are admitted, as a share of the rate that their limit allows.
+//! The rate at which the busiest keys of a policy are admitted, as a share of what their limit allows.
 //!
-//! A limit that returns its capacity within a second looks empty between two requests of a key that uses 95 % of it. So
-//! the units that a key is admitted are counted over a span as well: ten times the time in which the burst returns, at
-//! least ten seconds. A burst from rest is then at most a tenth of what the rate allows in the span.
+//! A limit that refills within a second looks empty between two requests of a key that uses 95 % of it. So admitted
+//! units are also counted over a span: ten times the time in which the burst returns, at least ten seconds. A burst
+//! from rest is then at most a tenth of the span's rate.
 //!
-//! Only some keys are counted, each exactly. Every span, each place takes the key that comes first, unless it has a key
-//! that used a quarter of its limit: so a key is found the sooner, the busier it is. The share is never too high but by
-//! a burst; it is too low for a key that has no place, and in a key's first span.
+//! Some keys are counted, each exactly. Every span, each place takes the key that comes first, unless its key used a
+//! quarter of its limit. The share is never too high but by a burst; it is too low without a place, and in a key's
+//! first span.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,22 +15,21 @@ use std::time::Duration;
 use tidegate::Tick;
 use tidegate_core::Rate;
 
-/// How many keys of a policy are counted at once.
 const PLACES: usize = 32;
 
 /// The shortest span.
 const SHORTEST: u64 = Duration::from_secs(10).as_nanos() as u64;
 
-/// The least share of its limit, as 1 in so many, by which a key keeps its place.
+/// As 1 in so many: with less of its limit a key loses its place.
 const KEEPS: u64 = 4;
 
-/// The keys of one policy that are counted. Takes memory only for a policy with such a limit.
+/// Takes memory only for a policy with such a limit.
 #[derive(Debug, Default)]
 pub(crate) struct Hottest(OnceLock<Box<[KeyRate; PLACES]>>);
 
 #[derive(Debug, Default)]
 struct KeyRate {
-    /// The upper half of the key's hash, and the number of its last span, modulo 2^32.
+    /// The upper half of the key's hash, and its last span, modulo 2^32.
     key_and_span: AtomicU64,
     now: AtomicU64,
     before: AtomicU64,
@@ -46,8 +45,7 @@ pub(crate) struct Used {
 }
 
 impl Hottest {
-    /// Counts units that a key is admitted, under a limit of this rate and burst. Returns what the key has used; `None`
-    /// if it has no place.
+    /// Counts admitted units under a rate and a burst. Returns what the key has used; `None` without a place.
     pub(crate) fn admitted(&self, now: Tick, key: u64, units: u64, rate: Rate, burst: u64) -> Option<Used> {
         let period = rate.period().as_nanos();
         let refill = u128::from(burst) * period / u128::from(rate.count());
@@ -64,9 +62,9 @@ impl Hottest {
 }
 
 impl KeyRate {
-    /// Counts units, and returns those of the span before; `None` if the place has another key.
+    /// Returns the units of the span before; `None` if the place has another key.
     fn count(&self, key: u64, span: u32, units: u64, of: u64) -> Option<u64> {
-        // Relaxed throughout: only people read the numbers, and a few units in the wrong span do not matter.
+        // Relaxed throughout: only people read it, and a few units in the wrong span do not matter.
         let mine = (key >> 32 | 1) << 32 | u64::from(span);
         let held = self.key_and_span.load(Ordering::Relaxed);
         if held == mine {
@@ -80,7 +78,7 @@ impl KeyRate {
             return None;
         }
         if is_mine && used < of / KEEPS {
-            // The next key that comes has its turn: this one would be the first again if it comes regularly.
+            // The next key has its turn: this one may come first again and again.
             let free = u64::from(span);
             let _ = self.key_and_span.compare_exchange(held, free, Ordering::Relaxed, Ordering::Relaxed);
             return None;
@@ -98,14 +96,14 @@ impl KeyRate {
 
 // The highest recent utilization of any key's limit.
 
-/// The largest share of a limit that was in use, one cell each for the current minute and the previous one.
+/// The largest used share of a limit, for this minute and the one before.
 #[derive(Debug, Default)]
 pub(crate) struct Peak([AtomicU64; 2]);
 
 impl Peak {
-    /// The number of bits of a share. The minute is stored above them, so that a newer minute is always larger.
+    /// The minute is stored above these bits, so that a newer one is larger.
     const SHARE_BITS: u32 = 20;
-    /// The whole, in the unit of shares: parts per million.
+    /// Parts per million.
     const WHOLE: u64 = 1_000_000;
 
     fn minute(now: Tick) -> u64 {
@@ -117,8 +115,7 @@ impl Peak {
         let share = u128::from(used) * u128::from(Self::WHOLE) / u128::from(limit.max(1));
         let share = u64::try_from(share).unwrap_or(Self::WHOLE).min(Self::WHOLE);
         let minute = Self::minute(now);
-        // Relaxed: the number stands alone, and only people read it. Read before writing, because most checks are below
-        // the peak and need no write.
+        // Relaxed: only people read it. Read first: most checks are below the peak.
         let (cell, noted) = (&self.0[minute as usize % 2], minute << Self::SHARE_BITS | share);
         if cell.load(Ordering::Relaxed) < noted {
             cell.fetch_max(noted, Ordering::Relaxed);

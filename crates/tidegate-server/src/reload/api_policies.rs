@@ -1,7 +1,5 @@
-//! Validates policies that are put or deleted through the API, stores them, and puts them in force.
-//!
-//! The steps have this order so that an acknowledged change survives a crash: validate, write, put in force. A change
-//! counts as a reload: only one runs at a time.
+//! Validates policies that are put or deleted through the API, stores them, and puts them in force: in this order, so
+//! that an acknowledged change survives a crash.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -57,16 +55,15 @@ pub(crate) enum NotChanged {
 }
 
 impl Reload {
-    /// Puts a policy with this text, or deletes it if there is none. `holds` says whether the conditions of the request
-    /// hold for the configuration in force.
+    /// Puts a policy with this text, or deletes it without. `holds` checks the request's conditions against the
+    /// configuration in force.
     ///
     /// # Errors
-    /// [`NotChanged`] if the API may not change this policy, `holds` returns `false`, the result is not a valid
-    /// configuration, or it cannot be stored.
+    /// [`NotChanged`] if the API may not change this policy, `holds` is false, the result is not valid, or it cannot
+    /// be stored.
     ///
     /// # Cancel safety
-    /// Not cancel safe: if dropped while writing, a change may be stored but not in force until the next start. Run it
-    /// to its end.
+    /// Not cancel safe: if dropped while writing, a change may be stored but not in force until the next start.
     pub(crate) async fn change(
         &self,
         engine: &Engine,
@@ -118,12 +115,10 @@ impl Reload {
     }
 }
 
-// Policies published for all nodes: reads them, checks them and puts them in force, like those of a file.
-//
-// They replace those of the node's file. If none were published, the file's apply. A refused version changes nothing.
+// Policies published for all nodes. They replace those of the node's file, if there are some. A refused version
+// changes nothing.
 
-/// How long a starting node waits for the published policies: as long as an exchange with an engine takes at most.
-/// After that it begins with the policies of its file.
+/// As long as an exchange with an engine takes at most. Then the node begins with its file.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 
 impl Reload {
@@ -132,13 +127,13 @@ impl Reload {
         self.shared.lock().clone()
     }
 
-    /// Takes over policies that were published before this node started, so that it serves nobody under others. Waits
-    /// at most [`FIRST_WITHIN`]. If they are not available or are refused, the file's policies stay in force.
+    /// Takes over published policies before this node serves, within [`FIRST_WITHIN`]. Otherwise the file's stay in
+    /// force.
     pub(crate) async fn take_first(&self, engine: &Engine) {
         let Some(through) = engine.storage.cluster_policies() else { return };
         let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
             Ok(Ok(Some(version))) => {
-                // The result is logged, and `follow_cluster` reports it to the other nodes.
+                // It is logged, and `follow_cluster` reports it.
                 let _ = self.take_over(engine, Some(version)).await;
                 return;
             }
@@ -152,7 +147,7 @@ impl Reload {
         tracing::warn!(reason = why, policies = own, "this node begins with the policies of its file");
     }
 
-    /// Follows the published policies, if this node uses them, for as long as it is polled.
+    /// Follows published policies for as long as it is polled.
     pub(crate) async fn follow_cluster(&self, engine: &Engine) -> Infallible {
         if let Some(ClusterPolicies { coordinator, clock, report }) = engine.storage.cluster_policies() {
             policies::follow(coordinator, clock, report, |version| self.take_over(engine, version)).await;
@@ -160,11 +155,11 @@ impl Reload {
         std::future::pending().await
     }
 
-    /// Puts a version in force; `None` stands for a document in an unknown format. A version that is already in force
-    /// or was refused is not read again.
+    /// Puts a version in force; `None` is a document in an unknown format. One that is in force or was refused is not
+    /// read again.
     ///
     /// # Errors
-    /// The first mistake; all of them are logged.
+    /// The first mistake; all are logged.
     ///
     /// # Cancel safety
     /// If dropped while reading, nothing is put in force.

@@ -17,13 +17,13 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     /// The kind of store, as in metrics.
     pub kind: &'static str,
-    /// How several nodes share it; `None` for a store of this process.
+    /// `None` for a store of this process.
     pub(crate) sharing: Option<Sharing>,
-    /// Whether it is an engine that is being dialled and has not answered yet.
+    /// Whether an engine is being dialled and has not answered.
     pub(crate) away: bool,
-    /// The folder of a store on disk, where the server keeps other state too.
+    /// Of a store on disk; the server keeps other state there too.
     pub(crate) folder: Option<PathBuf>,
-    /// The part that writes counters to disk, whose state is reported.
+    /// Writes counters to disk.
     pub(crate) kept: Option<Arc<dyn PersistentCounters>>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
@@ -36,33 +36,31 @@ pub(crate) struct Sharing {
     pub(crate) nodes: u64,
     /// How long the engine may take to answer.
     pub(crate) deadline: Duration,
-    /// The number of keys for which this process keeps its own counters, for policies with `share: local` or `split`.
+    /// For how many keys this process counts itself (`share: local`, `split`).
     pub(crate) keys: usize,
-    /// Whether these counters store full keys, in twice the memory, instead of fingerprints.
+    /// Whether these counters store full keys, in twice the memory.
     pub(crate) full_keys: bool,
-    /// The coordinator by which nodes agree on their parts; `None`: each has an even part of the limit, for the most
-    /// nodes.
+    /// `None`: each node has an even part, for the most nodes.
     pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
-    /// Whether this node uses the policies published through the coordinator, once there are some.
+    /// Whether this node uses policies published through the coordinator.
     pub(crate) cluster_policies: bool,
-    /// The region of this engine, if several regions divide the limits.
     pub(crate) region: Option<Region>,
 }
 
-/// A region among others that divide the limits, each with its own engine.
+/// A region that divides the limits with others, each with its own engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     /// Its name: the same on all its nodes.
     pub(crate) name: String,
     /// The most regions.
     pub(crate) most: u64,
-    /// The coordinator by which the nodes of all regions agree on the regions' parts.
+    /// By which the nodes of all regions agree.
     pub(crate) coordinator: Arc<dyn Coordinator>,
 }
 
 /// Counters that are written to disk while this process decides.
 pub(crate) trait PersistentCounters: Debug + Send + Sync {
-    /// Why counters cannot be written at present, and since how long.
+    /// Why counters cannot be written, and since how long.
     fn trouble(&self) -> Option<(String, Duration)>;
 
     /// Writes the last changes. Blocks the thread.
@@ -156,7 +154,7 @@ impl OpenStoreError {
         }
     }
 
-    /// Returns whether the file, or the choice of program, must change, and not the machine, a folder or the engine.
+    /// Returns whether the file or the choice of program must change, not the machine, a folder or the engine.
     #[must_use]
     pub const fn is_in_the_file(&self) -> bool {
         match self {

@@ -1,8 +1,7 @@
 //! The certificates in force, and their renewal.
 //!
-//! The period in which a certificate is valid is found by asking the verifier that this server and its callers use, so
-//! no second certificate parser is needed. The verifier checks the dates before anything else, and reports the date that
-//! a given time violates (RFC 5280, section 4.1.2.5).
+//! Their dates come from the verifier of rustls, so no second parser is needed: it checks them before anything else,
+//! and reports the date that a given time violates (RFC 5280, section 4.1.2.5).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use crate::files;
 use crate::metrics::Transport;
 use crate::metrics::tls::{self, Failures};
 
-/// The longest wait for reading the files, as for the configuration.
+/// As long as for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The certificates that handshakes use at present.
@@ -40,15 +39,15 @@ struct InForce {
     validity: Option<Validity>,
 }
 
-/// The certificates of a server. The paths of the files do not change while it runs; their content may.
+/// The paths do not change while the server runs; the content may.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     settings: TlsSettings,
     in_force: ArcSwap<InForce>,
-    /// Why the last renewal was refused, unless a successful one followed.
+    /// Unless a successful renewal followed.
     refused: Mutex<Option<Arc<TlsError>>>,
     jobs: BlockingJobs,
-    /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
+    /// Renewals do not overlap, and the latest wins.
     turn: Turn<()>,
     /// Counts failed handshakes.
     pub(crate) failures: Failures,
@@ -73,7 +72,7 @@ impl Certificates {
         })
     }
 
-    /// Reads the files again. Unusable files change nothing and are logged.
+    /// Reads the files again. Unusable ones change nothing and are logged.
     pub(crate) async fn renew(&self) {
         let _turn = self.turn.lock().await;
         let read = match read(&self.jobs, &self.settings).await {
@@ -87,8 +86,7 @@ impl Certificates {
         };
         *self.refused.lock() = None;
         let before = self.in_force.load();
-        // The key cannot change without the certificate. If nothing has changed, the old value is kept, with its
-        // resumable sessions.
+        // The key changes with the certificate. Unchanged, the old value keeps its resumable sessions.
         if before.chain == read.chain && before.client_ca == read.client_ca {
             return;
         }
@@ -110,7 +108,7 @@ impl Certificates {
         Arc::clone(&self.in_force.load().configs[transport as usize])
     }
 
-    /// Describes the certificate for `readyz`: until when it is valid, and why the last renewal was refused, if it was.
+    /// For `readyz`: the end of the certificate, and why its last renewal was refused.
     pub(crate) fn describe(&self) -> String {
         let until = self.until();
         match &*self.refused.lock() {
@@ -151,7 +149,7 @@ impl InForce {
     }
 }
 
-/// The period in which a certificate is valid, in seconds of Unix time, both ends included.
+/// In seconds of Unix time, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) begins: u64,
@@ -159,11 +157,11 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Returns the period of one certificate; `None` if its dates cannot be read.
+    /// `None` if its dates cannot be read.
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let begins = match refusal(certificate, 0)? {
             CertificateError::NotValidYetContext { not_before, .. } => not_before.as_secs(),
-            // Expired before 1970. All other answers mean that it was valid in 1970, so its beginning is taken as 0.
+            // Expired before 1970. All other answers: it was valid in 1970, taken as 0.
             CertificateError::ExpiredContext { .. } => return None,
             _ => 0,
         };
@@ -185,8 +183,7 @@ impl Validity {
     }
 }
 
-/// Returns why the certificate would be rejected at a time: its dates, or otherwise the missing signature of an
-/// authority.
+/// Returns why a certificate would be rejected at a time: its dates, or else the missing authority.
 fn refusal(certificate: &CertificateDer<'_>, seconds: u64) -> Option<CertificateError> {
     let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
@@ -210,8 +207,7 @@ fn warn(read: &Read) {
 
 // Reads the TLS files: certificates, their key, and the authorities of client certificates.
 
-/// The most bytes of a file: a hundred times the size of a certificate chain. A larger file is probably a different
-/// one.
+/// A hundred times a certificate chain. A larger file is probably a different one.
 const MOST: u64 = 1 << 20;
 
 const CERT: &str = "certificate's";
@@ -235,10 +231,10 @@ pub(super) struct Read {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the files. May block as long as a file system does.
+/// May block as long as a file system does.
 ///
 /// # Errors
-/// [`TlsError`] if a file cannot be read, or certificate and key cannot be used together.
+/// [`TlsError`] if a file cannot be read, or certificate and key do not go together.
 pub(super) fn read_files(settings: &TlsSettings) -> Result<Read, TlsError> {
     let chain = certificates(CERT, &settings.cert)?;
     let key = key(&settings.key)?;
@@ -267,8 +263,7 @@ pub(super) fn read_files(settings: &TlsSettings) -> Result<Read, TlsError> {
         error => unfit(&error),
     })?;
     if settings.client_ca.is_some() {
-        // No session resumption: a resumed session is not verified again, so for a day a client certificate would be
-        // accepted that has expired.
+        // A resumed session is not verified again, so an expired client certificate would be accepted for a day.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

@@ -1,4 +1,4 @@
-//! Degrade switches: turns and lists those of the policy file, and tells when they are turned.
+//! Degrade switches: turns and lists them, and tells when they are turned.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::Conditions;
 use crate::metrics::{Metrics, SwitchedByLabel};
 use crate::text::moment;
 
-/// Who turns a switch. A switch that one has turned off is not turned on by the other.
+/// One does not turn on what the other has turned off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchedBy {
     /// An operator.
@@ -27,13 +27,13 @@ pub(crate) enum SwitchedBy {
 pub(crate) enum Setting {
     /// Off.
     Off(Off),
-    /// On for all requests for this long, whatever signals say, and why.
+    /// On for so long, whatever signals say, and why.
     KeptOn(Duration, String),
     /// On, unless the other of the two turned it off.
     On,
 }
 
-/// Makes the switches that policies and triggers name, all turned on, and their series.
+/// Makes all switches, turned on, and their series.
 pub(crate) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Switches {
     policies.switches().for_each(|name| metrics.switches.add(name));
     Switches::of(policies).expect(FEW).with_clock(Arc::clone(clock))
@@ -45,7 +45,7 @@ impl Conditions {
         self.switches.standing()
     }
 
-    /// Turns a switch. Policies follow at once. A signal cannot keep a switch on: that is the same as `On`.
+    /// Policies follow at once. A signal cannot keep a switch on: that is `On`.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if neither a policy nor the section `switches` has that name.
@@ -69,9 +69,9 @@ impl Conditions {
         Ok(())
     }
 
-    /// Takes over the switches of new policies, before these are in force. Switches that remain keep their state.
+    /// Follows new policies before they are in force. Switches that remain keep their state.
     pub(crate) fn follow(&self, policies: &PolicySet) {
-        // The lock keeps whoever tells of switches from making series of one that is gone.
+        // Nobody makes series of a switch that is gone meanwhile.
         let _seen = self.seen.switches.lock();
         let before = self.switches.standing();
         self.switches.follow(policies).expect(FEW);
@@ -90,7 +90,7 @@ impl Conditions {
         for one in standing {
             let before = seen.get(&one.name);
             let hand = turned(before.and_then(|before| before.by_hand.as_ref()), one.by_hand.as_ref(), now);
-            // A signal is repeated all the time, and moves its end with each repetition.
+            // A signal is repeated all the time, and moves its end each time.
             let level = |part: &Option<(Off, Option<Tick>)>| part.as_ref().map(|(off, _)| off.on_from());
             let of_signal = before.and_then(|before| before.by_signal.as_ref());
             let signal = match before.map_or(level(&one.by_signal).is_none(), |before| {
@@ -147,7 +147,7 @@ enum Turned {
     Over,
 }
 
-/// Returns how a part of a switch changed between two looks; `None` if it did not.
+/// `None` if it did not change.
 fn turned(
     before: Option<&(Off, Option<Tick>)>,
     after: Option<&(Off, Option<Tick>)>,
@@ -160,7 +160,7 @@ fn turned(
     }
 }
 
-/// Returns the level below which a switch is off; `None` for all levels and for none.
+/// `None` for all levels and for none.
 fn below(off: Option<&Off>) -> Option<&'static str> {
     off.filter(|off| !off.is_for_nobody()).and_then(Off::on_from).map(Criticality::as_str)
 }

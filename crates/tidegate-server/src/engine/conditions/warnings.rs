@@ -1,5 +1,5 @@
-//! Warns of what works otherwise than meant: numbers that nobody reports, calls that nobody reports as ended, costs that
-//! cannot be worked out, keys that a full store forgets, and a wall clock that is set back.
+//! Warns of what works otherwise than meant: numbers and ends of calls that nobody reports, unknown costs, forgotten
+//! keys of a full store, and a wall clock that is set back.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::text::moment;
 /// The most numbers without a reading that are told.
 const UNREAD: usize = 5;
 
-/// How long a number may have no reading after a start or a reload before the log tells.
+/// How long a number may have no reading before the log tells.
 const UNREAD_FOR: Duration = Duration::from_secs(60);
 
 /// What the log has told about something that is counted.
@@ -32,19 +32,17 @@ impl LastTold {
 }
 
 impl Conditions {
-    /// Describes the numbers that policies and switches depend on and of which there has been no reading: what waits for
-    /// them does nothing. As sentences, at most [`UNREAD`].
+    /// Describes at most [`UNREAD`] numbers without a reading: what waits for them does nothing.
     pub(crate) fn unread_sources(&self, live: &ActiveConfig) -> Vec<String> {
         self.unread(live).take(UNREAD).map(|source| unread_source(live, &source)).collect()
     }
 
-    /// Describes the policies that depend on how calls end and of which none was ever reported as ended. As sentences, at
-    /// most [`UNREAD`].
+    /// Describes at most [`UNREAD`] policies of whose calls none was reported as ended.
     pub(crate) fn unended(&self, live: &ActiveConfig) -> Vec<String> {
         live.unended(self.base.now()).take(UNREAD).map(|(policy, calls)| unended(policy, calls)).collect()
     }
 
-    /// Returns the numbers of which there has been no reading, although there should be.
+    /// Returns the numbers without a reading that should have one.
     pub(super) fn unread<'a>(&'a self, live: &'a ActiveConfig) -> impl Iterator<Item = Source> + 'a {
         let is_told = |source: &Source| match source {
             Source::Signal(_) => true,
@@ -56,7 +54,7 @@ impl Conditions {
         sources.filter(move |one| one.last.is_none() && is_told(&one.source)).map(|one| one.source)
     }
 
-    /// Logs once for each configuration which numbers there has been no reading of for a minute.
+    /// Once for each configuration, after a minute.
     pub(super) fn tell_unread(&self, live: &ActiveConfig) {
         if self.base.now().since(live.since) < UNREAD_FOR || live.unread_is_told.swap(true, Ordering::Relaxed)
         {
@@ -67,7 +65,7 @@ impl Conditions {
         }
     }
 
-    /// Logs once for each configuration of which policies no call was ever reported as ended.
+    /// Once for each configuration.
     pub(super) fn tell_unended(&self, live: &ActiveConfig) {
         if live.unended_is_told.load(Ordering::Relaxed) {
             return;
@@ -81,7 +79,7 @@ impl Conditions {
         }
     }
 
-    /// Logs that the wall clock was set back, once for each step.
+    /// Once for each step.
     pub(super) fn tell_wall(&self) {
         let now = self.wall.nanos();
         // Relaxed: of several looks, the swap alone decides which tells.
@@ -91,7 +89,7 @@ impl Conditions {
         }
     }
 
-    /// Logs that keys over their limit were forgotten, at most once a minute.
+    /// At most once a minute.
     pub(super) fn tell_forgotten(&self) {
         let forgotten = self.base.occupancy().evicted_over_limit;
         let (now, mut told) = (self.base.now(), self.seen.forgotten.lock());
@@ -105,7 +103,7 @@ impl Conditions {
         }
     }
 
-    /// Logs which policies could not work out the cost of requests, at most once a minute for each.
+    /// At most once a minute for each policy.
     pub(super) fn tell_costs(&self, live: &ActiveConfig) {
         let (now, mut told) = (self.base.now(), self.seen.costs.lock());
         told.retain(|name, _| live.set.find(name).is_some());
@@ -115,7 +113,7 @@ impl Conditions {
             let all = errors.at_check.saturating_add(errors.at_settlement);
             let before = told.get(&policy.name);
             let is_due = before.is_none_or(|told| now.since(told.at) >= LastTold::EVERY);
-            // A policy that was taken out and comes back counts from 0.
+            // A policy that comes back counts from 0.
             if before.is_some_and(|told| told.all == all) || !is_due {
                 continue;
             }
@@ -132,8 +130,8 @@ impl Conditions {
     }
 }
 
-/// Describes a step of the wall clock between two looks, by how far it was and is ahead of the ticks; `None` for one
-/// forward, as after a sleep of the machine, or as small as a time service makes it.
+/// Describes a step back of the wall clock, by how far it was and is ahead of the ticks. `None` for one forward, or
+/// as small as a time service makes it.
 fn set_back(before: i64, now: i64) -> Option<String> {
     let step = Duration::from_nanos(now.abs_diff(before));
     (now < before && step > MAX_STEP_BACK).then(|| {
@@ -145,7 +143,7 @@ fn set_back(before: i64, now: i64) -> Option<String> {
     })
 }
 
-/// Says what follows for a policy if nobody reports that calls end, and how to report it.
+/// Says what follows for a policy, and how to report ends.
 fn unended(policy: &Policy, calls: Unended) -> String {
     let limits = || policy.limits.iter().chain(&policy.shadow_limit);
     let then = if limits().any(Limit::is_breaker) {
@@ -166,7 +164,7 @@ fn unended(policy: &Policy, calls: Unended) -> String {
     )
 }
 
-/// Says what waits for a number that there has been no reading of, and what makes one.
+/// Says what waits for a number, and what makes a reading.
 fn unread_source(live: &ActiveConfig, source: &Source) -> String {
     let enabled = || live.set.policies().iter().filter(|policy| policy.mode != Mode::Off);
     let conditioned = enabled()

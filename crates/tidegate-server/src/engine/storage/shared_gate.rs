@@ -33,7 +33,6 @@ use tokio::task::JoinHandle;
 use super::OnFirstUse;
 use crate::stores::Sharing;
 
-/// The leases and the membership of a node that shares an engine.
 pub(crate) struct EngineSharing {
     /// Units drawn from the engine in advance.
     pub(super) leased: Leased,
@@ -43,17 +42,16 @@ pub(crate) struct EngineSharing {
 
 /// The running membership of a node.
 pub(super) struct Membership {
-    /// Returns the state of the agreement among nodes, or among regions.
+    /// The state of the agreement among nodes or regions.
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// The region of this node, where regions agree instead of nodes.
+    /// Where regions agree instead of nodes.
     pub(super) region: Option<String>,
     /// The problems that the log was told of last.
     pub(super) logged: Mutex<LoggedProblems>,
-    /// The coordinator by which nodes agree, and what this node tells the others through it.
+    /// By which nodes agree and tell each other.
     pub(super) coordinator: Arc<dyn Coordinator>,
     pub(super) report: cluster::OwnReport,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether this node uses the policies that were published for all nodes.
     pub(super) cluster_policies: bool,
     /// Ends the membership, and the task that maintains it.
     pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
@@ -78,8 +76,8 @@ impl fmt::Debug for EngineSharing {
     }
 }
 
-/// Makes the gate of a node that shares `engine` with others; `name` identifies the node among them. Must be called
-/// inside a tokio runtime.
+/// Makes the gate of a node that shares `engine`; `name` identifies it among the others. Call it inside a tokio
+/// runtime.
 pub(crate) fn shared_gate(
     policies: Arc<PolicySet>,
     engine: Arc<dyn Store>,
@@ -90,7 +88,7 @@ pub(crate) fn shared_gate(
     let runtime = Handle::current();
     let demand = Demand::default();
     let member = Membership::of(sharing, clock, name, &demand);
-    // Demand does not divide the region's engine among the nodes of the region: each has an even part.
+    // Each node of a region has an even part of the region's engine.
     let agreed = member.as_ref().map(|(_, part)| part.clone());
     let part =
         agreed.clone().filter(|_| sharing.region.is_none()).unwrap_or_else(|| Part::even(sharing.nodes));
@@ -122,7 +120,7 @@ pub(crate) fn shared_gate(
 }
 
 impl Membership {
-    /// Joins this node, or its region, to the agreement on parts, if a coordinator is configured. Returns its part too.
+    /// Joins the agreement on parts, if a coordinator is configured. Returns this node's part too.
     fn of(sharing: &Sharing, clock: &Arc<dyn Clock>, name: &str, demand: &Demand) -> Option<(Self, Part)> {
         let (coordinator, most) = match (&sharing.region, &sharing.coordinator) {
             (Some(region), _) => (&region.coordinator, region.most),
@@ -150,25 +148,25 @@ impl Membership {
     }
 }
 
-/// The demand by which nodes divide limits among themselves: the number of units asked of stores whose limits nodes divide, whether allowed or not. Clones share the count.
+/// The units asked of stores whose limits nodes divide, allowed or not: by them they divide. Clones share the count.
 #[derive(Clone, Debug, Default)]
 struct Demand(Arc<AtomicU64>);
 
 impl Demand {
-    /// Wraps a store so that the units of its `take` steps are counted.
+    /// Counts the units of a store's `take` steps.
     fn of(&self, store: impl Store + 'static) -> impl Store + 'static {
         Counted { store, demand: self.clone() }
     }
 
     /// Returns how many units were asked for since the start.
     fn units(&self) -> u64 {
-        // Relaxed, here and below: the number stands alone and is averaged over seconds.
+        // Relaxed, here and below: the number is averaged over seconds.
         self.0.load(Ordering::Relaxed)
     }
 
     fn note(&self, step: &Step<'_>) {
         if matches!(step.op, Op::Take) {
-            // What can never be granted, or has no known cost, is no demand that more of the limit would meet.
+            // What can never be granted, or has no known cost, is no demand.
             let units = step.charges.iter().map(|charge| charge.cost.units());
             let units = units.filter(|units| *units < Rate::MAX_COUNT).fold(0, u64::saturating_add);
             self.0.fetch_add(units, Ordering::Relaxed);

@@ -1,8 +1,7 @@
-//! Watches a store that may fail: a fallback that decides while it is away and tells when it goes and comes back, how long
-//! its answers take, and the keys that it cannot settle.
+//! Watches a store that may fail: a fallback decides while it is away and tells so; its answers are timed, and keys
+//! that it cannot settle are logged.
 //!
-//! The time is measured directly around the engine, inside the fallback, so that calls that were given up are measured
-//! too.
+//! The time is measured inside the fallback, so that calls that were given up count too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +24,7 @@ const BURST: u64 = 3;
 /// How many lines a minute may be logged after that.
 const PER_MINUTE: u64 = 1;
 
-/// Returns the fallback between the gate and a store that may fail; `None` for a store in this process, which cannot.
+/// `None` for a store in this process, which cannot fail.
 pub(crate) fn fallback_for(
     store: &Arc<dyn Store>,
     kind: &'static str,
@@ -34,7 +33,7 @@ pub(crate) fn fallback_for(
     metrics: &Metrics,
     events: &Arc<Events>,
 ) -> Option<Fallback> {
-    // A store in this process always decides, even one that may answer later, like the one on disk.
+    // Also one that may answer later, like that on disk.
     if store.caps().always_decides || store.caps().later_if_strict {
         return None;
     }
@@ -54,11 +53,11 @@ pub(crate) fn fallback_for(
     Some(fallback.build())
 }
 
-/// Marks an engine as away that was unreachable when the server started, so that no request has to find out.
+/// Marks an engine that was away at the start, so that no request has to find out.
 pub(crate) fn find_away(fallback: &Fallback, now: Tick) {
     let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
     let charges = [Charge::new(&[0], &quota, Cost::ONE)];
-    // The fallback answers at once. The answer does not matter: no policy uses this key.
+    // The fallback answers at once. No policy uses this key.
     for _ in 0..OUTAGE_AFTER {
         let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
     }
@@ -79,7 +78,7 @@ fn log_change(change: &Change, store: &'static str, states: &StoreState) {
     }
 }
 
-/// Times answers of an engine that come later. Answers that are there at once are not timed, and cost nothing.
+/// Times answers that come later. Those that are there at once cost nothing.
 #[derive(Debug)]
 struct TimedStore<S> {
     store: S,
@@ -100,7 +99,7 @@ impl<S: Store> TimedStore<S> {
     ) -> Later<T> {
         let (times, errors) = (self.times.series(op), Arc::clone(&self.errors));
         Box::pin(async move {
-            // Uses the system's clock, not the gate's, which a test may stop.
+            // A test may stop the gate's clock.
             let timer = Timer { times, since: SystemClock::new().now() };
             let answer = later.await;
             drop(timer);
@@ -110,7 +109,7 @@ impl<S: Store> TimedStore<S> {
     }
 }
 
-/// Records the time since its start when it is dropped: when the store has answered, or was given up.
+/// Records its time when dropped: the store has answered, or was given up.
 struct Timer {
     times: Histogram,
     since: Tick,
@@ -150,12 +149,10 @@ impl<S: Store> Store for TimedStore<S> {
     }
 }
 
-/// Logs steps that a store could not settle because of the data under their keys. Limits how many are logged, and counts
-/// the rest.
+/// Logs, in part, steps that a store could not settle because of the data under their keys, and counts the rest.
 ///
-/// Nothing else reports these errors: the store answers, so there is no outage, and `on_store_error` decides the
-/// requests. The cause is a foreign program that overwrote the store's keys, or too many nodes writing one key at once.
-/// While it lasts, each node grants its own part of the limit.
+/// Nothing else reports them: the store answers, and `on_store_error` decides. A foreign program overwrote keys, or
+/// too many nodes write one at once. Meanwhile each node grants its own part of the limit.
 #[derive(Debug)]
 struct KeyErrors {
     store: &'static str,
@@ -170,7 +167,6 @@ impl KeyErrors {
         Self { store, often: Limiter::new(quota).expect("a quota in range"), left_out: AtomicU64::new(0) }
     }
 
-    /// Logs an answer if it is such an error and the limit of lines allows it.
     fn note(&self, answer: &Answer) {
         let Err(error) = answer else { return };
         if !matches!(

@@ -1,8 +1,7 @@
-//! Gives decisions their ids. Logs denials and remembers them: the policy that refused, by what (a list, a block, a limit,
-//! ...), the key it refused, and the id by which the decision can be looked up.
+//! Gives decisions their ids. Logs denials and remembers them: who refused which key by what, and the id to look it
+//! up.
 //!
-//! Keys are logged as digests. The list of top keys shows the same digests, and shows callers with the right to see
-//! them the keys themselves.
+//! Keys are logged as digests, which the list of top keys shows too.
 
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
@@ -19,15 +18,14 @@ use crate::global_deny_list;
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::span_attributes;
 
-/// The log target of these lines: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns them off.
+/// `TIDEGATE_LOG=info,tidegate_server::denials=off` turns these lines off.
 const TARGET: &str = "tidegate_server::denials";
 
-/// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
-/// ordinary service.
+/// How many refusals are remembered: those of seconds in a flood, of hours in ordinary service.
 pub(crate) const REMEMBERED: usize = 8192;
 /// The most bytes of the remembered requests.
 pub(super) const REMEMBERED_BYTES: usize = 6 << 20;
-/// Headers that hold secrets. They are remembered only when a policy's key is made of them.
+/// They are remembered only if a policy's key is made of them.
 const SECRET: [&str; 4] = [
     "request.header.authorization",
     "request.header.cookie",
@@ -35,13 +33,13 @@ const SECRET: [&str; 4] = [
     "request.header.x-api-key",
 ];
 
-/// The most limits in a record. A request that meets more has its first ones recorded, and the number of the others.
+/// Of further limits, the number is recorded.
 const RECORDED_LIMITS: usize = 32;
-/// The longest key in a record, in bytes; of a longer one, the beginning is kept.
+/// In bytes; of a longer key, the beginning.
 const RECORDED_KEY: usize = 1024;
 
 impl Telemetry {
-    /// Gives a decision its id. For a refusal, also remembers the request and logs the denial.
+    /// Gives a decision its id. Remembers and logs a refusal.
     pub(crate) fn name(
         &self,
         live: &ActiveConfig,
@@ -58,7 +56,7 @@ impl Telemetry {
             span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
             return id;
         }
-        // Policies are remembered by name, because their indices change when the file changes.
+        // By name: indices change with the file.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
@@ -134,7 +132,7 @@ impl Telemetry {
         record
     }
 
-    /// Logs a denial, unless the log is rate-limited or turned off.
+    /// Logs a denial, unless limited or turned off.
     fn tell_denial(&self, live: &ActiveConfig, request: &Descriptor<'_>, decision: &GateDecision, id: Ulid) {
         if !tracing::enabled!(target: TARGET, Level::INFO) {
             return;
@@ -174,19 +172,19 @@ impl Telemetry {
 /// What refused a request.
 struct Refuser<'d> {
     source: Source<'d>,
-    /// The word of the log: one of a list that documentation has.
+    /// A word of the documented list.
     by: &'static str,
 }
 
 enum Source<'d> {
-    /// The deny list of the whole file or a block for all policies, by this entry.
+    /// The whole file's deny list or a block for all policies, by this entry.
     GlobalDenyList(&'d AccessEntry),
     /// The policy with this index.
     Policy(usize),
 }
 
 impl<'d> Refuser<'d> {
-    /// Returns `None` for a check that only another check of its call refuses.
+    /// `None` if only another check of the call refuses.
     fn of(decision: &'d GateDecision, request: &Descriptor<'_>) -> Option<Self> {
         if let Some(refusal) = &decision.refusal {
             let by = match (&refusal.block, refusal.needs) {
@@ -200,7 +198,7 @@ impl<'d> Refuser<'d> {
         let line = &decision.limits[decision.binding?];
         let brought = decision.quota_of(line, request).is_some_and(|(_, brought)| brought);
         let limit = decision.policies.policies()[line.policy].limit(line.limit);
-        // A quota that the check brought stands in place of the policy's own.
+        // A brought quota takes the place of the policy's own.
         let by = match limit.filter(|_| !brought) {
             Some(limit) if limit.is_breaker() => "breaker",
             Some(limit) if limit.is_guard() => "concurrency",
