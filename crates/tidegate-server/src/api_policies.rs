@@ -1,7 +1,6 @@
-//! Policies that were put through the API, each in its own text. They are in force after those of the file.
+//! Policies that were put through the API, each in its own text, in force after those of the file.
 //!
-//! Each name has one owner: the file cannot use a name that the API has, nor the API one of the file. With two owners,
-//! a reload would undo a request, or the other way round.
+//! Each name has one owner, the file or the API: with two, a reload would undo a request, or the other way round.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +17,16 @@ use crate::files;
 /// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;
 
-/// The longest text of a policy, in bytes. Most policies have a few hundred bytes, those with long lists more.
+/// In bytes. Most policies have a few hundred, those with long lists more.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
 
-/// The most bytes of all texts together, as many as a file may have.
+/// As many bytes as a file may have.
 const MAX_TEXTS: usize = 4 << 20;
 
-/// The texts by name, in the order of the names. Immutable: a change makes a new value.
+/// The texts in the order of their names. A change makes a new value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
 
-/// The error if there is no room for another policy, or for a text of its length.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
     #[error(
@@ -52,7 +50,7 @@ impl ApiPolicies {
     /// Adds a policy, or replaces it.
     ///
     /// # Errors
-    /// [`NoRoom`] if there are too many policies, or their texts are too long together.
+    /// [`NoRoom`] if there are too many policies or bytes.
     pub(crate) fn with(&self, name: &str, text: &str) -> Result<Self, NoRoom> {
         let mut texts = self.0.clone();
         texts.insert(name.into(), text.into());
@@ -70,19 +68,15 @@ impl ApiPolicies {
         Self(texts)
     }
 
-    /// Returns each name with its text, in the order of the names.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, text)| (&**name, &**text))
     }
 }
 
-// The file that keeps policies put through the API across restarts: `api-policies.json`, beside the counters of the
-// disk store.
-//
-// Its content is JSON, `{"version": 1, "policies": {NAME: TEXT}}`. It is replaced as a whole by a rename, so after a
-// power cut either the old or the new file is there. The store's own lock keeps other processes out of the folder.
+// `api-policies.json`, beside the counters of the disk store: `{"version": 1, "policies": {NAME: TEXT}}`. The store's
+// lock keeps other processes out of the folder.
 
-/// The most bytes of the file: all texts with every character escaped, and the syntax between them.
+/// All texts with every character escaped, and the syntax.
 const MAX_BYTES: u64 = 32 << 20;
 
 const NAME: &str = "api-policies.json";
@@ -119,7 +113,7 @@ impl SavedPolicies {
         Self { path: folder.join(NAME) }
     }
 
-    /// Reads the kept policies; none if there is no file yet. Blocks the thread.
+    /// Reads the kept policies, if any. Blocks the thread.
     ///
     /// # Errors
     /// What is wrong with the file, and how to repair it.
@@ -146,8 +140,8 @@ impl SavedPolicies {
         Ok(policies)
     }
 
-    /// Replaces the kept policies, unless `given_up` is true once everything is written. When it returns, the new file
-    /// is on disk. Blocks the thread.
+    /// Replaces the kept policies, unless `given_up` once all is written. When it returns, the file is on disk.
+    /// Blocks the thread.
     ///
     /// # Errors
     /// The system's error. The file is unchanged then.
@@ -161,7 +155,7 @@ impl SavedPolicies {
                 new.write_all(b"\n")
             },
             |new| {
-                // A caller that gave up on a slow disk was told that nothing has changed.
+                // Who gave up on a slow disk was told that nothing has changed.
                 if given_up.load(Ordering::Acquire) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }

@@ -1,4 +1,4 @@
-//! The state that every request is answered from: engine, reload, access, and the phase of the server.
+//! The state that every request is answered from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,30 +17,29 @@ use crate::settings::Refused;
 use crate::text::Redact;
 use crate::tls::Certificates;
 
-/// How many proposed texts may be read at once. Reading one takes milliseconds of a core, and checks come first.
+/// How many proposed texts are read at once: each takes milliseconds of a core, and checks come first.
 const PROPOSALS: usize = 2;
 
-/// How long a request waits for its turn to begin long work.
+/// How long a request waits for its turn of long work.
 const TURN: Duration = Duration::from_secs(5);
 
-/// How long the collector may take for the last spans when the server ends. A reachable collector takes milliseconds.
+/// How long the collector may take for the last spans. One that can be reached takes milliseconds.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// One server's state, shared by its doors and its connections.
+/// One server's state, shared by its doors and connections.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) reload: Reload,
     pub(crate) redact: Redact,
     pub(crate) access: Access,
-    /// The certificates of the encrypted doors, if there are any.
     pub(crate) certificates: Option<Arc<Certificates>>,
     /// The exporter of decision spans, if spans are sent.
     pub(crate) spans: Option<Spans>,
     phase: watch::Receiver<Phase>,
-    /// Limits how many proposed texts of policies are read at once.
+    /// Limits how many proposed texts are read at once.
     pub(crate) proposals: Arc<Semaphore>,
-    /// Limits how many pieces of long work are ready to run at once, on all threads together.
+    /// Limits how much long work is ready at once, on all threads.
     long_work: Semaphore,
 }
 
@@ -54,39 +53,39 @@ impl App {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let (redact, proposals) = (engine.redact(), Arc::new(Semaphore::new(PROPOSALS)));
-        // As many as there are threads of connections, so that long work can use all of them, and others find at most these
-        // before them.
+        // As many as there are threads of connections: long work can use all, and others find at most these before
+        // them.
         let long_work = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
         Self { engine, reload, redact, access, certificates, spans, phase, proposals, long_work }
     }
 
-    /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.
+    /// Counts a request in flight until the value is dropped, also if its caller hangs up.
     pub(crate) fn begin_request(&self, transport: Transport) -> InFlight<'_> {
         self.engine.metrics.requests.begin(transport)
     }
 
-    /// Returns how many requests are being answered, including the calling one.
+    /// Counts the requests in flight, the calling one too.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.engine.metrics.requests.in_flight()
     }
 
-    /// Waits for a turn of long work. When it begins, everything that was ready on this thread has had its turn, and so
-    /// has what arrived meanwhile. The turn lasts until the returned value is dropped, and must not wait for anybody.
+    /// Waits for a turn of long work. Until then everything that is ready on this thread has its turn. It lasts until
+    /// the value is dropped, and must not wait for anybody.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn long_turn(&self) -> Option<SemaphorePermit<'_>> {
         // Never closed, so there is always a turn.
         let turn = self.long_work.acquire().await.ok();
-        // This yields until the runtime has looked at the sockets, which it otherwise does after 61 tasks.
+        // Yields until the runtime has looked at the sockets, which otherwise happens after 61 tasks.
         tokio::task::yield_now().await;
         turn
     }
 
-    /// Like [`App::long_turn`], for the first piece of work.
+    /// Waits for the first turn.
     ///
     /// # Errors
-    /// 503 if no turn comes in time, because others have too much to do.
+    /// 503 if none comes in time.
     pub(crate) async fn first_long_turn(&self) -> Result<Option<SemaphorePermit<'_>>, Problem> {
         timeout(TURN, self.long_turn()).await.map_err(|_| {
             let seconds = TURN.as_secs();
@@ -115,7 +114,6 @@ impl App {
         let _ = self.phase.clone().wait_for(|phase| *phase > Phase::Serving).await;
     }
 
-    /// Writes the last counters, and sends the spans that wait.
     pub(crate) async fn close(&self) {
         self.engine.storage.close().await;
         if let Some(spans) = &self.spans {
@@ -123,18 +121,17 @@ impl App {
         }
     }
 
-    /// Reads everything again that can change while the server runs: the tokens and certificates, then the
-    /// configuration. Returns the warnings.
+    /// Reads all again that can change: tokens, certificates, then the configuration. Returns the warnings.
     ///
     /// # Errors
     /// [`Refused`] if the configuration is refused; the old one stays in force. Refused tokens and certificates are
-    /// only logged, and the old ones stay valid.
+    /// logged, and the old ones stay valid.
     pub(crate) async fn read_again(&self) -> Result<Vec<String>, Refused> {
         self.renew_secrets().await;
         self.reload.now(&self.engine).await
     }
 
-    /// Reads the tokens and certificates again. Refused ones are logged, and the old ones stay valid.
+    /// Reads tokens and certificates again. Refused ones are logged, and the old ones stay valid.
     pub(crate) async fn renew_secrets(&self) {
         self.access.renew().await;
         if let Some(certificates) = &self.certificates {

@@ -1,9 +1,7 @@
 //! Runs blocking work on its own thread, and gives up waiting after a while.
 //!
-//! Reading a file blocks as long as its file system does, which may be forever for a network file system. A thread that
-//! is stuck in such a read cannot be stopped. So the runtime's own blocking threads are not used: the runtime would
-//! wait for them when the server stops. One job runs at a time. While one is stuck, the next is refused, so that no
-//! more threads get stuck.
+//! A read from a network file system may block forever, and its thread cannot be stopped. The runtime would wait for
+//! its own blocking threads when the server stops, so they are not used. While one job is stuck, the next is refused.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,21 +17,21 @@ pub(crate) struct BlockingJobs {
     last: Mutex<Option<Running>>,
 }
 
-/// A running job. Its thread closes the channel when it ends, in whichever way.
+/// Its thread closes the channel when it ends, however.
 #[derive(Clone, Debug)]
 struct Running {
     since: Instant,
     ended: watch::Receiver<()>,
 }
 
-/// Why a job has no outcome. The text completes a sentence about the job.
+/// The text completes a sentence about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoOutcome {
-    /// The job takes longer than the patience; holds that time.
+    /// It takes longer than this patience.
     Slow(Duration),
-    /// An earlier job has been running for this long, so this one was not started.
+    /// Not started: an earlier one has been running for so long.
     Busy(Duration),
-    /// The job panicked, or no thread could be started for it.
+    /// A panic, or no thread could be started.
     Broken,
 }
 
@@ -50,17 +48,15 @@ impl fmt::Display for NoOutcome {
 }
 
 impl BlockingJobs {
-    /// Makes a runner that waits for each job at most for `patience`.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, last: Mutex::new(None) }
     }
 
-    /// Runs a job and returns its result. Calls must not overlap: two calls at the same time may both start a thread.
-    ///
-    /// If an earlier job still runs, waits for it first, until that job has run for the patience.
+    /// Runs a job. Calls must not overlap: both might start a thread. Waits first for an earlier job, until that has
+    /// run for the patience.
     ///
     /// # Errors
-    /// [`NoOutcome`]. A job that is too slow goes on without anybody waiting for it.
+    /// [`NoOutcome`]. A job that is too slow goes on without anybody waiting.
     ///
     /// # Cancel safety
     /// If dropped, the job runs to its end, and the next call waits for it.
@@ -82,7 +78,7 @@ impl BlockingJobs {
         let thread = std::thread::Builder::new().name("tidegate-job".to_owned());
         let started = thread.spawn(move || {
             let _ends = ends;
-            // An error means that the caller has given up waiting.
+            // The caller may have given up.
             let _ = tell.send(job());
         });
         if started.is_err() {
@@ -91,7 +87,7 @@ impl BlockingJobs {
         *self.last.lock() = Some(Running { since, ended });
         let outcome = timeout_at(since + self.patience, outcome).await;
         let outcome = outcome.map_err(|_| NoOutcome::Slow(self.patience))?;
-        // The job is done, so the next call need not wait for its thread.
+        // The next call need not wait for the thread.
         *self.last.lock() = None;
         outcome.map_err(|_| NoOutcome::Broken)
     }

@@ -1,24 +1,20 @@
-//! Limits how often denials are logged.
+//! Limits how often denials are logged: a flood of refusals must not become a flood of lines.
 //!
-//! A flood of refusals must not become a flood of log lines, so most are left out. Each policy may log a few lines at
-//! once and then one every ten seconds; all policies together may log one a second. A line says how many denials of its
-//! policy were left out since the previous line. The metrics count all denials.
+//! A line says how many denials of its policy were left out before it. The metrics count all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::{Limiter, Quota, QuotaError};
 
-/// How many lines one policy may log at once. Requests that are tried by hand are all logged.
+/// Requests that are tried by hand are all logged.
 const BURST: u64 = 5;
-/// How many lines one policy may log a minute after that.
+/// Lines of one policy a minute after that.
 const PER_MINUTE: u64 = 6;
-/// How many lines all policies together may log at once.
 const BURST_OF_ALL: u64 = 50;
-/// How many lines all policies together may log a second after that: as many as the log accepts from one place in the
-/// program. With more, the log itself would drop lines.
+/// As many as the log accepts from one place in the program. With more, the log itself would drop lines.
 const PER_SECOND_OF_ALL: u64 = 1;
 
-/// Limits the denials that are logged for one policy, or for all together.
+/// For one policy, or for all together.
 #[derive(Debug)]
 pub(crate) struct DenialLog {
     often: Limiter,
@@ -47,10 +43,9 @@ impl DenialLog {
         Self { often: self.often.with_clock(clock), ..self }
     }
 
-    /// Returns whether to log a denial: the number of denials left out before it, or `None` if this one is left out. It
-    /// is then counted.
+    /// Returns how many denials were left out before this one; `None` if it is left out and counted.
     pub(crate) fn turn(&self, of_all: &Self) -> Option<u64> {
-        // Relaxed: the count stands alone, and only people read it.
+        // Relaxed: only people read the count.
         if self.often.admit() && of_all.often.admit() {
             return Some(self.left_out.swap(0, Ordering::Relaxed));
         }

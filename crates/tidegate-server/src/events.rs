@@ -1,7 +1,7 @@
-//! Sends events of the server to the listeners of `/v1/events` as they happen.
+//! Sends events to the listeners of `/v1/events` as they happen.
 //!
-//! Nothing is stored: a listener gets the events that happen from then on. A listener that is too slow misses the
-//! oldest events, and is told how many. While nobody listens, sending costs one relaxed load.
+//! Nothing is stored. A listener that is too slow misses the oldest, and is told how many. While nobody listens,
+//! sending costs one relaxed load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tidegate::Tick;
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
-/// The most listeners. They are people and their tools, each with its own connection.
+/// They are people and their tools.
 pub(crate) const MOST_LISTENERS: usize = 16;
-/// How many events are kept for the slowest listener, shared by all listeners: a few hundred KiB.
+/// Kept for the slowest listener, shared by all: a few hundred KiB.
 const WAITING: usize = 512;
-/// How many denials are sent in one second. The others are only counted.
+/// Further ones are only counted.
 const DENIALS_A_SECOND: u32 = 50;
 
 /// One event.
@@ -63,9 +63,9 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Starts listening from now on; `None` if there are [`MOST_LISTENERS`] already.
+    /// `None` if there are [`MOST_LISTENERS`] already.
     pub(crate) fn listen(self: &Arc<Self>) -> Option<Listener> {
-        // Relaxed: the number orders nothing else; the channel has its own ordering.
+        // Relaxed: the channel has its own ordering.
         let more = |listeners| (listeners < MOST_LISTENERS).then_some(listeners + 1);
         self.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Listener { events: Arc::clone(self), receiver: self.sender.subscribe() })
@@ -76,16 +76,15 @@ impl Events {
         self.listeners.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends an event. `data` is computed only if somebody listens.
+    /// `data` is computed only if somebody listens.
     pub(crate) fn publish(&self, name: &'static str, data: impl FnOnce() -> Value) {
         if self.any() {
-            // An error means that the last listener has just gone.
+            // The last listener may have just gone.
             let _ = self.sender.send(Arc::new(Event { name, data: data() }));
         }
     }
 
-    /// Sends a denial, unless [`DENIALS_A_SECOND`] were sent in this second. The event says how many denials were left
-    /// out since the last one sent.
+    /// Sends a denial, but [`DENIALS_A_SECOND`] at most, with the number left out since the last one sent.
     pub(crate) fn denied(&self, at: Tick, data: impl FnOnce() -> Value) {
         if !self.any() {
             return;

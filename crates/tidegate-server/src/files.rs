@@ -14,10 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::blocking_jobs::{BlockingJobs, NoOutcome};
 
-// Checks who may read a file that holds a secret.
-
-/// Returns the permissions of a file that all users of this machine can read; `None` for other files, and on systems
-/// without permissions.
+/// Returns the permissions of a file that every user of this machine can read; `None` where there are none.
 #[cfg(unix)]
 pub(crate) fn readable_by_everybody(path: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -30,8 +27,8 @@ pub(crate) fn readable_by_everybody(_: &Path) -> Option<u32> {
     None
 }
 
-/// Writes a file that is there as a whole or not at all, also after a power cut. `name` gives the new file, whose name
-/// begins with `prefix` until then, that of `path`. When it returns, the file is on disk. Blocks the thread.
+/// Writes a file that is there as a whole or not at all, also after a power cut. `name` gives the new file its name;
+/// until then it begins with `prefix`. When this returns, the file is on disk. Blocks the thread.
 pub(crate) fn write_whole(
     path: &Path,
     prefix: &str,
@@ -43,28 +40,28 @@ pub(crate) fn write_whole(
     write(&mut new)?;
     new.as_file().sync_all()?;
     name(new)?;
-    // Syncs the folder too, so that the name survives a power cut. On systems where a folder cannot be opened as a
-    // file, the system does this itself.
+    // Syncs the folder too, so that the name survives a power cut. Where a folder cannot be opened, the system does
+    // this.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-// Detects that the config file changed, however it was written.
+// Detects that a file changed, however it was written.
 //
-// Editors write a new file and rename it over the old one; Kubernetes swaps a symlink in the directory. A watch on the
-// file itself would follow the old inode and see no more events. So the directory is watched, and a change counts only
-// if the *content* behind the path differs. Events come in bursts, so the file is read once they pause.
+// Editors rename a new file over the old one; Kubernetes swaps a symlink. A watch on the file would follow the old
+// inode. So the directory is watched, and a change counts only if the *content* differs. Events come in bursts, so
+// the file is read once they pause.
 //
-// The file is read as in a reload: it must be a regular file of bounded length, and it is read on its own thread. A
-// file that has become unreadable counts as changed too, so that the reload that follows reports what is wrong.
+// It is read as in a reload: a regular file of bounded length, on its own thread. An unreadable file counts as
+// changed, so that the reload reports what is wrong.
 
-/// How long events must pause before the file is read: longer than the time between an editor's write and its rename.
+/// Longer than the time between an editor's write and its rename.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest wait for such a pause, in case another file in the directory is written all the time.
+/// The longest wait for a pause: another file in the directory may be written all the time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest wait for reading the file. Shorter than that of a reload, which may have to wait for this.
+/// The longest wait for reading, shorter than that of a reload, which may wait for this.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Watches one file through its directory. Stops when dropped.
@@ -80,15 +77,15 @@ pub(crate) struct FileWatch {
 }
 
 impl FileWatch {
-    /// Starts watching. Changes are relative to the present content of the file.
+    /// Starts watching. Changes are relative to the present content.
     ///
     /// # Errors
     /// If the directory cannot be watched.
     pub(crate) async fn new(path: &Path) -> Result<Self, notify::Error> {
-        // Capacity 1: an event says only that something happened, so a second one adds nothing.
+        // Capacity 1: a second event says nothing more.
         let (tell, events) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-            // Access events are ignored: reading the file causes them, so it would be read forever.
+            // Reading the file causes access events, so it would be read forever.
             if event.map_or(true, |event| !event.kind.is_access()) {
                 let _ = tell.try_send(());
             }
@@ -110,14 +107,14 @@ impl FileWatch {
         Ok(watch)
     }
 
-    /// Waits until the content of the file changes. A file that is missing for a moment does not count as changed.
+    /// Waits until the content changes. A file that is missing for a moment has not changed.
     ///
     /// # Cancel safety
     /// A dropped call may lose a change. The next event detects it.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.events.recv().await.is_none() {
-                // The watcher and its thread are gone, so there will be no more events.
+                // The watcher is gone, so there will be no more events.
                 return std::future::pending().await;
             }
             let settle =
@@ -139,8 +136,7 @@ impl FileWatch {
                     self.seen = now;
                     return;
                 }
-                // An earlier read still hangs. The reload after it has logged that; the next read that succeeds detects
-                // the change.
+                // An earlier read hangs, which the reload has logged. The next read detects the change.
                 Err(NoOutcome::Busy(_)) => {}
                 Err(_) => {
                     self.seen = None;
@@ -156,7 +152,7 @@ impl FileWatch {
     }
 }
 
-/// Hashes the content behind a path, or the error if it cannot be read; `None` if the path leads nowhere.
+/// Hashes the content, or the error; `None` if the path leads nowhere.
 fn fingerprint(path: &Path) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match read_file(path, MAX_BYTES as u64) {

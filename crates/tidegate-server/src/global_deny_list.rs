@@ -1,5 +1,5 @@
-//! What is counted about lists that belong to no policy, the deny list of the whole file and the blocks for all policies:
-//! refusals, the entries that refuse most, and how often they are logged.
+//! What is counted about lists that belong to no policy: the deny list of the whole file, and the blocks for all
+//! policies.
 
 use std::sync::OnceLock;
 
@@ -10,19 +10,19 @@ use crate::denial_log::DenialLog;
 use crate::metrics::Metrics;
 use crate::top_keys::TopKeys;
 
-/// The name of the deny list of the whole file, in place of a policy's.
+/// In place of a policy's name.
 pub(crate) const NAME: &str = "(access.deny)";
-/// The name of the blocks for all policies, in place of a policy's.
+/// In place of a policy's name.
 pub(crate) const BLOCKS: &str = "(blocked)";
 
 /// The counts of one such list. They survive reloads.
 #[derive(Debug)]
 pub(crate) struct GlobalDenyList {
-    /// Stands in place of a policy's name in metrics, in the log and in the list of top keys.
+    /// In metrics, in the log and in the list of top keys.
     pub(crate) name: &'static str,
-    /// Made with the first refusal: a list that is not used has no series.
+    /// A list that is not used has no series.
     refused: OnceLock<Counter>,
-    /// The entries that refused, as keys: as many as the file has.
+    /// As many as the file has.
     pub(crate) keys: TopKeys,
     /// The log limit for its denials.
     pub(crate) denials: DenialLog,

@@ -7,17 +7,15 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 use tidegate::visible;
 
-/// The media type of every JSON answer that is not an error.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A capacity larger than the answer to a check with two limits, so that most answers are written without a
-/// reallocation.
+/// More than the answer to a check with two limits.
 const USUAL: usize = 1024;
 
 /// Serialises a value as JSON.
 pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL);
-    // All answers are structs with string keys and finite numbers, so serialising them cannot fail.
+    // Answers have string keys and finite numbers.
     match serde_json::to_writer(&mut bytes, value) {
         Ok(()) => bytes,
         Err(_) => Vec::new(),
@@ -30,8 +28,8 @@ pub(crate) fn write(out: &mut Vec<u8>, value: &impl Serialize) {
     let _ = serde_json::to_writer(out, value);
 }
 
-/// Answers 200 with a value that operators look at, and that may have text of strangers: characters that terminals act
-/// on, or that are invisible, are written as `\uXXXX`, which means the same to programs.
+/// Answers 200 with what may hold text of strangers: characters that terminals act on, or that are invisible, are
+/// `\uXXXX`, which means the same to programs.
 pub(crate) fn shown(value: &impl Serialize) -> Response {
     let bytes = bytes(value);
     let escaped = match std::str::from_utf8(&bytes).map(visible::json) {

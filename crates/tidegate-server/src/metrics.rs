@@ -1,8 +1,7 @@
 //! The metrics for Prometheus.
 //!
 //! Labels come from the configuration, never from a request, so the number of series is known when a file is loaded.
-//! Removed policies lose theirs. A decision finds its counters by the policy's index
-//! ([`crate::active_config::ActiveConfig`]).
+//! A decision finds its counters by the policy's index ([`crate::active_config::ActiveConfig`]).
 
 pub(crate) mod admitted_share;
 mod busiest_keys;

@@ -1,12 +1,11 @@
-//! Sends a span of each decision to a collector, by the protocol of OpenTelemetry (OTLP) over gRPC or HTTP.
+//! Sends a span of each decision to a collector by OTLP, over gRPC or HTTP. The OpenTelemetry crates make spans and
+//! batches, sample, and speak the protocol.
 //!
-//! A door asks [`Spans`] for a [`CallSpan`] before it answers a call. It gets none if there is no collector, or if the
-//! call is not sampled, which costs a look at two headers. Facts about a call are noted while it is answered
-//! ([`crate::span_attributes`]) and written into the span at its end.
+//! A door asks [`Spans`] for a [`CallSpan`]; a call that is not sampled costs a look at two headers. Facts are noted
+//! while it is answered ([`crate::span_attributes`]).
 //!
-//! No call ever waits for the collector: ended spans go into a bounded queue, and one thread sends them from there. If
-//! the queue is full, the span is dropped and counted. The OpenTelemetry crates make the spans and batches, and speak
-//! the protocol.
+//! No call waits for the collector: one thread sends from a bounded queue. If it is full, the span is dropped and
+//! counted.
 
 mod environment;
 #[cfg(feature = "otel")]
@@ -26,7 +25,7 @@ pub(crate) use self::spans::Spans;
 pub(crate) enum CallEnd {
     /// An HTTP status.
     Http(u16),
-    /// The name of a gRPC status, as in the specification.
+    /// A gRPC status by its name.
     #[cfg(feature = "grpc")]
     Grpc(&'static str),
     /// A reply to a Redis client.
@@ -38,7 +37,7 @@ pub(crate) enum CallEnd {
 
 #[cfg(not(feature = "otel"))]
 mod absent {
-    //! Placeholders for a build without OpenTelemetry. No span is ever made, so no method here is ever called.
+    //! A build without OpenTelemetry makes no span, so no method here is ever called.
 
     use std::pin::Pin;
     use std::time::Duration;

@@ -14,21 +14,20 @@ use tidegate::http_answer::PROBLEM_JSON;
 
 use crate::json;
 
-/// How long a caller should wait before it asks again when the store did not answer: long enough not to add to its load.
+/// When to ask again if the store did not answer, without adding to its load.
 pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// How long the answer to a wrong token waits. The caller's connection waits with it, and nobody else.
+/// The caller's connection waits with it, and nobody else.
 pub(crate) const WRONG_TOKEN: Duration = Duration::from_millis(250);
 
-/// A response extension: the answer waits for so long. Meanwhile the connection can lose its place like an idle one. With
-/// zero it waits until others have had their turn, since it was long work.
+/// The answer waits for so long, and its connection can lose its place like an idle one. With zero it waits for
+/// others' turn, since it was long work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delayed(pub(crate) Duration);
 
-/// The answer to a request that is malformed, not allowed, or failed: anything but a decision.
+/// Any answer but a decision: the request is malformed, not allowed, or failed.
 ///
-/// `detail` is a sentence for people; the other members are for programs. Boxed, because it is the error type of most
-/// results here.
+/// `detail` is for people; the other members are for programs. Boxed: it is the error type of most results here.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<ProblemParts>);
 
@@ -42,7 +41,7 @@ struct ProblemParts {
     passes: bool,
     /// Whether the caller showed a wrong token.
     guess: bool,
-    /// Whether the proxy that asks is set up wrongly, whoever its caller is.
+    /// Whether the proxy is set up wrongly, whoever its caller is.
     of_proxy: bool,
 }
 
@@ -79,14 +78,14 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// 503: nothing was done, because something is short or gone for a while. The answer says when to try again.
+    /// 503: something is short or gone for a while. Says when to try again.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         problem.0.passes = true;
         problem
     }
 
-    /// 409: it was done already, or cannot be done in this state.
+    /// 409: done already, or impossible in this state.
     pub(crate) fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, detail)
     }
@@ -103,7 +102,6 @@ impl Problem {
         self
     }
 
-    /// Sets the `allow` header to the methods that would work.
     pub(crate) fn allowing(mut self, methods: &str) -> Self {
         self.0.allow = HeaderValue::from_str(methods).ok();
         self
@@ -120,7 +118,6 @@ impl Problem {
         self.0.guess
     }
 
-    /// Says that the proxy that asks is set up wrongly.
     pub(crate) fn of_proxy(mut self) -> Self {
         self.0.of_proxy = true;
         self
@@ -131,7 +128,7 @@ impl Problem {
         self.0.of_proxy
     }
 
-    /// Returns the problem as one entry of a batch's answer: the same members as alone.
+    /// As one entry of a batch's answer.
     pub(crate) fn in_batch(self) -> Value {
         serde_json::to_value(self.0.body()).unwrap_or_default()
     }
@@ -179,7 +176,7 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
         }
         if status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::REQUEST_TIMEOUT {
-            // The rest of the body is not read, so the connection cannot be used again.
+            // The rest of the body is not read.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -54,8 +54,10 @@ impl Proxy {
         }
     }
 
+    /// Returns how the proxy asks.
+    ///
     /// # Errors
-    /// 503 if the configuration does not say how the proxy asks: a request does not show which headers its caller
+    /// 503 if the configuration does not say: a request does not show which headers its caller
     /// set.
     pub(crate) fn forward_auth(&self) -> Result<&ForwardAuth, Problem> {
         self.forward_auth.as_ref().ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Code that all doors share for requests, whatever the protocol: bounds, policy names, keys and outcomes of work.
+//! What all doors share for requests: bounds, policy names, keys and outcomes of work.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,24 +13,23 @@ use tidegate::{Outcome, Quota, Rate};
 
 use crate::text::{nearest, quoted};
 
-/// The most attributes of one check. Policies name a handful, and a linear look-up stays cheap.
+/// The most attributes of one check: a linear look-up stays cheap.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 
 /// The longest attribute name, in bytes.
 pub(crate) const MAX_NAME: usize = Descriptor::MAX_NAME;
 
-/// The longest attribute value, in bytes: a long URL or token fits.
+/// In bytes: a long URL or token fits.
 pub(crate) const MAX_VALUE: usize = Descriptor::MAX_VALUE;
 
-/// The largest cost, equal to the largest possible burst. A larger cost could never be allowed.
+/// The largest burst. A larger cost could never be allowed.
 pub(crate) const MAX_COST: u64 = Rate::MAX_COUNT;
 
 // Quotas for limits that callers bring along.
 
-/// How many different limits are remembered. Beyond that, quotas are made anew.
 const REMEMBERED: usize = 256;
 
-/// The quotas of limits that callers brought along lately: making one costs more than deciding by it.
+/// The latest quotas that callers brought: making one costs more than deciding by it.
 #[derive(Debug, Default)]
 pub(crate) struct InlineQuotas {
     slots: Mutex<Vec<(InlineLimit, Arc<Quota>)>>,
@@ -51,7 +50,7 @@ impl InlineQuotas {
     /// Returns the quota of a limit.
     ///
     /// # Errors
-    /// A message that names the number that is out of range.
+    /// Names the number that is out of range.
     pub(crate) fn of(&self, limit: InlineLimit) -> Result<Arc<Quota>, String> {
         let mut slots = self.slots.lock();
         if let Some(at) = slots.iter().position(|(known, _)| *known == limit) {
@@ -73,8 +72,6 @@ impl InlineQuotas {
     }
 }
 
-// Parses the key of a policy from a caller: the attributes that the policy's `by` names.
-
 /// Why some attributes are not a key of a policy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrongKey {
@@ -93,7 +90,7 @@ pub(crate) enum WrongKey {
     Value(String),
 }
 
-/// Parses a key of the policy with this index, which consists of these attributes.
+/// Parses a key of the policy with this index.
 ///
 /// # Errors
 /// [`WrongKey`] names the attribute, and those that make up the key.
@@ -127,15 +124,14 @@ pub(crate) fn key_of<'q>(
         }
         key.push(name, value);
     }
-    // All attributes must be given: an empty text is not the same as a missing attribute, and requests without the
-    // attribute share one key, whose reset must be intended.
+    // Requests without an attribute share one key, whose reset must be intended; an empty text is another key.
     match by.iter().find(|name| key.value(name).is_none()) {
         None => Ok(key),
         Some(missing) => Err(WrongKey::Missing { name: missing.clone(), by: words() }),
     }
 }
 
-/// Returns whether a value of `client.ip` is the network that its IPv6 addresses share as a key: keys are listed so.
+/// Keys of IPv6 addresses are listed as the network that they share.
 fn is_shared_network(set: &PolicySet, name: &str, value: &str) -> bool {
     match value.parse() {
         Ok(AccessEntry::Network(network)) if name == "client.ip" => {
@@ -145,7 +141,7 @@ fn is_shared_network(set: &PolicySet, name: &str, value: &str) -> bool {
     }
 }
 
-/// Returns the network that shares a key with its IPv6 address; `None` for other keys.
+/// Returns the network that shares a key with its IPv6 address; otherwise `None`.
 pub(crate) fn network_of(set: &PolicySet, key: &Descriptor<'_>) -> Option<String> {
     let written = key.value("client.ip")?;
     let address = written.split(['/', '%']).next()?.trim_start_matches('[').split(']').next()?;
@@ -164,7 +160,7 @@ pub(crate) struct NoPolicy {
     pub(crate) meant: Option<String>,
 }
 
-/// Returns the index of the policy with this name.
+/// Finds a policy by its name.
 ///
 /// # Errors
 /// [`NoPolicy`], with the nearest name.
@@ -175,7 +171,7 @@ pub(crate) fn find(set: &PolicySet, name: &str) -> Result<usize, NoPolicy> {
     })
 }
 
-// How finished work ended, as callers report it: by a word, or by the HTTP status of the work.
+// How finished work ended, by a word or by its HTTP status.
 
 /// The statuses that can be reported.
 pub(crate) const STATUSES: RangeInclusive<u16> = 100..=599;
@@ -199,13 +195,12 @@ pub(crate) enum WorkEnd {
 }
 
 impl WorkEnd {
-    /// Finds an outcome by its word; `None` if the word is unknown.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         let (_, outcome) = OUTCOMES.iter().find(|(known, _)| *known == word)?;
         Some(outcome.map_or(Self::Undone, Self::With))
     }
 
-    /// Returns the outcome that the work's status means; `None` if it is not a status.
+    /// `None` if it is not a status.
     pub(crate) fn of_status(status: u16) -> Option<Self> {
         STATUSES.contains(&status).then(|| Self::With(Outcome::from_status(status)))
     }

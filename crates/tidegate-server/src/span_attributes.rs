@@ -1,7 +1,5 @@
-//! Collects facts about a call while it is answered, for its tracing span.
-//!
-//! The notes are a task-local value, so that nothing between a door and the store has to pass them on. A call without a
-//! span has no notes, and noting something then does nothing. Without the feature `otel` no call has a span.
+//! Collects facts about a call for its span: a task-local value, so that nothing between a door and the store has to
+//! pass them on. Without a span, noting does nothing.
 
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use ulid::Ulid;
 pub(crate) struct Notes {
     /// Whether keys are noted in plain text.
     pub(crate) reveals_keys: bool,
-    /// The outcome, as a metrics label. If a call has several requests, the outcome of the first that may not pass.
+    /// As a metrics label: of several requests, the first that may not pass.
     pub(crate) outcome: Option<&'static str>,
     /// The policy that decided.
     pub(crate) policy: Option<String>,
@@ -21,11 +19,11 @@ pub(crate) struct Notes {
     pub(crate) key: Option<String>,
     /// Whether the decision was made without the engine.
     pub(crate) by_fallback: bool,
-    /// The id of the decision; if there are several, the first.
+    /// Of several, the first.
     pub(crate) id: Option<Ulid>,
     /// The time spent deciding.
     pub(crate) deciding: Option<Duration>,
-    /// The time that an engine took, if one was asked.
+    /// If an engine was asked.
     pub(crate) store: Option<Duration>,
 }
 
@@ -34,7 +32,6 @@ tokio::task_local! {
     static NOTES: std::cell::RefCell<Notes>;
 }
 
-/// Notes something about the current call, if it has a span.
 #[cfg(feature = "otel")]
 pub(crate) fn note(note: impl FnOnce(&mut Notes)) {
     // An error means that there is no span. Notes are never nested, so the borrow succeeds.
@@ -54,7 +51,7 @@ pub(crate) fn wanted() -> bool {
     false
 }
 
-/// Waits for an answer, and returns it with the notes made meanwhile.
+/// Returns an answer with the notes made meanwhile.
 ///
 /// # Cancel safety
 /// That of the answer.
@@ -67,7 +64,6 @@ pub(crate) async fn noted<T>(notes: Notes, answering: impl Future<Output = T>) -
     NOTES.scope(std::cell::RefCell::new(notes), answering).await
 }
 
-/// Adds to a duration that may not have been noted yet.
 pub(crate) fn add(noted: &mut Option<Duration>, took: Duration) {
     *noted = Some(noted.unwrap_or_default().saturating_add(took));
 }

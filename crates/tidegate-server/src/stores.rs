@@ -1,7 +1,7 @@
 //! Opens the store that a file names.
 //!
-//! Heavy clients are built in only with their features: `redis`, `etcd` and `zookeeper`. A file that names an engine
-//! without a built-in client is refused, with the command to build it.
+//! Heavy clients need their features: `redis`, `etcd` and `zookeeper`. A file that names another engine is refused,
+//! with the command to build it.
 
 #[cfg_attr(
     not(any(feature = "redis", feature = "etcd", feature = "zookeeper")),
@@ -29,20 +29,19 @@ pub use self::opened::{OpenStore, OpenStoreError};
 pub(crate) use self::opened::{Region, Sharing};
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
-/// Opens the store that a file names. `keys`, if given, replaces the file's number of keys. `http` is the server's
-/// address; the default folder of a disk store is named after it. If another process uses the folder, waits for up to
-/// `patience`: it may be this server's predecessor, which still answers its last requests.
+/// Opens the store that a file names. `keys`, if given, replaces the file's number. The default folder of a disk
+/// store is named after `http`, the server's address. If another process uses the folder, waits for up to `patience`:
+/// it may be this server's predecessor.
 ///
-/// Waits a few seconds at most for an engine. One that does not answer is dialled in the background until it does;
-/// meanwhile the `on_store_error` of each policy decides, so a node can start while its engine is away. A store on disk
-/// is read on its own thread.
+/// Waits a few seconds for an engine. Then it is dialled in the background, and `on_store_error` decides: a node can
+/// start while its engine is away. A store on disk is read on its own thread.
 ///
 /// # Errors
 /// [`OpenStoreError`] if the settings do not fit this build or this machine, a store on disk cannot be read or is in
 /// use, or an engine answers and refuses. An engine that does not answer is not an error.
 ///
 /// # Cancel safety
-/// Dropping the future closes what was opened, and ends the dialling. A store on disk that its thread is just opening is
+/// Dropping the future closes what was opened, and ends the dialling. A store on disk that is just being opened is
 /// closed as soon as it is open; a folder or file that was made stays.
 pub async fn open_store(
     settings: &StoreSettings,
@@ -59,10 +58,10 @@ pub async fn open_store(
     }
 }
 
-/// Checks that this program has the client for the store that a file names. Opens nothing.
+/// Checks that this program has the client of the store. Opens nothing.
 ///
 /// # Errors
-/// [`OpenStoreError::NotBuilt`] if the client is not built in.
+/// [`OpenStoreError::NotBuilt`] if it has not.
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     let StoreKind::Engine(engine) = &settings.kind else { return Ok(()) };
     check_engine(&engine.engine)?;
@@ -72,7 +71,6 @@ pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     })
 }
 
-/// Checks that this program has the client of an engine.
 fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
     match engine {
         EngineKind::Redis { .. } if cfg!(feature = "redis") => Ok(()),
@@ -82,7 +80,7 @@ fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
     }
 }
 
-/// Connects to the engine that the nodes of a file share, without joining them as a node.
+/// Connects to the engine that nodes share, without joining them.
 ///
 /// # Errors
 /// [`OpenStoreError`], also if the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store that cannot
@@ -136,8 +134,7 @@ async fn open_engine(
     Ok(OpenStore { sharing: Some(sharing), away, warnings, ..opened })
 }
 
-/// Connects to the engine that divides limits among regions, or dials it in the background. Returns the region, and a
-/// warning for the operator.
+/// Connects to the engine that divides limits among regions, or dials it in the background. Returns a warning too.
 async fn open_region(settings: &RegionSettings) -> Result<(Region, Option<String>), OpenStoreError> {
     let kind = settings.through.engine.word();
     let (dialled, away) = dial::first(kind, dial_of(kind, &settings.through)?).await?;
@@ -205,7 +202,7 @@ mod etcd {
     fn failed(error: &ConnectError) -> Failed {
         let reason = error.to_string();
         match error {
-            // Members without a leader accept no writes, and report various errors.
+            // Members without a leader report various errors.
             ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
                 Failed::Away(reason)
             }
@@ -254,7 +251,7 @@ mod zookeeper {
     fn failed(error: &ConnectError) -> Failed {
         let reason = error.to_string();
         match error {
-            // A server that is cut off from its ensemble accepts no writes, and reports various errors.
+            // A server that is cut off from its ensemble reports various errors.
             ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
                 Failed::Away(reason)
             }

@@ -1,11 +1,8 @@
-//! Reports the state of the server to the service manager (systemd).
+//! Reports the state of the server to the service manager; nothing without `NOTIFY_SOCKET`. A reload is announced
+//! with the monotonic time, by which `systemctl reload` tells it from an earlier one.
 //!
-//! Does nothing outside systemd, that is, without `NOTIFY_SOCKET`. For `Type=notify-reload`, a reload is announced with
-//! the monotonic time, by which `systemctl reload` distinguishes it from an earlier one.
-//!
-//! Sending blocks while the manager's queue is full, forever if the manager hangs. So messages are sent on their own
-//! thread and waited for only briefly. While an earlier message hangs, further ones are dropped. The server starts,
-//! serves and stops all the same.
+//! Sending blocks while the manager's queue is full, forever if it hangs. So messages have their own thread, and are
+//! waited for only briefly. While one hangs, further ones are dropped.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -14,11 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
 
-/// The longest wait for the manager to take a message, which usually takes microseconds.
+/// It usually takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The message that the manager has not taken yet, if any; the channel closes once it is taken. Only one message is
-/// sent at a time, so that they arrive in order.
+/// The message not taken yet; the channel closes once it is. One at a time, so that they arrive in order.
 static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
 /// Reports that the server is ready, or that a reload is over.
@@ -39,7 +35,7 @@ pub(crate) fn stopping() {
     notify([NotifyState::Stopping]);
 }
 
-/// Sends watchdog messages as often as the service manager asks, if it does. Never returns.
+/// Sends watchdog messages as often as the manager asks. Never returns.
 pub(crate) async fn watchdog() -> Infallible {
     let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
     // Half the period, as sd_watchdog_enabled(3) advises.
@@ -50,7 +46,7 @@ pub(crate) async fn watchdog() -> Infallible {
     }
 }
 
-/// Blocks the calling thread for at most 200 ms: 100 ms until an earlier message is taken, 100 ms for this one.
+/// Blocks for at most 200 ms: 100 ms for an earlier message, 100 ms for this one.
 fn notify<const N: usize>(state: [NotifyState<'static>; N]) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;

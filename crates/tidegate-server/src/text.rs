@@ -1,4 +1,4 @@
-//! How texts are read and written: names that were probably meant, quotes, and times.
+//! Names that were probably meant, quotes, times, and keys as people see them.
 
 use std::time::Duration;
 
@@ -8,40 +8,36 @@ use tidegate::explain::key_text;
 use tidegate::policy::{Descriptor, Policy, PolicySet};
 use tidegate::{SystemClock, Tick};
 
-// Quotes words of callers for messages, and finds the name that a misspelt word probably meant.
-
-/// How many names are compared: a file may have ten thousand policies, and a caller may misspell as often as it likes.
+/// A file may have ten thousand policies, and a caller may misspell as often as it likes.
 const COMPARED_NAMES: usize = 500;
 
-/// Finds the name that was probably meant by a misspelt word, among the first 500.
+/// Finds the name that a misspelt word meant, among the first 500.
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     tidegate_core::spelling::nearest(word, names.into_iter().take(COMPARED_NAMES))
 }
 
-/// Quotes a caller's text like a JSON string, so that it is distinguishable from a number. Escaped and cut as by
-/// [`quoted`].
+/// Quotes a text like a JSON string, to tell it from a number; otherwise as [`quoted`].
 pub(crate) fn quoted_text(text: &str) -> String {
     format!("\"{}\"", tidegate::visible::excerpt(text))
 }
 
-/// Quotes a caller's word, escaped and cut to a length that fits a sentence.
+/// Quotes a word, escaped and cut to fit a sentence.
 pub(crate) fn quoted(word: &str) -> String {
     format!("`{}`", tidegate::visible::excerpt(word))
 }
 
-// Formats moments for answers. They are rounded up like durations: a client that is told one second must not return
-// early.
+// Moments are rounded up: who is told one second must not return early.
 
 /// Prints milliseconds.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// Formats the moment `after` a tick of the server in RFC 3339, by the wall clock as it stands now, rounded up to a
-/// millisecond. `None` for moments after the year 9999.
+/// Formats the moment `after` a tick of the server in RFC 3339, rounded up to a millisecond. `None` after the year
+/// 9999.
 pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
     wall_moment(SystemClock::wall_time(at), after)
 }
 
-/// Formats the moment `after` a tick of the wall clock, like [`moment`].
+/// As [`moment`], for a tick of the wall clock.
 pub(crate) fn wall_moment(at: Tick, after: Duration) -> Option<String> {
     let nanos = u128::from(at.as_nanos()) + after.as_nanos();
     let millis = i64::try_from(nanos.div_ceil(1_000_000)).ok()?;
@@ -51,12 +47,9 @@ pub(crate) fn wall_moment(at: Tick, after: Duration) -> Option<String> {
     Some(text)
 }
 
-// Shows keys to people, as digests unless asked otherwise.
-//
-// A key contains addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a
-// digest under a secret that follows from the ticket key: nobody can find an address by trying, and all nodes with the
-// same ticket key show the same digest, before and after a restart. `?reveal=true` shows the key to any caller that may
-// use the route.
+// Keys contain addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a
+// digest under a secret from the ticket key: nobody finds an address by trying, and nodes with the same ticket key
+// show the same digest. `?reveal=true` shows the key itself.
 
 /// Replaces values by digests, consistently.
 #[derive(Clone)]
@@ -86,7 +79,7 @@ impl Redact {
         format!("#{short:016x}")
     }
 
-    /// Returns the key of a request under a policy of this set; if hidden, the same digest as in the list of top keys.
+    /// Returns the key of a request; hidden, as in the list of top keys.
     pub(crate) fn key(
         &self,
         set: &PolicySet,

@@ -1,16 +1,14 @@
-//! Counts the keys that a policy refuses most, in bounded memory.
+//! Counts the keys that a policy refuses most, in bounded memory: as labels of metrics they would be as many series
+//! as an attacker has addresses.
 //!
-//! A metrics label per key would make as many time series as an attacker has addresses. So metrics name only policies,
-//! and keys are counted here, in one sketch per policy. Only refusals and passes near the limit are counted, so an
-//! allowed request far from its limit costs nothing here.
+//! Only refusals and passes near the limit are counted.
 
 use tidegate::Tick;
 use tidegate::hot_keys::{Counted, HotKeys};
 
-/// Counters per sketch. It finds every key with more than 0.2 % of the refusals, in about 100 KB for keys of ordinary
-/// length.
+/// Finds every key with more than 0.2 % of the refusals, in about 100 KB.
 pub(crate) const KEYS: usize = 512;
-/// The longest key that is kept, in bytes. Longer ones are cut.
+/// In bytes. Longer keys are cut.
 pub(crate) const MAX_KEY: usize = 256;
 
 /// The sketch of one policy.
@@ -30,11 +28,11 @@ impl TopKeys {
         while !key.is_char_boundary(cut) {
             cut -= 1;
         }
-        // The counts do not decay, so the time does not matter.
+        // The counts do not decay.
         self.0.add(&key[..cut], 1, Tick::EPOCH);
     }
 
-    /// Returns the `most` largest counts, largest first, and the total count.
+    /// Returns the `most` largest counts, and the total.
     pub(crate) fn largest(&self, most: usize) -> (Vec<Counted<String>>, u64) {
         self.0.largest(most)
     }

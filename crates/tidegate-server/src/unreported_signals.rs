@@ -1,7 +1,5 @@
-//! Warns of numbers that policies depend on and that this server never knows.
-//!
-//! A condition on an unknown number does not hold, and a rate that follows one stays at its ceiling. Without a warning,
-//! the policy would silently do nothing.
+//! Warns of numbers that policies depend on and this server never knows: otherwise the policy would silently do
+//! nothing.
 
 use tidegate::policy::{Policy, PolicySet, Source, Trigger};
 
@@ -59,7 +57,7 @@ fn of_policy(policy: &Policy) -> Vec<String> {
     found
 }
 
-/// Suggests what to use in place of a number that the server never knows; `None` for all other numbers.
+/// `None` for numbers that the server may know.
 fn instead_of(source: &Source) -> Option<&'static str> {
     match source {
         Source::Cpu | Source::Memory | Source::Load if !cfg!(target_os = "linux") => {

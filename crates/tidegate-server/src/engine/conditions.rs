@@ -216,6 +216,8 @@ impl Conditions {
         );
     }
 
+    /// Takes a reported value.
+    ///
     /// # Errors
     /// [`SignalError`] if no policy uses the signal, or the value is not finite.
     pub(crate) fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {

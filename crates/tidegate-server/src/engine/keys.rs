@@ -172,6 +172,8 @@ impl PolicyKeys {
         Ok(true)
     }
 
+    /// Returns the block of a key.
+    ///
     /// # Errors
     /// [`StoreError`] if the store that keeps the block did not answer.
     pub(crate) async fn block_of(

@@ -1,7 +1,5 @@
-//! Tickets hold the charges of a decision, for whoever settles them later. Makes the ticket of a decision: decides whether
-//! it gets one, and which of its charges the ticket holds.
-//!
-//! [`settling`] handles what follows. Reservations are tickets that expire by themselves.
+//! Decides whether a decision gets a ticket, and which charges it holds, for whoever settles them later
+//! ([`settling`]). Reservations are tickets that expire by themselves.
 
 #[cfg(feature = "grpc")]
 mod reservations;
@@ -27,12 +25,10 @@ use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 use crate::ticket_options::TicketOptions;
 
-/// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
-/// the 4 KiB buffer into which a proxy reads it.
+/// In characters. With the lists of limits, the head of an answer then fits the 4 KiB buffer of a proxy.
 const LONGEST_IN_HEADER: usize = 1024;
 
-/// The tickets of this server. It keeps no state about them, but for the open reservations: a ticket holds what was charged,
-/// and the store knows which tickets were settled.
+/// Keeps no state but the open reservations: a ticket holds what was charged, and the store knows which were settled.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     base: Arc<Base>,
@@ -45,7 +41,6 @@ pub(crate) struct Tickets {
     reservations: reservations::Reservations,
 }
 
-/// The keys of the tickets, their lifetime, and the name of this node in them.
 #[derive(Debug)]
 pub(crate) struct TicketSeal {
     pub(super) keys: TicketKeys,
@@ -54,7 +49,7 @@ pub(crate) struct TicketSeal {
 }
 
 impl TicketSeal {
-    /// Uses the configured keys, or draws one at random. The node is named after `addr` unless it has a name.
+    /// Uses the configured keys, or draws one. The node is named after `addr` unless it has a name.
     ///
     /// # Errors
     /// [`KeyError`] if no random key can be drawn.
@@ -72,34 +67,31 @@ impl TicketSeal {
 pub(crate) enum TicketFor {
     /// Nobody; the charges are not kept.
     Nobody,
-    /// The caller, if it asks for one. With `None`: if a policy that charged the request expects to be settled.
+    /// If the caller asks; `None`: if a policy that charged expects to be settled.
     Caller(Option<bool>),
-    /// A caller that reserves units for this long. The ticket can be settled for a while after the reservation has
-    /// ended.
+    /// A caller that reserves units for so long. The ticket can be settled for a while after that.
     #[cfg(feature = "grpc")]
     Reservation(Duration),
-    /// The application behind a proxy, in a header. Holds only charges that expect to be settled, or only the places if
+    /// The application behind a proxy, in a header: only charges that expect to be settled, or only the places if
     /// that is too long.
     Proxied,
 }
 
-/// The ticket of a decision, as it is answered.
 #[derive(Debug)]
 pub(crate) struct TicketAnswer {
     /// The ticket, if one could be made.
     pub(crate) ticket: Option<Ticket>,
-    /// Why there is no ticket, or why it is incomplete.
+    /// Why there is none, or an incomplete one.
     pub(crate) error: Option<NoTicket>,
 }
 
-/// Why a decision has no ticket, or an incomplete one, although one was wanted.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct NoTicket {
     why: String,
-    /// The policy with the longest of the charged keys, if the keys made the ticket too long.
+    /// The policy with the longest key, if keys made it too long.
     pub(crate) policy: Option<String>,
-    /// Whether a place was taken that nothing returns before its time to live is over.
+    /// Whether a place stays taken until its time to live is over.
     pub(crate) keeps_place: bool,
 }
 

@@ -1,9 +1,7 @@
-//! Compares the units that this node admits under a policy with the limit in the file. It counts all admissions, by a
-//! lease, by an engine, or by this node alone during an outage.
+//! Compares what this node admits under a policy, by leases, an engine or alone, with the limit in the file.
 //!
-//! A policy is judged only if its limit defines exactly what it allows. Such a policy is enforced and has no `by`. It
-//! has a single limit, which is a rate and a burst, is the same for all requests and delays none, and whose charges are
-//! not changed afterwards.
+//! A policy is judged only if its limit defines exactly what it allows: it is enforced, has no `by` and one limit, a
+//! rate and a burst, the same for all requests, that delays none and whose charges stay.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -36,13 +34,11 @@ struct Judged {
 }
 
 impl Judge {
-    /// Makes the judge of a policy, or keeps the previous one; `None` if the policy cannot be judged. `settles`: its
-    /// charges are settled later.
+    /// Makes the judge of a policy, or keeps the previous one; `None` if it cannot be judged. `settles`: its charges
+    /// are settled later.
     ///
-    /// If the limit has changed, the new one counts from the tick `changes`, and what was spent before stays spent, as
-    /// in the limit itself. Recorded results stay too, unless the policy does not carry its spending over unchanged
-    /// (`replace`): then a new judge is made. Without a tick, the judge keeps its own limit: the policy belongs to a
-    /// set that is not in force.
+    /// A changed limit counts from the tick `changes`; what was spent stays spent, and results stay, unless `replace`
+    /// says otherwise: then a new judge is made. Without a tick, the limit stays: the policy is not in force.
     pub(crate) fn of(
         policy: &Policy,
         settles: bool,
@@ -75,16 +71,14 @@ impl Judge {
         Some(Arc::new(Self { judged }))
     }
 
-    /// Records a decision, and the result of this limit.
     pub(crate) fn note(&self, decision: &GateDecision, line: &LimitDecision) {
-        // A request that only another policy refused was not charged here.
+        // Only another policy refused, so nothing was charged here.
         let concerns = decision.allowed || !line.decision.is_allowed();
         if concerns && decision.brought.is_none() && !line.cost_is_unknown() {
             self.ask(decision.at, line.cost.units(), decision.allowed);
         }
     }
 
-    /// Records a request that passed, or that this policy refused.
     fn ask(&self, at: Tick, units: u64, admitted: bool) {
         let mut judged = self.judged.lock();
         judged.envelope.ask(at, units, admitted);

@@ -1,5 +1,4 @@
-//! Metrics of what is in force now: policies with conditions, and rates that follow a number. And those of costs that
-//! could not be worked out.
+//! Metrics of conditions, of rates that follow a number, of unknown costs and of switches.
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,7 +13,6 @@ use super::labels::{
 };
 use super::new_series;
 
-/// The rate in force of a policy whose rate follows a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowedRate<'p> {
     pub(crate) policy: &'p str,
@@ -22,7 +20,7 @@ pub(crate) struct FollowedRate<'p> {
     pub(crate) per_second: f64,
 }
 
-/// Registers what is in force when metrics are read, so that nothing stays of removed policies.
+/// Registered when metrics are read, so that nothing stays of removed policies.
 pub(crate) fn show<'p>(
     registry: &mut Registry,
     conditions: impl Iterator<Item = (&'p str, Holding)>,
@@ -50,8 +48,7 @@ pub(crate) fn show<'p>(
     }
 }
 
-/// Registers the counts of costs that could not be worked out under the policies in force, which the policies keep
-/// themselves.
+/// The policies keep these counts themselves.
 pub(crate) fn show_unknown_costs<'p>(
     registry: &mut Registry,
     policies: impl Iterator<Item = (&'p str, CostErrors)>,
@@ -73,7 +70,6 @@ pub(crate) fn show_unknown_costs<'p>(
 
 // Metrics of degrade switches.
 
-/// The series of the switches that the policy file names.
 #[derive(Debug)]
 pub(crate) struct SwitchSeries {
     off: Family<SwitchLabel, Gauge>,
@@ -96,7 +92,7 @@ impl SwitchSeries {
         }
     }
 
-    /// Makes the series of a switch, so that its first change is visible as an increase.
+    /// The first change is then visible as an increase.
     pub(crate) fn add(&self, switch: &str) {
         drop(self.off.get_or_create(&SwitchLabel { switch: switch.to_owned() }));
         for by in SwitchedByLabel::ALL {
@@ -104,7 +100,6 @@ impl SwitchSeries {
         }
     }
 
-    /// Drops the series of a switch that the file no longer names.
     pub(crate) fn forget(&self, switch: &str) {
         self.off.remove(&SwitchLabel { switch: switch.to_owned() });
         for by in SwitchedByLabel::ALL {

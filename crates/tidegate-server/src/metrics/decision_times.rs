@@ -1,7 +1,5 @@
-//! Histograms of decision times, in which each thread counts separately.
-//!
-//! Every decision is counted here. A library histogram takes one lock for all threads, which costs as much as deciding
-//! a limit, and more under contention.
+//! Histograms of decision times, counted by each thread separately: the one lock of a library histogram costs as much
+//! as deciding a limit, and more under contention.
 
 use std::array;
 use std::sync::Arc;
@@ -11,7 +9,7 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Upper bounds in nanoseconds. A decision in memory takes under a microsecond, one over a network milliseconds.
+/// In nanoseconds. In memory a decision takes under one microsecond, over a network milliseconds.
 const BOUNDS: [u64; 12] = [
     250,
     500,
@@ -27,7 +25,7 @@ const BOUNDS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// The number of parts in which threads count. With more threads, some share a part.
+/// With more threads, some share a part.
 pub(super) const PARTS: usize = 8;
 
 /// A histogram of durations.
@@ -38,7 +36,7 @@ pub(crate) struct DecisionTimes(Arc<[TimeCounts; PARTS]>);
 #[derive(Debug)]
 #[repr(align(128))]
 struct TimeCounts {
-    /// Indexed by the first bound that is not exceeded; the last count has no bound.
+    /// Indexed by the first bound that is not exceeded.
     counts: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }

@@ -1,6 +1,6 @@
-//! The labels of all series: names from the configuration and the words listed here, never anything from a request.
+//! The labels of all series: names from the configuration and the words here, never anything from a request.
 
-/// Defines the words of labels, written as they are named, and `ALL` of each list.
+/// Defines words, written as they are named, and `ALL` of each list.
 macro_rules! words {
     ($($(#[$doc:meta])* $visible:vis enum $name:ident { $($(#[$of:meta])* $word:ident,)+ })+) => {$(
         $(#[$doc])*
@@ -78,7 +78,7 @@ words! {
         disabled,
     }
 
-    /// The action taken, in place of a refusal, for a request that is over a limit.
+    /// What is done with a request over a limit in place of a refusal.
     pub(super) enum OverAction {
         marked,
         demoted,
@@ -113,11 +113,11 @@ words! {
         denied,
         /// Allowed, since no policy is about it.
         unmatched,
-        /// The store did not decide, and `on_store_error` let it pass.
+        /// `on_store_error` let it pass.
         failed_open,
         /// The store did not decide, and `on_store_error` refused it.
         failed_closed,
-        /// Not decided: it could not be read, or came to the wrong door.
+        /// It could not be read, or came to the wrong door.
         invalid,
     }
 
@@ -168,7 +168,7 @@ words! {
     /// What changed a switch.
     pub(crate) enum SwitchedByLabel {
         hand,
-        /// A signal that somebody sends, a trigger of the file, or a file that no longer has the trigger.
+        /// A signal, a trigger of the file, or a file that no longer has it.
         signal,
         /// The time for which it was set is over.
         time,

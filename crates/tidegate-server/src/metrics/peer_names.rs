@@ -1,13 +1,12 @@
-//! Series under the names of other rate limiters, for dashboards and alerts that were written for those.
+//! Series under the names of other rate limiters, for dashboards and alerts that exist.
 //!
-//! They exist beside Tidegate's own. Those of envoyproxy/ratelimit count what each policy decided, and are computed
-//! from its own series when metrics are read. Those of Limitador count calls, which no series of a policy does, so they
-//! are counted when a call is decided.
-//!
-//! Imported policies are called `DOMAIN.KEY.KEY`. A name without a dot is a key in the domain `tidegate`.
+//! Those of envoyproxy/ratelimit are computed from Tidegate's own when metrics are read. Those of Limitador count
+//! calls, so they are counted at each call. Imported policies are called `DOMAIN.KEY.KEY`; a name without a dot is a
+//! key in the domain `tidegate`.
 //!
 //! # Source
-//! The statsd mapping of envoyproxy/ratelimit (`src/stats/prom/default_mapper.yaml`); `prometheus_metrics.rs` of Limitador's server.
+//! The statsd mapping of envoyproxy/ratelimit (`src/stats/prom/default_mapper.yaml`); `prometheus_metrics.rs` of
+//! Limitador's server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use tidegate::policy::Policy;
 use super::labels::Decided;
 use super::policy_series::PolicySeries;
 
-/// A count whose name does not have the suffix that OpenMetrics demands for counters, so its type is `unknown`.
+/// A count without the suffix that OpenMetrics demands of counters, so its type is `unknown`.
 #[derive(Clone, Debug, Default)]
 struct Count(Arc<AtomicU64>);
 
@@ -77,7 +76,6 @@ pub(crate) enum PeerNames {
 }
 
 impl PeerNames {
-    /// Returns the series under the names of this rate limiter, all at zero.
     pub(crate) fn of(peer: Option<Peer>) -> Self {
         match peer {
             Some(Peer::Envoy) => Self::Envoy(UnknownDomains::default()),
@@ -92,8 +90,7 @@ struct DomainLabel {
     domain: String,
 }
 
-/// Counts calls in domains of which no policy is, like envoyproxy/ratelimit. The configuration of a proxy has the
-/// domain; nevertheless only the first [`UnknownDomains::MOST`] have a series of their own.
+/// Counts calls in domains without policies. Only the first [`UnknownDomains::MOST`] have a series of their own.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownDomains(Mutex<BTreeMap<String, u64>>);
 
@@ -102,7 +99,6 @@ impl UnknownDomains {
     /// The longest label, in bytes.
     const LONGEST: usize = 128;
 
-    /// Counts a call in a domain, unless a policy belongs to it.
     pub(crate) fn count(&self, domain: &str, policies: &[Policy]) {
         if policies.iter().any(|policy| is_of(domain, policy)) {
             return;
@@ -139,7 +135,7 @@ pub(crate) fn show_envoy<'a>(
     let [total, over, near, within, shadow] = &families;
     for (policy, series) in policies {
         let labels = DescriptorLabels::of(&policy.name);
-        // A shadow limit counts beside its policy's own limit, so it would count requests twice.
+        // A shadow limit counts beside its policy's own, so requests would count twice.
         let measured = policy.shadow_limit.is_none().then_some(&series.shadow);
         let counted =
             |decided| series.enforce.counted(decided) + measured.map_or(0, |tally| tally.counted(decided));
@@ -173,7 +169,7 @@ struct NamespaceLabel {
     limitador_namespace: String,
 }
 
-/// Counts calls like Limitador: by namespace, those that passed and those that were refused.
+/// By namespace, those that passed and those that were refused.
 #[derive(Debug, Default)]
 pub(crate) struct LimitadorCalls(Mutex<BTreeMap<String, [u64; 2]>>);
 
@@ -183,7 +179,7 @@ fn is_of(namespace: &str, policy: &Policy) -> bool {
 }
 
 impl LimitadorCalls {
-    /// Counts a call in a namespace, if a policy belongs to that namespace: names that callers make up get no series.
+    /// Counts a call, unless no policy is of its namespace: names that callers make up get no series.
     pub(crate) fn count(&self, namespace: &str, allowed: bool, policies: &[Policy]) {
         if !policies.iter().any(|policy| is_of(namespace, policy)) {
             return;
@@ -197,7 +193,7 @@ impl LimitadorCalls {
         }
     }
 
-    /// Registers the series of Limitador. `partitioned`: the store is away. Namespaces without policies are dropped.
+    /// `partitioned`: the store is away. Drops namespaces without policies.
     pub(crate) fn show(&self, registry: &mut Registry, partitioned: bool, policies: &[Policy]) {
         let mut counts = self.0.lock();
         counts.retain(|namespace, _| policies.iter().any(|policy| is_of(namespace, policy)));

@@ -1,4 +1,4 @@
-//! The series of one policy. Decisions and settlements count into them without a look-up by name.
+//! The series of one policy, counted without a look-up by name.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::busiest_keys::{Hottest, Peak};
 use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
 use super::{Metrics, new_series};
 
-/// The counters of one policy in one mode, indexed by [`Decided`].
+/// In one mode, indexed by [`Decided`].
 #[derive(Clone, Debug)]
 pub(crate) struct Tally(pub(super) [Counter; Decided::ALL.len()]);
 
@@ -38,44 +38,40 @@ pub(crate) struct PolicySeries {
     /// Units that settlements booked beyond the charge.
     pub(crate) owed: Counter,
     pub(crate) utilization: Peak,
-    /// What the busiest keys have used of their rate.
     pub(crate) hottest: Hottest,
-    /// The gauge of the utilization; set when metrics are read.
+    /// Set when metrics are read.
     pub(super) shown: Gauge<f64, AtomicU64>,
 }
 
 impl PolicySeries {
-    /// Returns how many decisions were counted, of any kind.
     pub(crate) fn decisions(&self) -> u64 {
         [&self.enforce, &self.shadow].into_iter().flat_map(|tally| &tally.0).map(Counter::get).sum()
     }
 
-    /// Returns how many requests were admitted, in the mode that admitted more: a shadow limit counts beside its policy.
+    /// Counts the admitted requests in the mode that admitted more: a shadow limit counts beside its policy.
     pub(crate) fn admitted(&self) -> u64 {
         let admitted = |tally: &Tally| tally.counted(Decided::allowed) + tally.counted(Decided::delayed);
         admitted(&self.enforce).max(admitted(&self.shadow))
     }
 }
 
-/// Counts units, saturating at the largest value of a counter. One settlement may owe 2^60 units, and 16 of those would
-/// wrap the counter to zero, which reads as a restart.
+/// Counts units, saturating: one settlement may owe 2^60 units, and 16 of those would wrap the counter to zero, which reads as a
+/// restart.
 pub(crate) fn count_units(counter: &Counter, units: u64) {
-    // Relaxed: the number stands alone. The loop ends, since each failure means that another thread succeeded.
+    // Relaxed: the number stands alone.
     let _ = counter
         .inner()
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| Some(counted.saturating_add(units)));
 }
 
-/// The most units that policies grant one key at once, by the names of the policies.
+/// The most units that policies grant one key at once, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Limits(pub(super) Mutex<BTreeMap<String, MostUnits>>);
 
-/// The most units that one policy grants one key at once.
 #[derive(Debug, Default)]
 pub(super) struct MostUnits {
-    /// For keys without a plan of their own; `None` if unlimited.
+    /// For keys without a plan; `None` if unlimited.
     pub(super) usual: Option<u64>,
-    /// By the plans of the file that have a limit.
     pub(super) plans: BTreeMap<String, u64>,
 }
 
@@ -102,7 +98,7 @@ impl Limits {
 // Makes and drops the series that policies have.
 
 impl Metrics {
-    /// Returns the series of one policy. `limit` is the most that it grants; `None` if unlimited.
+    /// Makes the series of a policy. `limit` is the most that it grants; `None` if unlimited.
     pub(crate) fn policy(&self, name: &str, limit: Option<u64>) -> PolicySeries {
         self.limit(name, limit);
         let label = PolicyLabel { policy: name.to_owned() };
@@ -123,7 +119,7 @@ impl Metrics {
         self.limits.0.lock().entry(name.to_owned()).or_default().usual = limit;
     }
 
-    /// Sets the gauges of the limits that a policy has for plans: the values of the attribute that selects the rate.
+    /// Plans are the values of the attribute that selects the rate.
     pub(crate) fn limits_of_plans(&self, name: &str, plans: BTreeMap<String, u64>) {
         self.limits.0.lock().entry(name.to_owned()).or_default().plans = plans;
     }
@@ -140,7 +136,7 @@ impl Metrics {
         self.decisions.get_or_create_owned(&DecisionLabels { policy: policy.to_owned(), decision, mode })
     }
 
-    /// Returns the count of refusals by the deny list of the whole file; `name` stands in place of a policy's name.
+    /// Returns the count of refusals by a list of no policy, under this name.
     pub(crate) fn refused_by_file(&self, name: &str) -> Counter {
         self.decisions_of(name, Decided::denied, ModeLabel::enforce)
     }

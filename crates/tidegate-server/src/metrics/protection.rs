@@ -9,7 +9,7 @@ use tidegate::policy::Over;
 use super::labels::{BreakerLabels, BreakerStateLabel, OverAction, OverLabels, PolicyLabel};
 use super::new_series;
 
-/// The series of protection. A policy's series are made when it first needs them.
+/// The series of protection. A policy's are made when it first needs them.
 #[derive(Debug)]
 pub(crate) struct Protection {
     breakers: Family<BreakerLabels, Gauge>,
@@ -66,23 +66,21 @@ impl Protection {
         }
     }
 
-    /// Sets how many places a policy has now, and how many are in use.
     pub(crate) fn show_places(&self, policy: &str, limit: u64, in_use: u64) {
         let label = PolicyLabel { policy: policy.to_owned() };
-        // At most 65,536 each; more places may be in use only after that number was lowered.
+        // At most 65,536 each, unless that number was lowered.
         let gauge = |places: u64| i64::try_from(places).unwrap_or(i64::MAX);
         self.places.get_or_create(&label).set(gauge(limit));
         self.in_flight.get_or_create(&label).set(gauge(in_use));
     }
 
-    /// Drops the place series of a policy that no longer has places, or that has separate places for each key.
+    /// For a policy without places, or with places for each key.
     pub(crate) fn forget_places(&self, policy: &str) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.places.remove(&label);
         self.in_flight.remove(&label);
     }
 
-    /// Counts a request over a limit that let it through.
     pub(crate) fn over(&self, policy: &str, over: Over) {
         let action = match over {
             Over::Demote { .. } => OverAction::demoted,
@@ -91,7 +89,6 @@ impl Protection {
         self.over.get_or_create(&OverLabels { policy: policy.to_owned(), action }).inc();
     }
 
-    /// Counts a request that came too late for a policy's deadline.
     pub(crate) fn too_late(&self, policy: &str) {
         self.too_late.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
@@ -101,7 +98,7 @@ impl Protection {
         self.blocked.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 
-    /// Sets how many keys of a policy are blocked. A policy that never had a blocked key has no series.
+    /// A policy that never had a blocked key has no series.
     pub(crate) fn show_blocks(&self, policy: &str, keys: usize) {
         let label = PolicyLabel { policy: policy.to_owned() };
         if keys > 0 || self.blocks.get(&label).is_some() {
@@ -114,13 +111,12 @@ impl Protection {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
     }
 
-    /// Counts how often a metrics-only breaker would have opened.
     pub(crate) fn breaker_would_open(&self, policy: &str, times: u32) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));
     }
 
-    /// Sets how many breakers of a policy are in each state, indexed as in [`BreakerStateLabel::ALL`].
+    /// Indexed as in [`BreakerStateLabel::ALL`].
     pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerStateLabel::ALL.len()]) {
         for (state, count) in BreakerStateLabel::ALL.into_iter().zip(counts) {
             self.breakers.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).set(count);
@@ -140,7 +136,6 @@ impl Protection {
         self.forget_places(policy);
     }
 
-    /// Drops the series of a policy that no longer has a breaker.
     pub(crate) fn forget_breakers(&self, policy: &str) {
         self.breaker_would_open.remove(&PolicyLabel { policy: policy.to_owned() });
         for state in BreakerStateLabel::ALL {

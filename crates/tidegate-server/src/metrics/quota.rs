@@ -1,4 +1,4 @@
-//! Metrics of the quota service: the reports of proxies that limit by buckets, and the assignments they get.
+//! Metrics of the quota service: reports of proxies that limit by buckets, and their assignments.
 
 use std::sync::atomic::AtomicI64;
 
@@ -67,12 +67,12 @@ impl Quotas {
         }
     }
 
-    /// Counts a stream until the returned value is dropped.
+    /// Counts one until the value is dropped.
     pub(crate) fn stream(&self) -> Counted {
         Counted::of(&self.streams)
     }
 
-    /// Counts a bucket until the returned value is dropped.
+    /// Counts one until the value is dropped.
     pub(crate) fn bucket(&self) -> Counted {
         Counted::of(&self.buckets)
     }
@@ -82,7 +82,6 @@ impl Quotas {
         self.buckets.get()
     }
 
-    /// Counts the report of one bucket, and its assignment.
     pub(crate) fn reported(&self, allowed: u64, denied: u64, assigned: Assigned) {
         self.reports.inc();
         count_units(&self.allowed, allowed);

@@ -16,26 +16,24 @@ use super::labels::{
 };
 use super::new_series;
 
-/// Upper bounds of delays, in seconds: `max_wait` is some milliseconds for a queue that smooths bursts, or seconds for
-/// one that schedules.
+/// In seconds: `max_wait` is milliseconds for a queue that smooths bursts, seconds for one that schedules.
 const WAITS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0, 5.0, 30.0];
 
-/// The series of requests. Those of delays are made when a policy first delays a request.
+/// The series of requests. Those of delays are made with a policy's first delay.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// Indexed by the position of the transport in [`Transport::ALL`].
+    /// Indexed by the position in [`Transport::ALL`].
     in_flight: [Gauge<i64, AtomicI64>; Transport::ALL.len()],
     waits: Family<PolicyLabel, Histogram, fn() -> Histogram>,
-    /// In parts, since each request is counted, and a counter that all threads share costs as much as deciding.
+    /// In parts: a counter that all threads share costs as much as deciding.
     outcomes: [OutcomeCounts; PARTS],
 }
 
-/// The counts of some threads, on their own cache lines: by transport and outcome.
+/// On their own cache lines: by transport and outcome.
 #[derive(Debug)]
 #[repr(align(128))]
 struct OutcomeCounts([[AtomicU64; RequestOutcome::ALL.len()]; Transport::ALL.len()]);
 
-/// Counts one request in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight<'a>(&'a Gauge<i64, AtomicI64>);
 
@@ -64,13 +62,12 @@ impl Requests {
         Self { in_flight: Transport::ALL.map(of), waits, outcomes: array::from_fn(|_| none()) }
     }
 
-    /// Counts a request by how it ended. Returns how many ended like this before, as this thread counts them.
+    /// Returns how many ended like this before, as this thread counts them.
     pub(crate) fn count(&self, transport: Transport, outcome: RequestOutcome) -> u64 {
         // Relaxed: each number is read by itself.
         self.outcomes[own_part()].0[transport as usize][outcome as usize].fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns how many requests of all doors were decided.
     pub(crate) fn decided(&self) -> u64 {
         let each = Transport::ALL
             .into_iter()
@@ -79,7 +76,6 @@ impl Requests {
         decided.map(|(transport, outcome)| self.counted(transport, outcome)).sum()
     }
 
-    /// Returns how many requests of a door ended like this.
     pub(crate) fn counted(&self, transport: Transport, outcome: RequestOutcome) -> u64 {
         let of = |part: &OutcomeCounts| part.0[transport as usize][outcome as usize].load(Ordering::Relaxed);
         self.outcomes.iter().map(of).sum()
@@ -97,16 +93,15 @@ impl Requests {
         registry.register("requests", "Requests of each door, each counted once, by how they ended, and each check of a batch; not peeks", family);
     }
 
-    /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.
+    /// Counts a request in flight until the value is dropped, also if its caller hangs up.
     pub(crate) fn begin(&self, transport: Transport) -> InFlight<'_> {
         let gauge = &self.in_flight[transport as usize];
         gauge.inc();
         InFlight(gauge)
     }
 
-    /// Returns how many requests are in flight at all doors.
     pub(crate) fn in_flight(&self) -> usize {
-        // The gauges are read one after the other (relaxed), but none of them is ever negative.
+        // Read one after the other (relaxed); none is ever negative.
         let sum: i64 = self.in_flight.iter().map(Gauge::get).sum();
         usize::try_from(sum).unwrap_or(0)
     }
@@ -124,7 +119,7 @@ impl Requests {
 
 // Counts decisions on limits that callers bring along.
 
-/// The counters, looked up once. A delayed decision counts as allowed: Redis clients are never made to wait.
+/// The counters, looked up once. A delayed decision counts as allowed: Redis clients never wait.
 #[derive(Debug)]
 pub(crate) struct Throttled {
     allowed: Counter,

@@ -14,8 +14,6 @@ use tidegate::store::leased::LeaseHealth;
 
 use super::labels::{label_sets, words};
 
-// Whether a store is available, and how often it went away and came back.
-
 /// The series about the state of one store.
 #[derive(Debug)]
 pub(crate) struct StoreState {
@@ -25,7 +23,6 @@ pub(crate) struct StoreState {
 }
 
 impl StoreState {
-    /// Records that the store went away or came back.
     pub(crate) fn turn(&self, up: bool) {
         self.shown.set(i64::from(up));
         if up {
@@ -38,8 +35,7 @@ impl StoreState {
 
 // How long operations of an engine take.
 
-/// Upper bounds in seconds. A round trip nearby takes a fraction of a millisecond; after `store.deadline` (250 ms by
-/// default) nobody waits any longer.
+/// In seconds. After `store.deadline` (250 ms by default) nobody waits any longer.
 const STORE_TIMES: [f64; 12] =
     [100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 1.0];
 
@@ -89,7 +85,7 @@ pub(super) fn registered(registry: &mut Registry) -> Times {
     times
 }
 
-/// The series of one store. Its steps are recorded without a look-up by name.
+/// Its steps are recorded without a look-up by name.
 #[derive(Debug)]
 pub(crate) struct StoreTimes([Histogram; StoreOp::ALL.len()]);
 
@@ -104,9 +100,7 @@ impl StoreTimes {
     }
 }
 
-// Metrics of leases and of the division of limits among nodes. Written only where nodes share an engine.
-//
-// The numbers are the store's own, so they go into a temporary registry when they are read.
+// Leases and the division of limits. The numbers are the store's own, so they are registered when they are read.
 
 /// Registers the metrics of leases.
 pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
@@ -128,7 +122,6 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     }
 }
 
-/// Registers the part that this node, or its region, has of each limit.
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
     let (name, help) = if of_region {
         ("region_part_ratio", "The part of this node's region in the limits of all regions, as agreed last")
@@ -138,7 +131,6 @@ pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: boo
     registry.register(name, help, ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)));
 }
 
-/// Registers whether nodes, or regions, agree on their parts.
 pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     registry.register(
         "cluster_agrees",
@@ -160,7 +152,6 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     }
 }
 
-/// Registers which of the policies published for all nodes this node uses.
 pub(crate) fn show_policies(registry: &mut Registry, report: &MemberReport) {
     registry.register(
         "cluster_policies_version",

@@ -1,18 +1,14 @@
-//! Reads the OpenTelemetry environment variables about spans.
-//!
-//! The OpenTelemetry crates read most of them: `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`,
-//! and those for the headers and the timeout of the exporter. This module reads those that decide whether spans are
-//! sent, and where.
+//! Reads the variables that decide whether spans are sent, and where. The OpenTelemetry crates read the others.
 //!
 //! # Source
 //! The OpenTelemetry specification, "Environment variable specification" and "OpenTelemetry protocol exporter".
 
 use tidegate::config::{OtlpProtocol, OtlpSettings};
 
-/// The default addresses of collectors: for gRPC, and for HTTP.
+/// For gRPC, and for HTTP.
 const USUAL: [&str; 2] = ["http://127.0.0.1:4317", "http://127.0.0.1:4318"];
 
-/// The path for spans over HTTP, relative to the collector's address.
+/// For spans over HTTP, below the collector's address.
 const PATH: &str = "/v1/traces";
 
 /// The collector for spans; over HTTP, the whole URL.
@@ -29,9 +25,8 @@ const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORT
 /// environment is ignored.
 ///
 /// # Errors
-/// [`OtlpError::NotBuilt`] if a file asks for spans and the feature is missing, [`OtlpError::Variable`] if a variable
-/// asks for another protocol or exporter, [`OtlpError::Collector`] if it names a collector without `http://` or
-/// `https://`.
+/// [`OtlpError::NotBuilt`] if a file asks for spans without the feature, [`OtlpError::Variable`] for another protocol
+/// or exporter, [`OtlpError::Collector`] for an address without `http://` or `https://`.
 pub fn otlp_of(file: Option<&OtlpSettings>) -> Result<Option<OtlpSettings>, OtlpError> {
     if cfg!(not(feature = "otel")) {
         return file.map_or(Ok(None), |_| Err(OtlpError::NotBuilt));
@@ -39,7 +34,6 @@ pub fn otlp_of(file: Option<&OtlpSettings>) -> Result<Option<OtlpSettings>, Otlp
     resolve(file, variable)
 }
 
-/// Returns the value of a variable that is set and not empty.
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -78,8 +72,7 @@ fn resolve(
         None if over_http && !of_all.ends_with(PATH) => of_all.trim_end_matches('/').to_owned() + PATH,
         None => of_all,
     };
-    // The file's address always has a scheme. For an address from a variable without one, the client would only say
-    // that it cannot connect.
+    // Otherwise the client would only say that it cannot connect.
     if !["http://", "https://"].into_iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Err(OtlpError::Collector {
             endpoint,
@@ -111,7 +104,7 @@ pub enum OtlpError {
         /// What would work.
         use_this: &'static str,
     },
-    /// A certificate for the collector without its key, or a key without its certificate.
+    /// A certificate without its key, or a key without its certificate.
     #[error("{named} is set and {missing} is not; a client certificate needs both")]
     Pair {
         /// The variable that is set.

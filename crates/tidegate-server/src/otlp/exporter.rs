@@ -47,7 +47,6 @@ impl Counted {
         Self { otlp: Arc::new(otlp), tally, runtime: Handle::current(), away: AtomicBool::new(false) }
     }
 
-    /// Logs when the collector goes away, and when it comes back.
     fn log_outage(&self, outcome: &OTelSdkResult) {
         // Relaxed: batches are sent one after the other.
         let was_away = self.away.swap(outcome.is_err(), Ordering::Relaxed);
@@ -73,25 +72,23 @@ impl SpanExporter for Counted {
     }
 
     fn set_resource(&mut self, resource: &Resource) {
-        // The batch processor sets the resource before it sends anything, so there is no other reference.
+        // It is set before anything is sent, so there is no other reference.
         if let Some(otlp) = Arc::get_mut(&mut self.otlp) {
             otlp.set_resource(resource);
         }
     }
 }
 
-// Connects to the collector: OTLP over gRPC, or as protobuf over HTTP.
-
-/// The variables with the timeout of a batch, in milliseconds. The most specific one comes first.
+/// The timeout of a batch, in milliseconds. The most specific one comes first.
 const TIMEOUTS: [&str; 2] = [OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT];
 
 /// The variables with the compression of batches.
 const COMPRESSIONS: [&str; 2] = [OTEL_EXPORTER_OTLP_TRACES_COMPRESSION, OTEL_EXPORTER_OTLP_COMPRESSION];
 
-/// Makes the exporter to a collector. Connects only when there is a batch.
+/// Makes the exporter, which connects with the first batch.
 ///
 /// # Errors
-/// [`OtlpError`] if the collector's address, or a file of certificates, cannot be used.
+/// [`OtlpError`] if the address, or a file of certificates, cannot be used.
 pub(super) fn exporter(settings: &OtlpSettings) -> Result<Otlp, OtlpError> {
     let endpoint = settings.endpoint.clone().unwrap_or_default();
     let trust = if endpoint.starts_with("https://") { Some(Trust::read()?) } else { None };
@@ -111,7 +108,7 @@ pub(super) fn exporter(settings: &OtlpSettings) -> Result<Otlp, OtlpError> {
         (_, trust) => {
             let mut otlp = Otlp::builder().with_tonic().with_endpoint(&endpoint);
             if let Some(trust) = trust {
-                // Only checks the files: the gRPC client does not say which one is wrong.
+                // Only checks: the gRPC client does not say which file is wrong.
                 trust.for_http()?;
                 otlp = otlp.with_tls_config(trust.for_grpc());
             }
@@ -136,17 +133,13 @@ where
         .build()
 }
 
-/// Returns the first of these variables that is set, with its value.
 fn set(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
     variables.into_iter().find_map(|name| Some((name, variable(name)?)))
 }
 
-// Bounds the spans that wait for the collector, and counts the fate of all spans.
-
-/// The most spans that wait, including those being sent: a few megabytes of memory.
+/// The most spans that wait or are being sent: a few megabytes of memory.
 pub(super) const QUEUE: usize = 4096;
 
-/// The number of waiting spans, and the fates of the others.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     waiting: AtomicUsize,
@@ -154,9 +147,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Reserves a place in the queue. If there is none, counts the span as dropped.
+    /// Takes a place in the queue. Without one, the span counts as dropped.
     fn enter(&self) -> bool {
-        // Relaxed: only a bound, and each span adds and removes its own place.
+        // Relaxed: only a bound.
         if self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUE {
             return true;
         }
@@ -208,9 +201,9 @@ impl SpanProcessor for Bounded {
     }
 }
 
-// TLS between this program and a collector at an `https://` address, with the files that the environment names.
+// TLS to a collector at an `https://` address.
 
-/// The variables with files of root certificates for the collector. The most specific one comes first, here and below.
+/// The collector's roots. The most specific one comes first, here and below.
 const ROOTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 
 /// The variables with files of the client certificate.
@@ -220,7 +213,7 @@ const CERTIFICATES: [&str; 2] =
 /// The variables with files of the client's private key.
 const KEYS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"];
 
-/// The most bytes of such a file: more than all authorities of a system take.
+/// More than all authorities of a system take.
 const MOST: u64 = 1 << 20;
 
 /// The content of a file that a variable names.
@@ -230,7 +223,6 @@ struct Named {
     pem: Vec<u8>,
 }
 
-/// The roots that the collector's certificate must come from, and the client certificate.
 pub(super) struct Trust {
     /// `None`: the system's roots.
     roots: Option<Named>,
@@ -300,7 +292,6 @@ impl Named {
     }
 }
 
-/// Reads the file named by the first of these variables that is set.
 fn named(variables: [&'static str; 2]) -> Result<Option<Named>, OtlpError> {
     let Some((variable, path)) = set(variables) else { return Ok(None) };
     match read_file(path.as_ref(), MOST) {
@@ -309,7 +300,7 @@ fn named(variables: [&'static str; 2]) -> Result<Option<Named>, OtlpError> {
     }
 }
 
-/// Reads all PEM sections of one kind from a file; there must be at least one. Errors do not repeat the content.
+/// Reads the PEM sections of one kind; there must be one. Errors do not repeat the content.
 fn all<T: PemObject>(file: &Named, what: &str) -> Result<Vec<T>, OtlpError> {
     let found: Vec<T> = T::pem_slice_iter(&file.pem).filter_map(Result::ok).collect();
     if found.is_empty() { Err(file.wrong(format!("holds no {what} in PEM"))) } else { Ok(found) }

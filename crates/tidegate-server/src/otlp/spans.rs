@@ -20,7 +20,7 @@ use super::environment::OtlpError;
 use super::exporter::{self, Bounded, Counted, QUEUE, Tally};
 use crate::span_attributes::{self, Notes};
 
-/// How long a span waits to be sent together with others.
+/// How long a span waits for others.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// The service name, unless the environment sets another.
@@ -36,11 +36,10 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Connects spans to a collector. Must be called inside a tokio runtime, which sends the spans. Connects only when
-    /// there is a span.
+    /// Makes what connects to the collector with the first span. Call it inside a tokio runtime, which sends them.
     ///
     /// # Errors
-    /// [`OtlpError`] if the collector's address cannot be used, or a file of certificates cannot be read.
+    /// [`OtlpError`] if the address, or a file of certificates, cannot be used.
     pub(crate) fn open(settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let otlp = exporter::exporter(settings)?;
         let tally = Arc::new(Tally::default());
@@ -54,7 +53,7 @@ impl Spans {
         Ok(Self { provider, tracer, tally, reveals_keys: settings.reveal_keys })
     }
 
-    /// Begins the span of an HTTP request, if the request decides and is sampled.
+    /// `None` if the request does not decide, or is not sampled.
     pub(crate) fn http<B>(&self, request: &Request<B>) -> Option<CallSpan> {
         let route = match request.uri().path() {
             "/v1/check" => "/v1/check",
@@ -65,7 +64,7 @@ impl Spans {
             "/v1/extend" => "/v1/extend",
             _ => return None,
         };
-        // The method of a sub-request can be any word that the proxy's client sends.
+        // It can be any word that a proxy's client sends.
         let method = match request.method().as_str() {
             known @ ("GET" | "POST" | "PUT" | "DELETE" | "HEAD" | "OPTIONS" | "PATCH") => known,
             _ => "_OTHER",
@@ -81,7 +80,6 @@ impl Spans {
         self.begin(format!("{method} {route}"), request.headers(), of_protocol)
     }
 
-    /// Begins the span of a gRPC call, if it is sampled.
     #[cfg(feature = "grpc")]
     pub(crate) fn grpc(&self, path: &str, headers: &HeaderMap) -> Option<CallSpan> {
         let method = path.trim_start_matches('/');
@@ -95,7 +93,7 @@ impl Spans {
         self.begin(method.to_owned(), headers, of_protocol)
     }
 
-    /// Begins the span of a Redis client's command, if it is sampled. RESP cannot carry a parent span.
+    /// RESP cannot carry a parent span.
     pub(crate) fn resp(&self, command: &'static str) -> Option<CallSpan> {
         let of_protocol =
             || vec![KeyValue::new("tidegate.door", "resp"), KeyValue::new("network.protocol.name", "resp")];
@@ -108,7 +106,7 @@ impl Spans {
         headers: &HeaderMap,
         attributes: impl FnOnce() -> Vec<KeyValue>,
     ) -> Option<CallSpan> {
-        // An empty context is used, because this thread may still have the context of another call.
+        // This thread may still have the context of another call.
         let caller =
             TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
@@ -125,7 +123,7 @@ impl Spans {
         self.tally.show(registry);
     }
 
-    /// Sends the waiting spans, for at most `patience`. Spans that end later are not sent.
+    /// Spans that end later are not sent.
     pub(crate) async fn close(&self, patience: Duration) {
         let provider = self.provider.clone();
         let closing = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(patience));
@@ -135,7 +133,6 @@ impl Spans {
     }
 }
 
-/// Returns the attributes that describe this process in its spans.
 fn resource() -> Resource {
     let named = std::env::var_os("OTEL_SERVICE_NAME").is_some_and(|name| !name.is_empty())
         || std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|pairs| pairs.contains("service.name="));
@@ -146,8 +143,7 @@ fn resource() -> Resource {
 
 // The span of one call.
 
-/// The span of a call that is being answered. Ends when the call is answered, or when this is dropped because the
-/// caller is gone.
+/// The span of a call. Ends when the call is answered, or when it is dropped because the caller is gone.
 #[derive(Debug)]
 pub(crate) struct CallSpan {
     span: Span,
@@ -156,7 +152,7 @@ pub(crate) struct CallSpan {
 }
 
 impl CallSpan {
-    /// Runs a call, and ends the span with the notes made meanwhile and how the call ended.
+    /// Ends the span with the notes of the call and how it ended.
     ///
     /// Boxed: otherwise calls without a span would reserve space for it.
     pub(crate) fn around<'a, T: 'a>(
@@ -177,7 +173,7 @@ impl CallSpan {
         let mut failed = match ended {
             CallEnd::Http(status) => {
                 self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
-                // A refusal is an answer to the caller, not an error of the server.
+                // A refusal is an answer, not an error of the server.
                 (status >= 500).then(|| status.to_string())
             }
             #[cfg(feature = "grpc")]

@@ -1,21 +1,18 @@
-//! Warns of reloads that reset counters or breakers, or carry counters over in a way that the file does not say.
-//!
-//! If only the numbers of an algorithm change, what was spent is carried over as `replace` says in the file. But
-//! another algorithm has other counters, and another `by` has other keys. Without a warning, operators would learn of
-//! that from their callers.
+//! Warns of reloads that reset counters or breakers, or carry them over otherwise than `replace` says: another
+//! algorithm has other counters, and another `by` other keys.
 
 use std::mem::discriminant;
 
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
 use tidegate::{Quota, Replace};
 
-/// The most warnings of one reload: a screen or two. Further ones are only counted.
+/// A screen or two. Further ones are only counted.
 const MOST: usize = 100;
-/// With how many new policies one that is gone is compared: a file may have ten thousand of either.
+/// A file may have ten thousand of either.
 const COMPARED: usize = 500;
 
-/// Returns a warning for each limit whose counters are not carried over unchanged. `forced` returns how many breakers of a
-/// policy are known to be forced into a state by a person.
+/// Warns of each limit whose counters are not carried over unchanged. `forced` counts the breakers of a policy that a
+/// person has forced.
 pub(super) fn of(before: &PolicySet, after: &PolicySet, forced: impl Fn(&str) -> usize) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut more = 0usize;
@@ -29,7 +26,7 @@ pub(super) fn of(before: &PolicySet, after: &PolicySet, forced: impl Fn(&str) ->
     found
 }
 
-/// Returns a warning for each policy that is gone while a new one counts the same: probably it has another name now.
+/// Warns of a policy that is gone while a new one counts the same: probably it was renamed.
 fn of_names(before: &PolicySet, after: &PolicySet) -> Vec<String> {
     let counts = |policy: &&Policy| {
         policy.mode != Mode::Off && policy.limits.iter().any(|limit| limited(limit).is_some())
@@ -118,7 +115,7 @@ fn of_policy(old: &Policy, new: &Policy, forced: &impl Fn(&str) -> usize) -> Vec
     changed.collect()
 }
 
-/// Describes two breakers by their labels, or, if these are equal, by the keys in which the two differ.
+/// By their labels, or, if equal, by the keys in which they differ.
 fn differing(before: &Terms, after: &Terms) -> String {
     match (before.quota.as_deref(), after.quota.as_deref()) {
         (Some(Quota::Breaker(was)), Some(Quota::Breaker(is))) if before.label == after.label => {
@@ -128,7 +125,6 @@ fn differing(before: &Terms, after: &Terms) -> String {
     }
 }
 
-/// Returns the end of a sentence that says how many forced states end with a reload.
 fn by_hand(forced: usize) -> String {
     match forced {
         0 => String::new(),
@@ -137,14 +133,12 @@ fn by_hand(forced: usize) -> String {
     }
 }
 
-/// Returns the first terms of a limit that have a quota; `None` if all are unlimited. All terms have the same
-/// algorithm.
+/// `None` if all are unlimited. All terms have the same algorithm.
 fn limited(limit: &Limit) -> Option<&Terms> {
     limit.all_terms().find(|terms| terms.quota.is_some())
 }
 
-/// Returns a warning for each policy whose blocks by hand refuse nobody any more. `blocked` has the number of blocks by the
-/// name of the policy.
+/// Warns of policies whose blocks by hand no longer hold. `blocked` counts them by policy.
 pub(super) fn of_blocks(before: &PolicySet, after: &PolicySet, blocked: &[(String, usize)]) -> Vec<String> {
     let ended = blocked.iter().filter_map(|(name, keys)| {
         let (_, old) = before.find(name)?;

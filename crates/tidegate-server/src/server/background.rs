@@ -16,18 +16,17 @@ use crate::signals::{Signal, Signals};
 use crate::systemd;
 use crate::tls::TlsError;
 
-/// Signals and file watches, active from the moment that a server is bound.
+/// Signals and file watches, from the moment that a server is bound.
 #[derive(Debug)]
 pub(super) struct Background {
     signals: Option<Signals>,
     /// The config file.
     config: Option<FileWatch>,
-    /// Files with secrets that are read again when they change.
     secrets: Vec<FileWatch>,
 }
 
 impl Background {
-    /// Begins to watch these files. A file that cannot be watched is logged: signals and requests can reload as well.
+    /// Begins to watch. A file that cannot be watched is logged: signals and requests can reload too.
     pub(super) async fn new(
         signals: Option<Signals>,
         config: Option<&Path>,
@@ -44,11 +43,8 @@ impl Background {
         Self { signals, config, secrets: watches }
     }
 
-    /// Follows signals, watched files and published policies, returns leases and reservations that have ended, and tells
-    /// of conditions, switches and breakers, as long as the server runs.
-    ///
-    /// A stop takes effect whatever a reload waits for, since all of these run concurrently. Reloads that are requested
-    /// during another one are merged into one.
+    /// Does the background work as long as the server runs. A stop takes effect whatever a reload waits for. Reloads
+    /// that are requested during another one are merged.
     pub(super) async fn run(self, handle: &ServerHandle) -> Infallible {
         let Self { signals, config, secrets } = self;
         let (wanted, renewed) = (Notify::new(), Notify::new());
@@ -73,7 +69,7 @@ impl Background {
             }
         };
         let secrets = async {
-            // Each file has its own loop: cancelling a wait may lose a change.
+            // Cancelling a wait may lose a change.
             let each = secrets.into_iter().map(async |mut file| -> Infallible {
                 loop {
                     file.changed().await;
@@ -147,9 +143,9 @@ async fn watch(file: &Path) -> Option<FileWatch> {
 // The addresses of a server, and checks on them.
 
 impl ServerOptions {
-    /// Checks whether the server could listen on its addresses. Call it before opening a store, which may take time and
-    /// which another server at the same address may be using. [`crate::Server::bind`] still detects an address that is
-    /// taken afterwards.
+    /// Checks whether the server could listen on its addresses. Call it before opening a store, which takes time, and
+    /// which a server at the same address may be using. [`crate::Server::bind`] detects an address that is taken
+    /// later.
     ///
     /// # Errors
     /// [`ServeError::Open`], [`ServeError::Listen`], and [`ServeError::Tls`] for a plain door without an address.
@@ -173,7 +169,6 @@ impl ServerOptions {
         open.map_or(Ok(()), |addr| Err(ServeError::Open { addr }))
     }
 
-    /// Checks that each door that is to stay plain has an address.
     pub(super) fn check_plain_doors(&self) -> Result<(), TlsError> {
         let plain = self.tls.iter().flat_map(|settings| settings.plain.iter());
         let mut absent = plain.filter(|door| self.doors().all(|(there, _)| there != **door));

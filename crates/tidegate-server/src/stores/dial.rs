@@ -1,9 +1,8 @@
 //! Dials an engine until it answers.
 //!
-//! If nodes did not start while their engine is away, an outage of the engine would become an outage of their callers
-//! as soon as processes are moved. So a node starts, decides as in any other outage, and keeps dialling. Errors that
-//! only a change of the file or the engine can repair (credentials, an outdated version) are still refused at the
-//! start, because waiting does not help.
+//! A node starts while its engine is away: otherwise an outage of the engine would become one of its callers as soon as
+//! processes are moved. What only a
+//! change of the file or the engine repairs (credentials, an outdated version) is refused at the start.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,13 +15,13 @@ use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, S
 
 use super::opened::OpenStoreError;
 
-/// The time between two attempts; the same as for checking whether a lost engine is back.
+/// The time between two attempts, as for checking whether a lost engine is back.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long a silent node stays a member: its shares move this long after it has died.
+/// The shares of a silent node move after so long.
 pub(super) const MEMBERS_KEPT: Duration = Duration::from_secs(10);
 
-/// How an engine is dialled, and what its store can do, which is known in advance.
+/// How an engine is dialled, and what its store can do.
 pub(super) struct Dial {
     /// The capabilities that the store will have.
     pub(super) caps: Caps,
@@ -34,7 +33,7 @@ pub(super) struct Dial {
 
 pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<Dialled, Failed>> + Send>>;
 
-/// An engine that was reached, or one that is still being dialled.
+/// Reached, or still being dialled.
 pub(super) struct Dialled {
     pub(super) store: Arc<dyn Store>,
     pub(super) coordinator: Option<Arc<dyn Coordinator>>,
@@ -50,11 +49,11 @@ pub(super) enum Failed {
     ForGood(OpenStoreError),
 }
 
-/// Makes the first attempt. If it fails temporarily, dials on in the background. Must be called inside a tokio runtime.
-/// Returns whether the engine is away.
+/// Makes the first attempt; if it fails for now, dials on in the background. Call it inside a tokio runtime. Returns
+/// whether the engine is away.
 ///
 /// # Errors
-/// Errors that no further attempt would repair.
+/// What no further attempt would repair.
 pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bool), OpenStoreError> {
     let reason = match (dial.attempt)().await {
         Ok(dialled) => return Ok((dialled, false)),
@@ -86,7 +85,6 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
     Ok((Dialled { store: Arc::new(Dialling(awaited)), coordinator, warnings: vec![warning] }, true))
 }
 
-/// An engine that can be asked before and after it was reached.
 struct Awaited {
     caps: Caps,
     reached: OnceLock<Dialled>,
@@ -95,7 +93,7 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// Takes the result of an attempt. Returns whether it was the last attempt.
+    /// Returns whether this attempt was the last.
     fn follows(&self, kind: &'static str, attempt: Result<Dialled, Failed>) -> bool {
         let reason = match attempt {
             Ok(dialled) => {
@@ -109,7 +107,7 @@ impl Awaited {
         };
         let reason: Arc<str> = reason.into();
         let before = std::mem::replace(&mut *self.reason.lock(), Arc::clone(&reason));
-        // Each reason is logged once, however often the engine is dialled.
+        // Each reason is logged once.
         if before != reason {
             tracing::warn!(store = kind, reason = &*reason, "the engine cannot be used yet");
         }

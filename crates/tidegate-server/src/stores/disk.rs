@@ -11,10 +11,9 @@ use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
 use super::opened::{OpenStore, OpenStoreError, PersistentCounters};
 
-/// The time between two attempts to open a folder that is in use.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Opens the store. If the file does not ask for a disk and there is no folder for it, opens one in memory instead.
+/// Opens the store, or one in memory if the file does not ask for a disk and there is no folder.
 pub(super) async fn open(
     settings: &StoreSettings,
     disk: &DiskSettings,
@@ -40,7 +39,6 @@ pub(super) async fn open(
             .on_change(log_change)
     };
     let chosen = disk.stated || disk.path.is_some();
-    // A folder that nobody chose is created with its parent.
     let make = if chosen { None } else { path.parent() };
     match open_patiently(options, make, patience).await {
         Ok(store) => {
@@ -58,8 +56,7 @@ pub(super) async fn open(
             let opened = OpenStore::new(Arc::new(store), "disk");
             Ok(OpenStore { kept: Some(kept), folder, warnings, ..opened })
         }
-        // The file does not ask for a disk, and none is available. Other errors are not replaced by memory: they
-        // concern existing counters, which would be forgotten silently.
+        // Other errors concern existing counters, which memory would forget silently.
         Err(error @ (OpenError::Folder { .. } | OpenError::File { .. })) if !chosen => {
             in_memory(error.to_string())
         }
@@ -81,7 +78,7 @@ fn in_memory(
     Ok(OpenStore { kept: Some(Arc::new(kept)), warnings: vec![warning], ..opened })
 }
 
-/// Opens the file. Waits if another process uses it: this server's predecessor may still answer its last requests.
+/// Opens the file. Waits for another process: this server's predecessor may still answer.
 async fn open_patiently(
     options: impl Fn() -> DiskOptions,
     make: Option<&Path>,
@@ -103,11 +100,11 @@ async fn open_patiently(
     tokio::time::timeout(patience, looking).await.unwrap_or(Err(in_use))
 }
 
-/// Opens the file on a thread that may block. Creates the folder `make` first.
+/// Opens the file on a thread that may block, after the folder `make`.
 async fn open_file(options: DiskOptions, make: Option<PathBuf>) -> Result<DiskStore, OpenError> {
     let open = move || {
         if let Some(above) = make {
-            // An error here is reported when the store's own folder is created.
+            // An error is reported when the store's own folder is created.
             let _ = std::fs::create_dir_all(above);
         }
         DiskStore::open(options)
@@ -138,7 +135,6 @@ impl PersistentCounters for DiskStore {
     }
 }
 
-/// Counters that are not kept although a disk was the default.
 #[derive(Debug)]
 struct NotPersisted {
     why: String,
@@ -158,12 +154,10 @@ impl PersistentCounters for NotPersisted {
 
 // Finds the default folder for counters on disk.
 
-/// Returns a folder for this address inside the system's folder for state, so that two servers on one machine do not
-/// share one.
+/// Returns this address's folder inside the system's for state, so that two servers do not share one: in the first of
+/// `STATE_DIRECTORY`, else in `XDG_STATE_HOME` or `~/.local/state`.
 ///
-/// Under systemd that is the first of `STATE_DIRECTORY`, otherwise `tidegate` in `XDG_STATE_HOME` or `~/.local/state`.
-/// The policy file does not matter: a server that moves to another address begins with empty counters, and one with
-/// another file keeps its counters.
+/// The policy file does not matter: at another address counters begin anew, with another file they stay.
 ///
 /// # Errors
 /// Why there is no such folder.
@@ -173,7 +167,7 @@ pub(super) fn of(http: &Address, variable: impl Fn(&str) -> Option<OsString>) ->
             "the system chooses the port, so nothing tells this server's folder from another's".to_owned()
         );
     }
-    // Relative paths are ignored: they would mean a different folder wherever the server is started.
+    // A relative path means another folder wherever the server is started.
     let said = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let first = |list: OsString| std::env::split_paths(&list).next().filter(|path| path.is_absolute());
     let state = variable("STATE_DIRECTORY")
@@ -181,8 +175,7 @@ pub(super) fn of(http: &Address, variable: impl Fn(&str) -> Option<OsString>) ->
         .or_else(|| Some(said("XDG_STATE_HOME")?.join("tidegate")))
         .or_else(|| Some(said("HOME")?.join(".local/state/tidegate")));
     let state = state.ok_or("neither STATE_DIRECTORY, XDG_STATE_HOME nor HOME names an absolute path")?;
-    // Colons separate paths in lists and have other meanings on some systems. The path of a socket becomes one name
-    // here.
+    // Colons separate paths in lists.
     Ok(state.join(http.to_string().replace([':', '/'], "_")))
 }
 

@@ -6,7 +6,7 @@ use tidegate::config::{EngineSettings, read_file, read_text};
 
 use super::opened::OpenStoreError;
 
-/// The most bytes of a file with a password or certificates. A larger file is probably a different one.
+/// A larger file is probably a different one.
 const MOST: u64 = 1 << 20;
 
 /// Reads the password: the first line of its file.
@@ -20,7 +20,6 @@ pub(super) fn password(engine: &EngineSettings) -> Result<Option<String>, OpenSt
     }
 }
 
-/// Reads the certificates that the engine's certificate must come from.
 #[cfg(any(feature = "redis", feature = "etcd"))]
 pub(super) fn certificates(engine: &EngineSettings) -> Result<Option<Vec<u8>>, OpenStoreError> {
     engine.ca_file.as_ref().map(|path| certificate("store.ca_file", path)).transpose()
@@ -30,15 +29,13 @@ pub(super) fn certificates(engine: &EngineSettings) -> Result<Option<Vec<u8>>, O
 #[cfg(any(feature = "redis", feature = "etcd"))]
 type Identity = (Vec<u8>, Vec<u8>);
 
-/// Reads the client certificate for the engine, and its private key.
 #[cfg(any(feature = "redis", feature = "etcd"))]
 pub(super) fn identity(engine: &EngineSettings) -> Result<Option<Identity>, OpenStoreError> {
     let Some((cert, key)) = &engine.identity_files else { return Ok(None) };
     Ok(Some((certificate("store.cert_file", cert)?, private_key("store.key_file", key)?)))
 }
 
-/// Reads a file with certificates. It must contain some: with none, a client would trust nobody, and only report that
-/// the engine's issuer is unknown.
+/// It must contain some: with none, a client trusts nobody, and only reports that the engine's issuer is unknown.
 #[cfg(any(feature = "redis", feature = "etcd"))]
 fn certificate(key: &'static str, path: &Path) -> Result<Vec<u8>, OpenStoreError> {
     let text = read_file(path, MOST).map_err(failed(key, path))?;

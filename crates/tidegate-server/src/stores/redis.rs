@@ -22,7 +22,7 @@ pub(super) fn dial(
     let urls: Vec<String> = engine.urls.iter().map(|url| secret(url)).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let options = match topology {
-        // The file has one address; more are refused when it is read.
+        // A file of this kind has one address.
         Topology::Single => RedisOptions::single(urls.first().copied().unwrap_or_default()),
         Topology::Cluster => RedisOptions::cluster(&urls),
         Topology::Sentinel { master } => {
@@ -63,7 +63,7 @@ fn dialled(store: RedisStore) -> Dialled {
 fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
-        // Names the key in the file, if the error suggests another kind of address.
+        // Names the key in the file if the error suggests another kind of address.
         ConnectError::Unreachable { .. } if reason.contains("rediss://") => {
             Failed::Away(format!("{reason} (store.url)"))
         }
@@ -88,9 +88,8 @@ fn failed(error: &ConnectError) -> Failed {
     }
 }
 
-/// Returns the addresses of sentinels, without databases, and the address of their master. The master is dialled with
-/// TLS if they are, because its password must not be sent in plain text, and with the database that their addresses
-/// name.
+/// Returns the addresses of sentinels, without databases, and that of their master: with TLS if they have it, since
+/// its password must not go in plain text, and with their database.
 fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
     let parts = |url: &str| {
         let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
@@ -101,7 +100,7 @@ fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
     (sentinels, masters.into_iter().next().unwrap_or_default())
 }
 
-/// Inserts user and password into an address. The result is never shown.
+/// The result is never shown.
 fn with_secrets(url: &str, user: Option<&str>, password: Option<&str>) -> String {
     if user.is_none() && password.is_none() {
         return url.to_owned();

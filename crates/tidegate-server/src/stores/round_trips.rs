@@ -1,7 +1,4 @@
-//! Computes how many round trips each policy costs if its store is an engine.
-//!
-//! Each fact comes from the code that decides it: which limits the Redis script supports, which are leased, how many
-//! round trips a compare-and-set takes.
+//! Computes how many round trips each policy costs on an engine. Each fact comes from the code that decides it.
 
 use std::sync::Arc;
 
@@ -21,11 +18,11 @@ pub enum DecidedIn {
     Process,
     /// By the engine's script.
     Script,
-    /// In this process, on state that was read from the engine and is written back if unchanged since.
+    /// In this process, on state that is written back to the engine if unchanged since.
     CompareAndSet,
-    /// In this process, with units drawn from the engine in advance.
+    /// In this process, with units drawn in advance.
     Leases,
-    /// Unknown: the engine's client is not built into this program.
+    /// Unknown: the engine's client is not built in.
     Unknown,
 }
 
@@ -53,13 +50,12 @@ pub struct PolicyCost {
     pub share: Share,
     /// Where its requests are decided.
     pub decided_in: DecidedIn,
-    /// The round trips of a request that passes, if no other node writes the same key. For [`DecidedIn::Leases`], the
-    /// round trips of a draw; most requests make none.
+    /// The round trips of a request that passes, if no other node writes the key. For [`DecidedIn::Leases`], of a draw;
+    /// most requests make none.
     pub round_trips: Option<u32>,
-    /// For leases: the most units that a draw brings to this node, if the most nodes are present, and, with several
-    /// regions, if all regions have equal parts of the limit.
+    /// For leases: the most units of a draw, if the most nodes are present, and all regions have equal parts.
     pub lease_units: Option<u64>,
-    /// The part of them that no lease saves: the look for a block, if the policy blocks keys.
+    /// The part that no lease saves: the look for a block, if the policy blocks keys.
     pub at_least: u32,
     /// The round trips of the settlement after each request; 0 if none is expected.
     pub settling: u32,
@@ -108,15 +104,15 @@ fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> Po
     }
 }
 
-/// Returns the part of a limit that the engine of one of `regions` regions decides.
+/// Returns the part of a limit that one of `regions` engines decides.
 fn of_one_region(quota: &Arc<Quota>, regions: u64) -> Arc<Quota> {
     let part = Part::even(regions).at(Tick::EPOCH);
-    // A limit that cannot be divided applies in full in each region. If an even part is less than one unit, a region has
-    // a larger part at times.
+    // A limit that cannot be divided applies in full in each region. If an even part is less than one unit, a region has a
+    // larger part at times.
     quota.divided(part, Part::WHOLE).map_or_else(|| Arc::clone(quota), Arc::new)
 }
 
-/// Returns whether the engine decides all of these quotas in its script; `None` if this program does not know.
+/// Returns whether the engine's script decides all of these; `None` if this program does not know.
 #[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "only the client of Redis has a script"))]
 fn scripted(engine: &EngineKind, quotas: &[&Arc<Quota>]) -> Option<bool> {
     match engine {
