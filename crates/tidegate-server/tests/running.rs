@@ -66,6 +66,12 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
+    /// Returns the ticket of an allowed check.
+    pub(crate) fn ticket(&self) -> String {
+        assert_eq!(self.status, StatusCode::OK, "{self:?}");
+        self.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {self:?}")).to_owned()
+    }
+
     pub(crate) fn detail(&self) -> String {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         self.json()["detail"].as_str().unwrap().to_owned()
