@@ -231,7 +231,7 @@ impl Engine {
             others(registry);
         };
         let of_peers = self.telemetry.peer_metrics(&live, self.storage.is_away());
-        of_peers + &self.metrics.write(self.now(), self.base.occupancy(), series, shared)
+        of_peers + &self.metrics.write(self.now(), self.base.store.occupancy(), series, shared)
     }
 }
 

@@ -118,10 +118,7 @@ pub(crate) struct Refused {
 #[derive(Debug)]
 struct KeptRequest {
     id: Ulid,
-    record: Record,
-    stated: Stated,
-    /// `None` if it was too long.
-    request: Option<RefusedRequest>,
+    refused: Refused,
 }
 
 /// One allocation holds all names and values.
@@ -184,7 +181,8 @@ impl RefusedRequest {
 
 impl KeptRequest {
     fn weight(&self) -> usize {
-        OVERHEAD + self.record.weight() + self.request.as_ref().map_or(0, RefusedRequest::weight)
+        let Refused { record, request, .. } = &self.refused;
+        OVERHEAD + record.weight() + request.as_ref().map_or(0, RefusedRequest::weight)
     }
 }
 
@@ -227,7 +225,7 @@ impl RefusedRequests {
         let at_shard = number as usize % SHARDS;
         let request = RefusedRequest::new(request, only, secret);
         let at = record.at;
-        let mut entry = KeptRequest { id: Ulid::nil(), record, stated, request };
+        let mut entry = KeptRequest { id: Ulid::nil(), refused: Refused { record, stated, request } };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
         while shard.entries.len() >= self.entries
@@ -247,9 +245,7 @@ impl RefusedRequests {
     pub(crate) fn find(&self, id: Ulid) -> Option<Refused> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
-        let entry = &shard.entries[shard.index(id, sequence)?];
-        let KeptRequest { record, stated, request, .. } = entry;
-        Some(Refused { record: record.clone(), stated: *stated, request: request.clone() })
+        Some(shard.entries[shard.index(id, sequence)?].refused.clone())
     }
 
     fn id(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {

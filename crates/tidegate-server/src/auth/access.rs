@@ -204,18 +204,19 @@ pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem
     // Images and scripts come without `Origin`, and a pending request holds a connection open. Followed links
     // (`document`) are allowed: a person clicked them.
     let of_a_page = text(&FETCH_SITE).is_some_and(|site| matches!(site, "cross-site" | "same-site"));
-    if of_a_page && text(&FETCH_DEST) != Some("document") {
+    let foreign = || {
         let detail =
             "a web page of another origin may not use this server; set a token and send it from a program";
-        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        Problem::new(StatusCode::FORBIDDEN, detail)
+    };
+    if of_a_page && text(&FETCH_DEST) != Some("document") {
+        return Err(foreign());
     }
     let host = host.unwrap_or_default();
     if let Some(origin) = origin
         && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
     {
-        let detail =
-            "a web page of another origin may not use this server; set a token and send it from a program";
-        return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("origin", origin));
+        return Err(foreign().with("origin", origin));
     }
     if !encrypted && !host.is_empty() && !names_this_machine(host) {
         let detail = "without a token, the server answers only requests for a loopback address or localhost; use 127.0.0.1 or \

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use tidegate::store::{Occupancy, Store, StoreError};
+use tidegate::store::{Store, StoreError};
 use tidegate::{Gate, GateDecision, Tick};
 
 use crate::active_config::{ActiveConfig, Facts};
@@ -38,11 +38,6 @@ impl Base {
     /// Returns the present tick of the gate's clock.
     pub(super) fn now(&self) -> Tick {
         self.gate.now()
-    }
-
-    /// Returns how full the store is.
-    pub(super) fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
     }
 
     /// Counts a step that the store could not settle.

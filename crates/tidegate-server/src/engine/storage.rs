@@ -75,7 +75,7 @@ impl Storage {
 
     /// Returns how full the store is.
     pub(crate) fn occupancy(&self) -> Occupancy {
-        self.base.occupancy()
+        self.base.store.occupancy()
     }
 
     /// Returns the current outage, if there is one.

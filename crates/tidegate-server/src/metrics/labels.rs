@@ -1,6 +1,6 @@
 //! The labels of all series: names from the configuration and the words here, never anything from a request.
 
-/// Defines words, written as they are named, and `ALL` of each list.
+/// Defines lists of words, written as they are named.
 macro_rules! words {
     ($($(#[$doc:meta])* $visible:vis enum $name:ident { $($(#[$of:meta])* $word:ident,)+ })+) => {$(
         $(#[$doc])*
@@ -8,9 +8,13 @@ macro_rules! words {
         #[allow(non_camel_case_types, reason = "labels are written as they are named")]
         $visible enum $name { $($(#[$of])* $word,)+ }
 
+        #[allow(dead_code, reason = "not every list is walked, nor every word written elsewhere")]
         impl $name {
-            #[allow(dead_code, reason = "not every list is walked")]
             pub(crate) const ALL: [Self; [$(stringify!($word)),+].len()] = [$(Self::$word),+];
+
+            pub(crate) const fn as_str(self) -> &'static str {
+                match self { $(Self::$word => stringify!($word)),+ }
+            }
         }
     )+};
 }
@@ -178,16 +182,8 @@ words! {
 impl BreakerStateLabel {
     /// Returns the label of a state's name.
     pub(crate) fn of(word: &str) -> Self {
-        match word {
-            "shedding" => Self::shedding,
-            "open" => Self::open,
-            "half-open" => Self::half_open,
-            "forced-open" => Self::forced_open,
-            "forced-closed" => Self::forced_closed,
-            "metrics-only" => Self::metrics_only,
-            "disabled" => Self::disabled,
-            _ => Self::closed,
-        }
+        let of_word = |state: &Self| word.split('-').eq(state.as_str().split('_'));
+        Self::ALL.into_iter().find(of_word).unwrap_or(Self::closed)
     }
 }
 
@@ -198,17 +194,6 @@ impl Transport {
             Self::http => "HTTP",
             Self::grpc => "gRPC",
             Self::resp => "Redis",
-        }
-    }
-}
-
-impl SwitchedByLabel {
-    /// Returns the label as a word.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::hand => "hand",
-            Self::signal => "signal",
-            Self::time => "time",
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Reads the variables that decide whether spans are sent, and where. The OpenTelemetry crates read the others.
+//! Reads the variables that decide whether spans are sent, and where. The OpenTelemetry crates read the others; of
+//! these, they ignore a protocol that they do not know, and take an address without a scheme.
 //!
 //! # Source
 //! The OpenTelemetry specification, "Environment variable specification" and "OpenTelemetry protocol exporter".

@@ -181,16 +181,10 @@ impl Reload {
             return Err(why.to_string());
         }
         tracing::info!(version, "policies were put for all nodes");
-        let read = match String::from_utf8(bytes) {
-            Ok(text) => {
-                let shared = Arc::new(SharedPolicies { version, text });
-                self.read_with(Some(Arc::clone(&shared))).await.map(|settings| (settings, shared))
-            }
-            Err(_) => Err(Refused::from(format!("policies@{version}: the file is not text in UTF-8"))),
-        };
-        let (settings, shared) = match read {
-            Ok((settings, shared)) => (Ok(settings), Some(shared)),
-            Err(refused) => (Err(refused), None),
+        let shared = String::from_utf8(bytes).ok().map(|text| Arc::new(SharedPolicies { version, text }));
+        let settings = match &shared {
+            Some(shared) => self.read_with(Some(Arc::clone(shared))).await,
+            None => Err(Refused::from(format!("policies@{version}: the file is not text in UTF-8"))),
         };
         match self.put_in_force(engine, settings) {
             Ok(in_force) => {

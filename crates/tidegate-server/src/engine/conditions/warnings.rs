@@ -91,7 +91,7 @@ impl Conditions {
 
     /// At most once a minute.
     pub(super) fn tell_forgotten(&self) {
-        let forgotten = self.base.occupancy().evicted_over_limit;
+        let forgotten = self.base.store.occupancy().evicted_over_limit;
         let (now, mut told) = (self.base.now(), self.seen.forgotten.lock());
         let is_due = told.is_none_or(|told| now.since(told.at) >= LastTold::EVERY);
         if forgotten > told.map_or(0, |told| told.all) && is_due {
