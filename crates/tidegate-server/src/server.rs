@@ -21,7 +21,7 @@ use self::background::Background;
 use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::{Access, TokensError};
-use crate::connections::{self, Drained, Http, Listener, Phase, Serving, Threads, Tls};
+use crate::connections::{self, Door, Drained, Http, Listener, Phase, Serving, Threads, Tls};
 #[cfg(feature = "grpc")]
 use crate::doors::grpc::GrpcDoor;
 use crate::doors::http::{HttpDoor, Serves};
@@ -257,39 +257,18 @@ impl Server {
         let background = background.run(&handle);
         let door = Arc::new(RespDoor::new(Arc::clone(&app), admin.is_some(), tls_resp));
         let phase = || handle.phase.subscribe();
-        let commands = async {
-            match resp {
-                Some(resp) => connections::serve(resp, door, serving, phase()).await,
-                None => Drained::All,
-            }
-        };
+        let commands = serve_if(resp, door, serving, phase());
         let http = |serves, tls: Option<Tls>| {
             let handler = Arc::new(HttpDoor::new(Arc::clone(&app), serves, tls.is_some()));
             Arc::new(Http { handler, tls })
         };
         let door = http(if admin.is_some() { Serves::Decisions } else { Serves::All }, tls_http);
-        let operations = async {
-            match admin {
-                Some(admin) => {
-                    let door = http(Serves::Operations, tls_admin);
-                    // On the server's own runtime: slow operations do not delay decisions.
-                    let serving = Serving { threads: None, ..serving };
-                    connections::serve(admin, door, serving, phase()).await
-                }
-                None => Drained::All,
-            }
-        };
         let requests = connections::serve(listener, door, serving, phase());
+        let door = http(Serves::Operations, tls_admin);
+        // On the server's own runtime: slow operations do not delay decisions.
+        let operations = serve_if(admin, door, Serving { threads: None, ..serving }, phase());
         #[cfg(feature = "grpc")]
-        let calls = async {
-            match grpc {
-                Some(grpc) => {
-                    let door = Arc::new(GrpcDoor::new(Arc::clone(&handle.app), tls_grpc));
-                    connections::serve(grpc, door, serving, phase()).await
-                }
-                None => Drained::All,
-            }
-        };
+        let calls = serve_if(grpc, Arc::new(GrpcDoor::new(Arc::clone(&app), tls_grpc)), serving, phase());
         #[cfg(not(feature = "grpc"))]
         let calls = async {
             drop(grpc);
@@ -319,6 +298,19 @@ impl Server {
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
         }
+    }
+}
+
+/// Serves a door, if it has an address.
+async fn serve_if(
+    listener: Option<Listener>,
+    door: Arc<impl Door>,
+    serving: Serving<'_>,
+    phase: watch::Receiver<Phase>,
+) -> Drained {
+    match listener {
+        Some(listener) => connections::serve(listener, door, serving, phase).await,
+        None => Drained::All,
     }
 }
 
