@@ -158,30 +158,24 @@ impl Conditions {
             let (policy, below) = (&policy.name, now.flatten().map(Criticality::as_str));
             let why = live.set.why_idle(at, Priority::of(Criticality::Sheddable)).unwrap_or_default();
             let why = visible::line(&why).to_string();
-            match now {
-                Some(level) => {
-                    match before {
-                        None => {
-                            tracing::info!(policy, below, "a policy came into force: its conditions hold");
-                        }
-                        Some(_) => {
-                            tracing::info!(
-                                policy,
-                                below,
-                                "a policy is in force for other levels of priority now"
-                            );
-                        }
-                    }
-                    seen.insert(policy.clone(), level);
+            match (before, now) {
+                (None, Some(_)) => {
+                    tracing::info!(policy, below, "a policy came into force: its conditions hold");
                 }
-                None => {
+                (Some(_), Some(_)) => {
+                    tracing::info!(policy, below, "a policy is in force for other levels of priority now");
+                }
+                (_, None) => {
                     tracing::info!(
                         policy,
                         why,
                         "a policy is not in force any more: its conditions do not hold"
                     );
-                    seen.remove(policy);
                 }
+            }
+            match now {
+                Some(level) => _ = seen.insert(policy.clone(), level),
+                None => _ = seen.remove(policy),
             }
             let in_force = standing.and_then(known);
             self.base.events.publish(
