@@ -150,8 +150,8 @@ pub(crate) struct Keys {
     pub(crate) near: TopKeys,
 }
 
-/// Whether Envoy reports to a policy what was used, by asking for 0 units first: a policy that refuses more than it
-/// has left then never refuses anything.
+/// Whether a policy is asked for 0 units, and refuses more than it has left without charging: Envoy then reports what
+/// was used, and the limit never refuses anything.
 #[cfg(feature = "grpc")]
 #[derive(Debug, Default)]
 pub(crate) struct Reports {

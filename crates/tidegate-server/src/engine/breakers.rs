@@ -74,8 +74,8 @@ impl Breakers {
     fn first_sight(&self, seen: &KeyedView, occasion: Occasion) -> FirstSight {
         let acted = occasion == Occasion::Acted;
         let same_before = match seen.view.condition {
-            // Otherwise callers who keep more breakers open than are noted would have the same changes told again and
-            // again.
+            // Its change may have been told before its note was forgotten: callers who keep more breakers open than are
+            // noted would have the same told again and again.
             _ if occasion == Occasion::Refused && self.notes.is_full() => true,
             Condition::Open { since, .. } => since < self.base.started,
             // Other states do not say since when. In this process's store, only an earlier process can have left
