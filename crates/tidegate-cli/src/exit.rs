@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::grouped;
 
 /// The bytes that a table takes for each key of its capacity; twice that if keys are stored in full.
 const BYTES: u64 = 24;

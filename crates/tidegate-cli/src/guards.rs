@@ -1,9 +1,8 @@
 //! Tables of the figures of guards in a replay or a simulation.
 
 use tidegate::{Tick, visible};
-use tidegate_sim::json_units::millis;
 use tidegate_sim::replay::{BreakerChange, GuardOutcome, Outcome, ServiceOutcome};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::{grouped, millis};
 
 use crate::styled::{Styled, table};
 

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::visible;
-use tidegate_sim::json_units::{millis, rfc3339};
-use tidegate_sim::peaks::KeyDetail;
-use tidegate_sim::replay::{Outcome, PeakRate, Replay};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::replay::{KeyDetail, Outcome, PeakRate, Replay};
+use tidegate_sim::{grouped, millis, rfc3339};
 
 use crate::outcome::when;
 use crate::styled::{Cell, Look, Styled, table};
@@ -55,7 +53,7 @@ impl HitList {
     pub(crate) fn json(&self) -> Value {
         let key = |key: &KeyDetail| {
             let peak = &key.peak;
-            let path = |path: &tidegate_sim::peaks::PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
+            let path = |path: &tidegate_sim::replay::PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
             json!({
                 "key": peak.key,
                 "requests": key.requests,
@@ -116,7 +114,7 @@ impl HitList {
     fn row(&self, key: &KeyDetail, recorded: bool) -> Vec<Cell> {
         let least = if key.is_floor() { ">=" } else { "" };
         let count = |count: u64| format!("{least}{}", grouped(count));
-        let path = |path: &tidegate_sim::peaks::PathCount| {
+        let path = |path: &tidegate_sim::replay::PathCount| {
             format!("{} {}{}", path.path, if path.is_exact { "" } else { ">=" }, grouped(path.requests))
         };
         let signed_in = match (self.names_users, key.signed_in) {

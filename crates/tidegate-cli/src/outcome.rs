@@ -6,11 +6,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate::{Tick, visible};
 use tidegate_sim::chart::{Bars, Curve, TimeAxis};
+use tidegate_sim::grouped;
 use tidegate_sim::log::Tally;
-use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
-use tidegate_sim::series::Series;
-use tidegate_sim::thousands::grouped;
-use tidegate_sim::unknown::{AssumedOn, UnknownNumber};
+use tidegate_sim::replay::{AssumedOn, Outcome, PolicyOutcome, Replay, Series, Threshold, UnknownNumber};
 
 use crate::exit::Mistake;
 use crate::guards;

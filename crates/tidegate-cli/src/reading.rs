@@ -10,11 +10,8 @@ use serde_json::{Value, json};
 use tidegate::config::{self, Config};
 use tidegate::policy::{Glob, GlobError, Match, Want};
 use tidegate_core::spelling::nearest;
-use tidegate_sim::json_units::{millis, rfc3339};
-use tidegate_sim::log::{Format, Log, LogOptions, MAX_DURATION, Tally, Watch};
-use tidegate_sim::order::Order;
-use tidegate_sim::source::Input;
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::log::{Format, Input, Log, LogOptions, MAX_DURATION, Order, Tally, Watch};
+use tidegate_sim::{grouped, millis, rfc3339};
 
 use crate::args::{self, LineFormat, Reading};
 use crate::exit::Mistake;

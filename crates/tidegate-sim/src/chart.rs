@@ -22,9 +22,9 @@ pub use axis::TimeAxis;
 pub(crate) use movable::Movable;
 pub use over_time::OverTime;
 pub(crate) use paint::style;
-pub use panels::{Panel, Panels};
-pub use peaks_by_rank::{PeakOfKey, PeaksByRank};
-pub use terminal::{Bars, sparkline};
+pub(crate) use panels::{Panel, Panels};
+pub(crate) use peaks_by_rank::{PeakOfKey, PeaksByRank};
+pub use terminal::Bars;
 pub use tracks::{Band, Height, Track, Tracks};
 
 use tidegate::Tick;
@@ -41,8 +41,7 @@ pub trait Chart {
     fn svg(&self) -> Result<String, ChartError>;
 
     /// Draws a PNG 1800 pixels wide: the SVG in its light scheme, with two pixels for each unit. Takes about
-    /// 0.1 s, and about 20 bytes of memory for each pixel: 26 MB for one plot, 115 MB for [`Panels`] of twelve
-    /// runs.
+    /// 0.1 s, and about 20 bytes of memory for each pixel: 26 MB for one plot, 115 MB for twelve.
     ///
     /// # Errors
     /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
@@ -76,7 +75,7 @@ impl Curve {
     }
 
     /// Makes a curve of levels that lasts until `end`.
-    pub fn levels(name: impl Into<String>, levels: &Levels, end: Tick) -> Self {
+    pub(crate) fn levels(name: impl Into<String>, levels: &Levels, end: Tick) -> Self {
         let mut steps: Vec<_> = levels.points().map(|(at, level)| (at, level as f64)).collect();
         // The value of a bin is its highest level. The current level holds from the end of the last bin on.
         let after = steps.last().map(|(at, _)| at.after(levels.width()));

@@ -24,7 +24,7 @@ const MOST_LADDERS: usize = 4;
 
 /// The ladder of one policy.
 #[derive(Debug)]
-pub struct Ladder {
+pub(crate) struct Ladder {
     /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
     row: usize,
     /// The rungs, lowest first. The rung at `replayed` is the replayed limit.
@@ -42,11 +42,11 @@ pub struct Ladder {
 
 /// A policy without a ladder, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoLadder {
+pub(crate) struct NoLadder {
     /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
-    pub row: usize,
+    pub(crate) row: usize,
     /// The reason, as a sentence without full stop.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// The ladders of a policy set: at most four, with about 700 bytes for each key.
@@ -107,13 +107,13 @@ impl Ladders {
     /// Returns the ladder of a policy, by its position in [`Outcome::policies`](crate::replay::Outcome::policies);
     /// `None` if it has none.
     #[must_use]
-    pub fn of_row(&self, row: usize) -> Option<&Ladder> {
+    pub(crate) fn of_row(&self, row: usize) -> Option<&Ladder> {
         self.ladders.iter().find(|ladder| ladder.row == row)
     }
 
     /// Returns why a policy with keys has no ladder; `None` for other policies.
     #[must_use]
-    pub fn why_not(&self, row: usize) -> Option<&str> {
+    pub(crate) fn why_not(&self, row: usize) -> Option<&str> {
         self.without.iter().find(|without| without.row == row).map(|without| without.why.as_str())
     }
 }
@@ -144,7 +144,7 @@ impl Ladder {
     /// Returns the rungs worth showing, lowest limit first, and the position of the replayed limit among them.
     /// `replay` must have read the same requests. Walks all keys once for each rung.
     #[must_use]
-    pub fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
+    pub(crate) fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
         let Self { row, candidates, replayed, window, trial, .. } = self;
         let Some(peaks) = replay.policy_peaks(0, *row) else { return (Vec::new(), 0) };
         shown(Tried { trial, candidates, replayed: *replayed, window: *window }, peaks)
@@ -155,7 +155,7 @@ impl Ladder {
     ///
     /// # Errors
     /// The reason, as a sentence without full stop, if no such policy can be written.
-    pub fn yaml(&self, rung: &Rung) -> Result<String, &str> {
+    pub(crate) fn yaml(&self, rung: &Rung) -> Result<String, &str> {
         let scope = self.scope.as_deref().map_err(String::as_str)?;
         Ok(format!(
             "  - name: {}\n    mode: shadow\n{scope}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
@@ -169,13 +169,13 @@ impl Ladder {
     /// has the same rate and grants as much at once, but denies other requests. `None`: the rung is the limit
     /// itself.
     #[must_use]
-    pub fn stands_in_for(&self) -> Option<&str> {
+    pub(crate) fn stands_in_for(&self) -> Option<&str> {
         self.stands_in_for.as_deref()
     }
 
     /// Says whether there was room for all keys. If not, the counts of keys hit may be too low.
     #[must_use]
-    pub fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.trial.evicted() == 0 && !self.trial.has_forgotten()
     }
 }
@@ -238,50 +238,50 @@ const NAMED: usize = 10;
 
 /// One limit of a ladder, and what it would have done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rung {
+pub(crate) struct Rung {
     /// The rate.
-    pub rate: PeakRate,
+    pub(crate) rate: PeakRate,
     /// The burst, in cost units.
-    pub burst: u64,
+    pub(crate) burst: u64,
     /// The most that the limit grants to a key in the window of the peaks, in cost units.
-    pub granted: u64,
+    pub(crate) granted: u64,
     /// Requests denied.
-    pub denied: u64,
+    pub(crate) denied: u64,
     /// Their share of the requests that the policy applies to, 0 to 1.
-    pub denied_share: f64,
+    pub(crate) denied_share: f64,
     /// Keys with at least one denied request.
-    pub keys_hit: u64,
+    pub(crate) keys_hit: u64,
     /// How many of these keys belong to a user who signed in and was served.
-    pub keys_hit_signed_in: u64,
+    pub(crate) keys_hit_signed_in: u64,
     /// How many keys this limit would have hit that the replayed limit did not hit.
-    pub newly_hit: u64,
+    pub(crate) newly_hit: u64,
     /// How many of the newly hit keys belong to a user who signed in and was served.
-    pub newly_hit_signed_in: u64,
+    pub(crate) newly_hit_signed_in: u64,
     /// How many keys the replayed limit hit that this limit would not have hit.
-    pub spared: u64,
+    pub(crate) spared: u64,
     /// The newly hit keys with the most denied requests, at most ten.
-    pub newly: Vec<NewlyHit>,
+    pub(crate) newly: Vec<NewlyHit>,
     /// Which keys this limit would have hit, in the order of [`Peaks::ranking`].
     pub(crate) hit: Vec<bool>,
 }
 
 /// A key that another limit would hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewlyHit {
+pub(crate) struct NewlyHit {
     /// The key, as replays show it.
-    pub key: String,
+    pub(crate) key: String,
     /// How many of its requests that limit would have denied.
-    pub denied: u64,
+    pub(crate) denied: u64,
     /// Whether a user signed in with this key and was served.
-    pub signed_in: bool,
+    pub(crate) signed_in: bool,
     /// The replay's details of the key; `None` if they were dropped for lack of room.
-    pub detail: Option<KeyDetail>,
+    pub(crate) detail: Option<KeyDetail>,
 }
 
 impl Rung {
     /// Returns the limit in the one-line form of a policy file.
     #[must_use]
-    pub fn limit(&self) -> String {
+    pub(crate) fn limit(&self) -> String {
         format!("gcra {} burst {}", self.rate, self.burst)
     }
 }
@@ -419,7 +419,7 @@ mod tests {
         let policies = set(limit);
         let options = ReplayOptions { details: true, ..ReplayOptions::default() };
         let mut ladders = Ladders::new(&policies, &options);
-        let mut replay = Replay::new(vec![("policies".to_owned(), policies)], options);
+        let mut replay = Replay::new(vec![("policies".to_owned(), policies)], options).unwrap();
         for (at, client, path, signed_in) in requests() {
             let at = Tick::from_secs(1_000).after(Duration::from_millis(at));
             let request = Descriptor::new().with("request.path", &*path).with("client.ip", &*client);

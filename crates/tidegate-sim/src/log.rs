@@ -31,15 +31,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::Tick;
 use tidegate::policy::Match;
 
-use crate::order::{Clamp, Order, OrderedLine, Reorder};
-use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
+use crate::order::{Clamp, OrderedLine, Reorder};
+use crate::source::{Lines, Opened, total_bytes};
+
+pub use crate::order::{Order, OrderTally};
+pub use crate::source::{Input, Progress, SourceError};
 
 use detect::Detected;
 pub use detect::{Format, FormatError};
 use envelope::Envelope;
 pub(crate) use fields::Wanted;
 pub use log_format::{LogFormat, LogFormatError};
-pub use malformed::{Malformed, MalformedLine};
+use malformed::Malformed;
+pub use malformed::MalformedLine;
 use reader::{LINE_BITS, Reader, TOGETHER, hand_out, is_blank};
 pub use reader::{MAX_DURATION, Tally};
 pub use record::{Record, text};

@@ -53,17 +53,11 @@ pub struct OrderTally {
 }
 
 impl OrderTally {
-    /// Returns the window that would have sorted every line into place; `None` if no line came too late.
-    #[must_use]
-    pub fn window_needed(&self) -> Option<Duration> {
-        (self.clamped > 0).then(|| Duration::from_secs(self.largest_step.as_secs() + 1))
-    }
-
-    /// Returns a window that would have sufficed, as people write it, rounded up: in seconds up to two minutes, in
+    /// Returns a window that would have sorted every line into place, as people write it, rounded up: in seconds up to two minutes, in
     /// minutes up to two hours, in hours above. `None` if no line came too late.
     #[must_use]
     pub fn window_advised(&self) -> Option<String> {
-        let secs = self.window_needed()?.as_secs();
+        let secs = (self.clamped > 0).then(|| self.largest_step.as_secs() + 1)?;
         let (unit, name) = match secs {
             0..=120 => (1, "s"),
             121..=7_200 => (60, "min"),

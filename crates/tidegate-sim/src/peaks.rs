@@ -19,10 +19,10 @@ use tidegate::Tick;
 
 pub use self::frequent::PathCount;
 use self::frequent::{Frequent, shape};
-pub use self::key_peak::{KeyDetail, KeyPeak, RankedKey};
+pub use self::key_peak::{KeyDetail, KeyPeak};
 pub use frequent::Distinct;
 pub(crate) use frequent::{GivenHash, Sketch};
-pub(crate) use key_peak::SlidingPeak;
+pub(crate) use key_peak::{RankedKey, SlidingPeak};
 
 /// The part of a key's entry that not every request touches.
 #[derive(Clone, Debug)]
@@ -68,14 +68,14 @@ pub struct Peaks {
 
 /// The entry of a key, for recording the result of its request.
 #[derive(Debug)]
-pub struct Seen<'p> {
+pub(crate) struct Seen<'p> {
     peaks: &'p mut Peaks,
     place: usize,
 }
 
 impl Seen<'_> {
     /// Counts a denied request that asked for `amount` units.
-    pub fn deny(&mut self, at: Tick, amount: u64) {
+    pub(crate) fn deny(&mut self, at: Tick, amount: u64) {
         let cold = &mut self.peaks.cold[self.place];
         cold.denied = cold.denied.saturating_add(1);
         cold.denied_units = cold.denied_units.saturating_add(amount);
@@ -83,12 +83,12 @@ impl Seen<'_> {
     }
 
     /// Marks the key as known: a user signed in with it.
-    pub fn know(&mut self) {
+    pub(crate) fn know(&mut self) {
         self.peaks.cold[self.place].is_known = true;
     }
 
     /// Counts the request and its path, if details are kept.
-    pub fn detail(&mut self, path: Option<&str>) {
+    pub(crate) fn detail(&mut self, path: Option<&str>) {
         let Some(detail) = self.peaks.details.as_mut().and_then(|details| details.get_mut(self.place)) else {
             return;
         };
@@ -103,7 +103,7 @@ impl Seen<'_> {
 impl Peaks {
     /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes about 200 bytes per key with its name.
     #[must_use]
-    pub fn new(window: Duration, capacity: usize) -> Self {
+    pub(crate) fn new(window: Duration, capacity: usize) -> Self {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self {
             window,
@@ -123,7 +123,7 @@ impl Peaks {
     /// Also keeps the number of requests and the most frequent paths of each key: up to 2 KiB more per key. Must be
     /// called before any request is counted.
     #[must_use]
-    pub fn with_details(self) -> Self {
+    pub(crate) fn with_details(self) -> Self {
         Self { details: Some(Vec::new()), ..self }
     }
 
@@ -135,7 +135,7 @@ impl Peaks {
 
     /// Counts an amount that a key asks for. Allocates for a key not seen before.
     #[inline]
-    pub fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
+    pub(crate) fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
         let hash = self.hasher.hash_one(key);
         let place = match self.places.get(&hash) {
             Some(place) => *place,
@@ -208,7 +208,7 @@ impl Peaks {
 
     /// Returns the number of distinct keys.
     #[must_use]
-    pub fn distinct(&self) -> Distinct {
+    pub(crate) fn distinct(&self) -> Distinct {
         if self.is_exact() {
             Distinct::Exactly(self.hot.len() as u64)
         } else {
@@ -222,23 +222,9 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// Returns the most units that a key that is not kept can have asked for; 0 while all keys are kept.
-    #[must_use]
-    pub fn floor(&self) -> u64 {
-        self.floor
-    }
-
-    /// Returns the peaks of all keys kept, highest first.
-    #[must_use]
-    pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
-        peaks.sort_unstable_by(|a, b| b.cmp(a));
-        peaks
-    }
-
     /// Returns all keys kept by their peaks, highest first; equal peaks by denied requests, most first.
     #[must_use]
-    pub fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
+    pub(crate) fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
         let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
             key: &cold.key,
             peak: hot.peak(),
@@ -262,7 +248,7 @@ impl Peaks {
 
     /// Returns the details of a key, if it is kept.
     #[must_use]
-    pub fn about(&self, key: &[u8]) -> Option<KeyDetail> {
+    pub(crate) fn about(&self, key: &[u8]) -> Option<KeyDetail> {
         self.places.get(&self.hasher.hash_one(key)).map(|place| self.describe(*place as usize))
     }
 
@@ -279,19 +265,19 @@ impl Peaks {
 
     /// Returns how many keys had denied requests.
     #[must_use]
-    pub fn denied_keys(&self) -> u64 {
+    pub(crate) fn denied_keys(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0).count() as u64
     }
 
     /// Returns how many of the keys with denied requests were marked by [`Seen::know`].
     #[must_use]
-    pub fn denied_and_known(&self) -> u64 {
+    pub(crate) fn denied_and_known(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64
     }
 
     /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.
     #[must_use]
-    pub fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
+    pub(crate) fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
         let mut all: Vec<(u64, KeyPeak)> = self
             .entries()
             .map(|(hot, cold)| {
@@ -342,7 +328,7 @@ mod tests {
         for (second, amount) in [(10, 3), (11, 4), (12, 2)] {
             let _ = peaks.see(b"a", Tick::from_secs(second), amount);
         }
-        assert_eq!(peaks.falling(), [4]);
+        assert_eq!(peaks.ranking()[0].peak, 4);
     }
 
     #[test]

@@ -9,13 +9,13 @@
 mod account;
 mod guards;
 mod in_flight;
-mod options;
 mod outcome;
 mod run;
 mod threshold;
 mod trust;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Mode, PolicySet};
@@ -23,22 +23,57 @@ use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
 
 use crate::log::{Record, Wanted};
-use crate::peaks::Peaks;
-use crate::series::Series;
 use crate::traffic::Arrival;
-use crate::unknown::UnknownNumber;
 use in_flight::{Inside, Leaving};
 use run::{LogClock, RequestEnding, Run};
 
-pub use account::Granted;
-pub(crate) use account::{key_name, written_rate};
-pub use guards::{BreakerBand, BreakerChange, BreakerState, GuardOutcome, ServiceOutcome};
-pub(crate) use guards::{GuardLimit, Guards};
-pub use options::ReplayOptions;
+pub use crate::peaks::{Distinct, KeyDetail, KeyPeak, PathCount, Peaks};
+pub use crate::series::{Point, Series};
+pub use crate::unknown::{AssumedOn, UnknownNumber};
+pub(crate) use account::{Granted, key_name, written_rate};
+pub(crate) use guards::{BreakerBand, BreakerState, GuardLimit, Guards};
 pub(crate) use outcome::{ADMITTED, DENIED, OFFERED, WOULD_DENY, share};
-pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
+pub use outcome::{
+    BreakerChange, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, shadow_limit_name,
+};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
+
+/// How much a replay remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// The most live keys in each gate's store.
+    pub store_keys: usize,
+    /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
+    pub peak_keys: usize,
+    /// Whether requests and paths are also counted for each of these keys: up to 2 KiB more each, usually about 200
+    /// bytes.
+    pub details: bool,
+    /// The bins of each curve.
+    pub bins: usize,
+    /// The width of a bin at first, and the resolution of its peaks.
+    pub bin_width: Duration,
+    /// The IPv6 prefix by which clients are named, as the policies key them.
+    pub ipv6_prefix: u8,
+    /// How long a request is in flight if the log does not have its duration.
+    pub hold: Option<Duration>,
+}
+
+impl Default for ReplayOptions {
+    /// A million keys in the store, a hundred thousand in the tables, and 240 bins that are one second wide at first.
+    fn default() -> Self {
+        Self {
+            store_keys: 1_000_000,
+            peak_keys: 100_000,
+            details: false,
+            // Each bin is three pixels wide in a chart, so that a single step is still visible.
+            bins: 240,
+            bin_width: Duration::from_secs(1),
+            ipv6_prefix: 64,
+            hold: None,
+        }
+    }
+}
 
 /// Policy sets side by side, driven by one stream of requests.
 #[derive(Debug)]
@@ -70,23 +105,11 @@ const ATTRIBUTES: usize = 32;
 const TOGETHER: usize = 16;
 
 impl Replay {
-    /// Makes a replay of named policy sets.
-    ///
-    /// # Panics
-    /// If [`Replay::try_new`] fails.
-    #[must_use]
-    pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
-        Self::try_new(sets, options).expect("the system has memory for the tables")
-    }
-
     /// Makes a replay of named policy sets, each with room for [`ReplayOptions::store_keys`].
     ///
     /// # Errors
     /// [`CapacityError`] if the number of keys is out of range, or the system has no memory for them.
-    pub fn try_new(
-        sets: Vec<(String, Arc<PolicySet>)>,
-        options: ReplayOptions,
-    ) -> Result<Self, CapacityError> {
+    pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Result<Self, CapacityError> {
         let clock = LogClock::default();
         let applied =
             sets.iter().flat_map(|(_, set)| set.policies()).filter(|policy| policy.mode != Mode::Off);
@@ -323,18 +346,11 @@ impl Replay {
         self.runs.get(run)?.policies.policies().get(policy).map(|policy| policy.name.as_str())
     }
 
-    /// Returns the curves of one policy or shadow limit of a run, by its position in [`Outcome::policies`]: lanes
-    /// matched, passed by it and denied by it, in cost units. `None` if there is no such run or row.
-    #[must_use]
-    pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
-        Some(&self.runs.get(run)?.row(row)?.series)
-    }
-
     /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of
     /// [`Replay::policy_peaks`], by its position in [`Outcome::policies`]; `None` if that cannot be told from the
     /// limits.
     #[must_use]
-    pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
+    pub(crate) fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
         self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 

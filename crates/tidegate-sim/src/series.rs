@@ -44,7 +44,7 @@ impl Series {
     /// Makes a series of at least two bins that are `width` wide at first; `width` is also the resolution of the peaks.
     /// A width of zero is one nanosecond.
     #[must_use]
-    pub fn new(lanes: usize, bins: usize, width: Duration) -> Self {
+    pub(crate) fn new(lanes: usize, bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
         Self {
             lanes,
@@ -65,7 +65,7 @@ impl Series {
     /// # Panics
     /// If `lane` is out of range.
     #[inline]
-    pub fn add(&mut self, at: Tick, lane: usize, amount: u64) {
+    pub(crate) fn add(&mut self, at: Tick, lane: usize, amount: u64) {
         assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
         let at = at.as_nanos();
         let bin = match self.last {
@@ -142,8 +142,8 @@ impl Series {
     }
 
     /// Returns the sum of a lane.
-    #[must_use]
-    pub fn total(&self, lane: usize) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn total(&self, lane: usize) -> u64 {
         self.sums.iter().skip(lane).step_by(self.lanes.max(1)).copied().fold(0, u64::saturating_add)
     }
 

@@ -32,7 +32,7 @@ impl Input {
 
     /// Returns the name of the input for messages.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Stdin => "standard input".to_owned(),
@@ -70,7 +70,7 @@ pub enum SourceError {
         /// The file.
         name: String,
         /// The compression.
-        packing: Packing,
+        packing: &'static str,
         /// The length of the file.
         offset: u64,
     },
@@ -118,7 +118,7 @@ impl<R: Read> Read for Counted<R> {
 /// An open input: decompressed bytes, with the name and the offset for errors.
 pub(crate) struct Opened {
     name: String,
-    packing: Packing,
+    packing: &'static str,
     offset: Arc<AtomicU64>,
     bytes: Box<dyn Read + Send>,
 }
@@ -195,25 +195,25 @@ pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
 
 /// The longest line that is read, in bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest
 /// request line that common servers accept by default.
-pub const MAX_LINE: usize = 64 << 10;
+pub(crate) const MAX_LINE: usize = 64 << 10;
 
 /// The size of the buffer of decompressed bytes.
 const BUFFER: usize = 256 << 10;
 
 /// One line, without its line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// The number of the line in its file, from 1.
-    pub number: u64,
+    pub(crate) number: u64,
     /// The contents; empty if the line was too long.
-    pub bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
     /// Whether it was longer than [`MAX_LINE`] and skipped.
-    pub too_long: bool,
+    pub(crate) too_long: bool,
 }
 
 /// Reads the lines of one input. Holds one buffer of 256 KiB, whatever the input.
 #[derive(Debug)]
-pub struct Lines {
+pub(crate) struct Lines {
     from: Opened,
     buffer: Box<[u8]>,
     start: usize,
@@ -234,7 +234,7 @@ impl Lines {
     ///
     /// # Errors
     /// [`SourceError`] if the input cannot be read.
-    pub fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
+    pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
         let mut searched = self.start;
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[searched..self.end]) {
@@ -304,28 +304,6 @@ impl Lines {
 
 // Detects gzip and zstd from the first bytes and decompresses them, with any number of members or frames.
 
-/// The compression of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Packing {
-    /// Not compressed.
-    Plain,
-    /// gzip, one or more members.
-    Gzip,
-    /// Zstandard, one or more frames.
-    Zstd,
-}
-
-impl fmt::Display for Packing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain => "plain",
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-        })
-    }
-}
-
 /// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level
 /// cache.
 const UNPACKED: usize = 128 << 10;
@@ -343,7 +321,7 @@ const UNREAD: [(&[u8], &str, &str); 6] = [
     (b"\xfe\xff", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 FILE | tidegate replay -"),
 ];
 
-type Unpacked = Result<(Packing, Box<dyn Read + Send>), (&'static str, &'static str)>;
+type Unpacked = Result<(&'static str, Box<dyn Read + Send>), (&'static str, &'static str)>;
 
 /// Returns a reader of the decompressed bytes or, for an unsupported format, its name and what to do.
 fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
@@ -358,11 +336,11 @@ fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
         }
     }
     Ok(Ok(if head.starts_with(b"\x1f\x8b") {
-        (Packing::Gzip, Box::new(MultiGzDecoder::new(from)))
+        ("gzip", Box::new(MultiGzDecoder::new(from)))
     } else if head.starts_with(b"\x28\xb5\x2f\xfd") || is_skippable(head) {
-        (Packing::Zstd, frames(from)?)
+        ("zstd", frames(from)?)
     } else {
-        (Packing::Plain, Box::new(from))
+        ("plain", Box::new(from))
     }))
 }
 
@@ -452,7 +430,7 @@ mod tests {
             let (length, error) = (bytes.len() as u64, all(bytes).unwrap_err());
             let SourceError::Truncated { name, offset, packing } = error else { panic!("{error:?}") };
             assert_eq!((name.as_str(), offset), ("test", length));
-            assert_ne!(packing, Packing::Plain);
+            assert_ne!(packing, "plain");
         }
     }
 

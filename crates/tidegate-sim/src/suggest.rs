@@ -55,7 +55,7 @@ pub use options::Step;
 /// ```
 /// use std::fmt::Write as _;
 /// use tidegate_sim::log::LogOptions;
-/// use tidegate_sim::source::Input;
+/// use tidegate_sim::log::Input;
 /// use tidegate_sim::suggest::{Finding, SuggestOptions, suggest};
 ///
 /// // Forty clients of about twenty requests an hour each, and one of 600 in ten minutes.

@@ -4,7 +4,7 @@
 ///
 /// # Examples
 /// ```
-/// use tidegate_sim::thousands::grouped;
+/// use tidegate_sim::grouped;
 /// assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1,000", "1,204,331"]);
 /// ```
 #[must_use]

@@ -28,7 +28,7 @@ use crate::source::MAX_LINE;
 use crate::thousands::grouped;
 use crate::unknown::{AssumedOn, UnknownNumber};
 
-pub use subject::algorithm;
+pub(crate) use subject::algorithm;
 
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]

@@ -116,8 +116,7 @@ impl std::str::FromStr for Traffic {
 
 impl Traffic {
     /// Returns the requests, from `start` on. The same seed gives the same requests.
-    #[must_use]
-    pub fn arrivals(&self, start: Tick, seed: u64) -> Arrivals {
+    pub fn arrivals(&self, start: Tick, seed: u64) -> impl Iterator<Item = Arrival> + use<> {
         Arrivals {
             segments: Arc::clone(&self.segments),
             place: 0,
@@ -153,7 +152,7 @@ impl Traffic {
 
 /// The requests of a [`Traffic`], in time order.
 #[derive(Clone, Debug)]
-pub struct Arrivals {
+struct Arrivals {
     segments: Arc<[Segment]>,
     place: usize,
     /// The start of the current segment.

@@ -25,8 +25,9 @@ use crate::log::Record;
 use crate::meter::Meter;
 use crate::peaks::Distinct;
 
-pub use self::candidate::{Candidate, MAX_CANDIDATES, WhatIfError};
-pub(crate) use candidate::Asking;
+pub(crate) use self::candidate::Asking;
+use self::candidate::MAX_CANDIDATES;
+pub use self::candidate::{Candidate, WhatIfError};
 
 /// How much a [`WhatIf`] remembers and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +155,7 @@ impl WhatIf {
     }
 
     /// Tries a request of a log on all candidates.
-    pub fn feed(&mut self, record: &Record<'_>) {
+    pub(crate) fn feed(&mut self, record: &Record<'_>) {
         let request = self.asking.describe(record);
         self.ask(record.time, &request, None, record.is_signed_in());
     }
@@ -196,26 +197,26 @@ impl WhatIf {
 
     /// Returns how many requests the policy matched.
     #[must_use]
-    pub const fn requests(&self) -> u64 {
+    pub(crate) const fn requests(&self) -> u64 {
         self.requests
     }
 
     /// Returns how many distinct keys they had.
     #[must_use]
-    pub fn keys(&self) -> Distinct {
+    pub(crate) fn keys(&self) -> Distinct {
         self.keys.distinct()
     }
 
     /// Returns how many keys were evicted while in use, for lack of room. Above zero, denials may be too few.
     #[must_use]
-    pub const fn evicted(&self) -> u64 {
+    pub(crate) const fn evicted(&self) -> u64 {
         self.keys.evicted()
     }
 
     /// Says whether any key was forgotten. If so, the figures of a key (its requests, its peak, whether it signed in)
     /// count from when it was last remembered.
     #[must_use]
-    pub const fn has_forgotten(&self) -> bool {
+    pub(crate) const fn has_forgotten(&self) -> bool {
         self.keys.has_forgotten()
     }
 
@@ -242,7 +243,7 @@ impl WhatIf {
 
     /// Returns all keys that a candidate would have hit, by the candidate's position in the given list; in no
     /// particular order. Walks all keys.
-    pub fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
+    pub(crate) fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
         let ordered = self.ordered.iter().position(|ordered| ordered.given == candidate);
         let hit = move |key: &'_ Key| {
             let wanted = ordered?;
@@ -293,13 +294,13 @@ pub struct KeyHit {
 
 /// A key that a limit would have hit, without its other figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HitName<'w> {
+pub(crate) struct HitName<'w> {
     /// The key, as replays show it.
-    pub key: &'w str,
+    pub(crate) key: &'w str,
     /// How many of its requests would have been denied.
-    pub denied: u64,
+    pub(crate) denied: u64,
     /// Whether a user signed in with this key and was served.
-    pub signed_in: bool,
+    pub(crate) signed_in: bool,
 }
 
 impl WhatIfOutcome {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::grouped;
 
 use crate::args::{Blocking, Key, KeyOrCaller, Keys, PolicyKey};
 use crate::exit::{Exit, Mistake};

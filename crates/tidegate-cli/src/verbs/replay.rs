@@ -12,11 +12,10 @@ use serde_json::json;
 use tidegate::policy::{Descriptor, Match, Mode, OnCostError, PolicySet, Relevance};
 use tidegate::store::CapacityError;
 use tidegate::visible;
-use tidegate_sim::ladder::Ladders;
+use tidegate_sim::grouped;
 use tidegate_sim::log::{Format, Log, Record, Tally};
 use tidegate_sim::replay::{Doubt, Outcome, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
-use tidegate_sim::report::{self, Report};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::report::{self, Ladders, Report};
 
 use crate::args::{self, Order, Reading, Speed, Typed};
 use crate::exit::{Exit, Mistake, no_room};
@@ -56,7 +55,7 @@ pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Res
         _ => Ladders::default(),
     };
     let tables = sets.len();
-    let mut runs = Replay::try_new(sets, options).map_err(|error| match error {
+    let mut runs = Replay::new(sets, options).map_err(|error| match error {
         CapacityError::NoMemory { keys } => no_room("--keys", keys, tables),
         error => error.into(),
     })?;

@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::Tick;
 use tidegate::policy::PolicySet;
+use tidegate_sim::grouped;
 use tidegate_sim::replay::{Replay, ReplayOptions};
 use tidegate_sim::report;
-use tidegate_sim::thousands::grouped;
 use tidegate_sim::trace::Trace;
 use tidegate_sim::traffic::Traffic;
 
@@ -41,8 +41,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         applied.remark_unmatched(printer);
     }
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
-    let mut replay =
-        Replay::try_new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() })?;
+    let mut replay = Replay::new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() })?;
     if replay.holds()
         && simulate.hold.is_none()
         && let Some(segment) = traffic.untimed()

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use tidegate::visible;
+use tidegate_sim::grouped;
+use tidegate_sim::log::Input;
 use tidegate_sim::replay::{PeakRate, Trust};
-use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{
     self, Caution, ClientKind, Fate, Finding, Instead, Proposal, Purpose, Signs, Spared, StandsOut, Step,
     SuggestError, SuggestOptions, Suggestion, WrittenCost,
 };
-use tidegate_sim::thousands::grouped;
 
 use crate::args::{LimitArgs, Reading, Suggest};
 use crate::exit::{Exit, Mistake};

@@ -7,7 +7,7 @@ use std::pin::pin;
 use anyhow::Result;
 use serde_json::Value;
 use tidegate::{Clock as _, SystemClock};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::grouped;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{Top, TopBy};

@@ -108,7 +108,7 @@ impl TimeAxis {
 
     /// Returns a time for tables, to the second. UTC times include the date.
     #[must_use]
-    pub fn label(self, at: Tick, start: Tick) -> String {
+    pub(crate) fn label(self, at: Tick, start: Tick) -> String {
         match self {
             Self::Utc => date_time(at).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             Self::Elapsed => elapsed(at.since(start).as_secs()),

@@ -30,30 +30,30 @@ const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20
 
 /// The denials of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
+pub(crate) struct Panel {
     /// The name of the run, with its numbers: `gcra: 773 denied, 1 key hit`.
-    pub name: String,
+    pub(crate) name: String,
     /// The difference from the first run, such as `38 more`.
-    pub difference: String,
+    pub(crate) difference: String,
     /// The denials over time.
-    pub denied: Curve,
+    pub(crate) denied: Curve,
     /// What policies in shadow mode would deny, of the requests that were admitted; `None` if there is nothing.
-    pub would_deny: Option<Curve>,
+    pub(crate) would_deny: Option<Curve>,
     /// The highest values within each step, if `denied` holds averages.
-    pub highest: Option<Curve>,
+    pub(crate) highest: Option<Curve>,
 }
 
 /// Small multiples of the denials of several runs, on the same scales.
 #[derive(Clone, Debug)]
-pub struct Panels<'a> {
+pub(crate) struct Panels<'a> {
     /// The title above the chart.
-    pub title: &'a str,
+    pub(crate) title: &'a str,
     /// The unit of the values.
-    pub unit: &'a str,
+    pub(crate) unit: &'a str,
     /// How times are written.
-    pub axis: TimeAxis,
+    pub(crate) axis: TimeAxis,
     /// The runs; only the first twelve are drawn. All their curves must have steps at the same times.
-    pub panels: Vec<Panel>,
+    pub(crate) panels: Vec<Panel>,
 }
 
 /// Values that all panels share.

@@ -26,29 +26,29 @@ pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
 
 /// One key in a chart of peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeakOfKey {
+pub(crate) struct PeakOfKey {
     /// The most units that the key asked for within the window.
-    pub peak: u64,
+    pub(crate) peak: u64,
     /// Whether any of its requests was denied.
-    pub is_hit: bool,
+    pub(crate) is_hit: bool,
 }
 
 /// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is
 /// filled.
 #[derive(Clone, Debug)]
-pub struct PeaksByRank<'a> {
+pub(crate) struct PeaksByRank<'a> {
     /// The title above the chart.
-    pub title: &'a str,
+    pub(crate) title: &'a str,
     /// The unit of the peaks, such as `requests in any second`.
-    pub unit: &'a str,
+    pub(crate) unit: &'a str,
     /// The keys whose peaks are known, highest first.
-    pub keys: &'a [PeakOfKey],
+    pub(crate) keys: &'a [PeakOfKey],
     /// The number of distinct keys. It exceeds the length of `keys` if some keys were forgotten.
-    pub of: Distinct,
+    pub(crate) of: Distinct,
     /// The units that the limit grants within the window, if known.
-    pub level: Option<Level>,
+    pub(crate) level: Option<Level>,
     /// Whether the limit only measures, in shadow mode: keys that it would hit have another colour and another word.
-    pub only_measures: bool,
+    pub(crate) only_measures: bool,
 }
 
 /// Maps ranks and peaks to positions in the picture.
@@ -188,13 +188,13 @@ impl PeaksByRank<'_> {
 
     /// Returns how many of the keys were hit.
     #[must_use]
-    pub fn hit(&self) -> usize {
+    pub(crate) fn hit(&self) -> usize {
         self.keys.iter().filter(|key| key.is_hit).count()
     }
 
     /// Returns how many keys asked for more within a window than the limit grants in it.
     #[must_use]
-    pub fn above(&self) -> usize {
+    pub(crate) fn above(&self) -> usize {
         let level = self.level.as_ref().map_or(f64::INFINITY, |level| level.value);
         self.keys.partition_point(|key| key.peak as f64 > level)
     }

@@ -159,20 +159,3 @@ impl Curve {
         out
     }
 }
-
-/// Draws values as one line of block characters, at most `width` columns wide. The highest value has the full
-/// height of the line.
-#[must_use]
-pub fn sparkline(values: &[f64], width: usize) -> String {
-    let top = values.iter().copied().fold(0.0, f64::max);
-    let width = width.min(values.len()).max(1);
-    (0..width)
-        .map(|column| {
-            let (from, to) = (column * values.len() / width, ((column + 1) * values.len() / width).max(1));
-            let part = values.get(from..to.min(values.len())).unwrap_or(&[]);
-            let high = part.iter().copied().fold(0.0, f64::max);
-            let eighth = if top > 0.0 { (high / top * 8.0).ceil() as usize } else { 0 };
-            EIGHTHS[eighth.clamp(1, 8)]
-        })
-        .collect()
-}

@@ -7,7 +7,7 @@ use super::record::text;
 /// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Malformed {
+pub(crate) enum Malformed {
     /// No time, or an invalid one.
     #[error("no readable time")]
     Time,
@@ -65,7 +65,7 @@ pub enum Malformed {
     /// The line follows another `#Fields` line that names other fields.
     #[error("the #Fields line before it differs from the first one; give the files one by one")]
     OtherFields,
-    /// Longer than [`crate::source::MAX_LINE`].
+    /// Longer than 64 KiB.
     #[error("longer than 64 KiB")]
     TooLong,
 }
@@ -81,13 +81,13 @@ fn misfit(variable: u16) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
     /// The file.
-    pub file: String,
+    pub(crate) file: String,
     /// The number of the line, from 1.
-    pub line: u64,
+    pub(crate) line: u64,
     /// Why it is malformed.
-    pub why: Malformed,
+    pub(crate) why: Malformed,
     /// The beginning of the line.
-    pub excerpt: String,
+    pub(crate) excerpt: String,
 }
 
 impl fmt::Display for MalformedLine {

@@ -64,25 +64,25 @@ impl<'a> Record<'a> {
     /// Returns the user agent. In access logs it is searched for on demand: the search costs about 20 ns that most
     /// replays need not pay. Allocates only if an access log escaped something in it.
     #[must_use]
-    pub fn agent(&self) -> Cow<'a, [u8]> {
+    pub(crate) fn agent(&self) -> Cow<'a, [u8]> {
         self.tail.agent()
     }
 
     /// Returns the referer. Searched for on demand, like [`Record::agent`].
     #[must_use]
-    pub fn referer(&self) -> Cow<'a, [u8]> {
+    pub(crate) fn referer(&self) -> Cow<'a, [u8]> {
         self.tail.referer()
     }
 
     /// Says whether a user signed in with this request and was served: the log names a user, and the status is below
     /// 400.
     #[must_use]
-    pub fn is_signed_in(&self) -> bool {
+    pub(crate) fn is_signed_in(&self) -> bool {
         !self.user.is_empty() && self.status.is_some_and(|status| status < 400)
     }
 
     /// Returns the other values of the line, as (name, value): columns and JSON fields that are none of the above.
-    pub fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+    pub(crate) fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         self.extras.iter()
     }
 

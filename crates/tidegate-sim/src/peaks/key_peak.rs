@@ -33,15 +33,15 @@ pub struct KeyPeak {
 
 /// A key in the ranking of all keys by their peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankedKey<'p> {
+pub(crate) struct RankedKey<'p> {
     /// The key's bytes.
-    pub key: &'p [u8],
+    pub(crate) key: &'p [u8],
     /// The most that it asked for in one window, in cost units.
-    pub peak: u64,
+    pub(crate) peak: u64,
     /// How many of its requests were denied.
-    pub denied: u64,
+    pub(crate) denied: u64,
     /// Whether a user signed in with this key and was served.
-    pub signed_in: bool,
+    pub(crate) signed_in: bool,
 }
 
 /// All that is known of one key.

@@ -5,10 +5,9 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
 use tidegate::{LimitDecision, Quota, Rate, Tick};
 
-use super::options::ReplayOptions;
-use super::outcome::{ADMITTED, DENIED, OFFERED, PeakRate, PolicyOutcome, shadow_limit_name};
+use super::ReplayOptions;
+use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
 use crate::peaks::Peaks;
-use crate::series::Series;
 
 /// The figures of a policy, and separately those of its shadow limit, so that what is only measured does not mix with
 /// what is enforced.
@@ -85,7 +84,6 @@ pub(super) struct Account {
     pub(super) peaks: Peaks,
     /// What the limits grant in the window of the peaks.
     pub(super) granted: Option<Granted>,
-    pub(super) series: Series,
     details: bool,
     /// The name of the current key, if it has several parts.
     key: Vec<u8>,
@@ -118,7 +116,6 @@ impl Account {
             most_in_use: None,
             peaks: if options.details { peaks.with_details() } else { peaks },
             granted: Granted::least(limits, window),
-            series: Series::new(3, options.bins, options.bin_width),
             details: options.details,
             key: Vec::new(),
         }
@@ -157,8 +154,6 @@ impl Account {
         self.delayed += u64::from(delayed);
         self.shadow_denied += u64::from(shadow_denied);
         self.over += u64::from(over);
-        self.series.add(at, OFFERED, cost);
-        self.series.add(at, if denied || unbound { DENIED } else { ADMITTED }, cost);
         let key = match plain_key(policy, request) {
             Some(key) => key,
             None => name_key(&mut self.key, policy, request, ipv6_prefix),
@@ -190,8 +185,6 @@ impl Account {
     ) {
         self.matched += 1;
         self.denied += 1;
-        self.series.add(at, OFFERED, 1);
-        self.series.add(at, DENIED, 1);
         let key = match plain_key(policy, request) {
             Some(key) => key,
             None => name_key(&mut self.key, policy, request, ipv6_prefix),
@@ -291,13 +284,13 @@ fn name_key<'k>(
 
 /// The most that is granted to one key in any window, and the limit that grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub(crate) struct Granted {
     /// The amount, in cost units.
-    pub units: u64,
+    pub(crate) units: u64,
     /// The label of the limit.
-    pub limit: String,
+    pub(crate) limit: String,
     /// Whether tiers or overrides give some keys a different limit.
-    pub has_exceptions: bool,
+    pub(crate) has_exceptions: bool,
 }
 
 impl Granted {

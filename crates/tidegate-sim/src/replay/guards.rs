@@ -5,7 +5,6 @@
 //! the same pure transitions, on the same entries and leaves, at the same ticks.
 
 mod breakers;
-mod outcome;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +17,9 @@ use tidegate::policy::{Descriptor, PolicySet};
 use tidegate::{Charged, GateDecision, Outcome as Ended, Quota, Receipt, Retry, Tick};
 
 use self::breakers::Followed;
-pub use self::breakers::{BreakerBand, BreakerState};
-pub use self::outcome::{BreakerChange, GuardOutcome, ServiceOutcome};
+pub(crate) use self::breakers::{BreakerBand, BreakerState};
 use super::account::key_name;
+use super::outcome::{GuardOutcome, ServiceOutcome};
 use crate::levels::Levels;
 use crate::served::Served;
 

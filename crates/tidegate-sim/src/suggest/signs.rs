@@ -25,6 +25,7 @@ use self::page_turns::PageTurns;
 use self::rhythm::Rhythm;
 use crate::json_units;
 use crate::log::{Record, text};
+use crate::replay::share;
 
 pub(super) use page_turns::Few;
 
@@ -355,10 +356,6 @@ pub(super) fn agent_name(agent: &[u8]) -> Cow<'_, str> {
     format!("{}*", text(&agent[..end])).into()
 }
 
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
 /// Says whether a path is part of a page: an image, a script, a font.
 fn belongs_to_a_page(path: &[u8]) -> bool {
     let Some(dot) = memchr::memrchr(b'.', path) else { return false };
@@ -388,12 +385,8 @@ pub struct Signs {
     /// The agent of nine requests in ten, cut after 120 bytes.
     pub agent: Option<String>,
     /// The pause between two rounds of requests, if they come at an even pace.
-    #[serde(rename = "every_ms", serialize_with = "maybe_millis")]
+    #[serde(rename = "every_ms", serialize_with = "json_units::maybe_span")]
     pub every: Option<Duration>,
-}
-
-fn maybe_millis<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    span.map(json_units::millis).serialize(to)
 }
 
 impl Evidence {

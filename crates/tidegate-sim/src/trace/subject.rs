@@ -186,7 +186,7 @@ impl Subject<'_> {
 
 /// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
 #[must_use]
-pub fn algorithm(quota: &Quota) -> String {
+pub(crate) fn algorithm(quota: &Quota) -> String {
     // Derive the name from the variant of `Quota`; a separate list would become outdated.
     let shown = format!("{quota:?}");
     let mut name = String::new();

@@ -20,13 +20,13 @@ pub struct Candidate {
 }
 
 /// The most candidates tried at once: enough for a curve, and a bound on the memory per key.
-pub const MAX_CANDIDATES: usize = 1_024;
+pub(crate) const MAX_CANDIDATES: usize = 1_024;
 
 /// Why candidates cannot be tried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WhatIfError {
-    /// More candidates than [`MAX_CANDIDATES`].
+    /// More candidates than 1,024.
     #[error("{count} limits are too many to try at once; use at most {MAX_CANDIDATES}")]
     TooMany {
         /// The number of candidates.

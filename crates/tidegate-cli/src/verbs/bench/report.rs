@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tidegate::visible;
-use tidegate_sim::json_units::millis;
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::{grouped, millis};
 
 use super::judge::{Judge, WrongAnswers};
 use super::tally::{Latencies, Second, Tally, took};

@@ -7,7 +7,7 @@ use tidegate::{Cost, Outcome as Ended, Quota, Receipt, Tick};
 use tidegate_core::breaker::{Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Totals};
 use tidegate_core::{Ask, Guard as _};
 
-use super::outcome::BreakerChange;
+use super::super::outcome::BreakerChange;
 
 /// The most keys whose breakers are followed, about 500 bytes each. Changes of later keys are not reported.
 const MOST_KEYS: usize = 10_000;
@@ -16,7 +16,7 @@ const MOST_CHANGES: usize = 1_000;
 
 /// The state of a breaker in a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerState {
+pub(crate) enum BreakerState {
     /// Every call passes.
     Closed,
     /// A share of the calls is refused.
@@ -29,13 +29,13 @@ pub enum BreakerState {
 
 /// A span of time in which a breaker was in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerBand {
+pub(crate) struct BreakerBand {
     /// The state.
-    pub state: BreakerState,
+    pub(crate) state: BreakerState,
     /// Its begin.
-    pub from: Tick,
+    pub(crate) from: Tick,
     /// Its end.
-    pub until: Tick,
+    pub(crate) until: Tick,
 }
 
 /// The breakers of one limit, one for each key.
