@@ -27,7 +27,7 @@ pub(super) const FAR: WireCondition =
 
 /// The coordinator of all regions, as seen from one region. Clones share its state.
 #[derive(Clone)]
-pub struct GlobalCoordinator {
+pub(crate) struct GlobalCoordinator {
     shared: Arc<Wires>,
     region: usize,
 }
@@ -64,20 +64,17 @@ impl GlobalCoordinator {
     }
 
     /// Returns the number of this region, from 0.
-    #[must_use]
-    pub const fn region(&self) -> usize {
+    pub(crate) const fn region(&self) -> usize {
         self.region
     }
 
     /// Returns how many regions there are.
-    #[must_use]
-    pub fn regions(&self) -> usize {
+    pub(crate) fn regions(&self) -> usize {
         self.shared.wires.lock().len()
     }
 
     /// Returns the coordinator for one node of the region, which keeps time by `clock`.
-    #[must_use]
-    pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
+    pub(crate) fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
         let inner = self.shared.cluster.node();
         Arc::new(RemoteCoordinator { global: self.clone(), clock, inner })
     }

@@ -14,36 +14,33 @@ use super::world::run;
 
 /// Calls per second that one core of Redis 7.0 serves, each running a script: `cargo xtask bench redis`
 /// measured 104,000 on an AMD EPYC.
-pub const CALLS_PER_CORE: f64 = 100_000.0;
+pub(crate) const CALLS_PER_CORE: f64 = 100_000.0;
 
 /// One size of a fleet.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Size {
+pub(crate) struct Size {
     /// The name of its limit.
-    pub name: &'static str,
-    /// How nodes decide: `central` or `leased`, as in [`Row::share`](super::Row::share).
-    pub share: &'static str,
+    pub(crate) name: &'static str,
+    /// How nodes decide: `central` or `leased`.
+    pub(crate) share: &'static str,
     /// The simulated scenario.
-    pub scenario: Scenario,
+    pub(crate) scenario: Scenario,
 }
 
 /// The result of one fleet.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Grown {
+pub(crate) struct Grown {
     /// Messages to the engine per hundred decisions.
-    pub messages_per_hundred: f64,
+    pub(crate) messages_per_hundred: f64,
     /// Messages to the engine per second.
-    pub messages_per_second: f64,
+    pub(crate) messages_per_second: f64,
     /// The outcome of the run.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 impl Size {
     /// Runs the scenario with a seed.
-    #[must_use]
-    pub fn run(&self, seed: u64) -> Grown {
+    pub(crate) fn run(&self, seed: u64) -> Grown {
         let outcome = match self.share {
             "central" => run(&self.scenario, seed, &central),
             _ => run(&self.scenario, seed, &leased),
@@ -62,8 +59,7 @@ impl Size {
 /// Three kinds: one limit that grows with the fleet, by 200 a second for each node; one limit that stays at
 /// 20,000 a second; and many keys with a limit each, ten keys for each node, 20 a second for each key. The
 /// demand on all is one and a half times what they grant, for four seconds.
-#[must_use]
-pub fn sizes() -> Vec<Size> {
+pub(crate) fn sizes() -> Vec<Size> {
     let mut sizes = Vec::new();
     let mut size = |name, share, nodes: usize, keys: u32, rate: u64| {
         let scenario = Scenario {

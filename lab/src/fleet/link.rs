@@ -13,22 +13,22 @@ use tidegate_sim::traffic::Chance;
 
 /// The condition of a wire: delay, loss and duplication of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WireCondition {
+pub(crate) struct WireCondition {
     /// The least time that a message takes one way.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// The most time added to the delay, drawn evenly; messages may overtake each other.
-    pub jitter: Duration,
+    pub(crate) jitter: Duration,
     /// How many messages in a million are lost, each way.
-    pub lost: u32,
+    pub(crate) lost: u32,
     /// How many requests in a million arrive twice.
-    pub doubled: u32,
+    pub(crate) doubled: u32,
     /// Which messages pass.
-    pub passes: Passes,
+    pub(crate) passes: Passes,
 }
 
 /// Which messages pass a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Passes {
+pub(crate) enum Passes {
     /// Messages pass both ways.
     #[default]
     All,
@@ -36,13 +36,11 @@ pub enum Passes {
     Requests,
     /// No message passes, and the sender gets no error.
     Nothing,
-    /// No message passes, and each request is refused at once.
-    Refused,
 }
 
 impl WireCondition {
     /// A wire within one building: about half a millisecond each way.
-    pub const FAIR: Self = Self {
+    pub(crate) const FAIR: Self = Self {
         delay: Duration::from_micros(400),
         jitter: Duration::from_micros(200),
         lost: 0,
@@ -51,8 +49,7 @@ impl WireCondition {
     };
 
     /// Returns this wire with another rule for which messages pass.
-    #[must_use]
-    pub const fn passing(self, passes: Passes) -> Self {
+    pub(crate) const fn passing(self, passes: Passes) -> Self {
         Self { passes, ..self }
     }
 
@@ -77,7 +74,7 @@ pub(super) fn nanos(span: Duration) -> u64 {
 
 /// The engine as seen from a node: every step is a message, and its answer arrives over the wire.
 #[derive(Clone, Debug, Default)]
-pub struct Remote {
+pub(crate) struct Remote {
     outbox: Arc<Mutex<Vec<Message>>>,
 }
 

@@ -1,6 +1,5 @@
 //! A simulated node: real stores over a simulated wire.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,44 +15,37 @@ use super::global_coordinator::GlobalCoordinator;
 use super::link::Remote;
 
 /// The parts that a stack of stores is built from.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Parts {
+#[derive(Clone)]
+pub(crate) struct Parts {
     /// The engine of the node's region.
-    pub remote: Remote,
+    pub(crate) remote: Remote,
     /// The coordinator that all regions agree through.
-    pub global: GlobalCoordinator,
+    pub(crate) global: GlobalCoordinator,
     /// The node's clock.
-    pub clock: ManualClock,
+    pub(crate) clock: ManualClock,
     /// The most nodes that the region has.
-    pub nodes: u64,
+    pub(crate) nodes: u64,
     /// The number of this node among all nodes, from 0.
-    pub node: u64,
+    pub(crate) node: u64,
     /// Runs futures in the background.
-    pub background: Background,
+    pub(crate) background: Background,
 }
 
 /// Runs futures in the background, as a node's runtime does.
 #[derive(Clone, Default)]
-pub struct Background {
+pub(crate) struct Background {
     put: Arc<Mutex<Vec<Later<()>>>>,
 }
 
 impl Background {
     /// Hands a future to the node, which runs it until it ends.
-    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.put.lock().push(Box::pin(future));
     }
 }
 
-impl fmt::Debug for Background {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Background")
-    }
-}
-
 /// Builds the stores of a node.
-pub type Stack = dyn Fn(&Parts) -> Arc<dyn Store>;
+pub(crate) type Stack = dyn Fn(&Parts) -> Arc<dyn Store>;
 
 /// A request that has not been decided yet.
 struct Waiting {

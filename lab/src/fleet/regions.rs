@@ -60,8 +60,7 @@ fn demand(first: &'static [f64], then: &'static [f64], from: f64) -> Demand {
 }
 
 /// Returns the scenarios with several regions, each with the bounds that it must keep.
-#[must_use]
-pub fn regional_scenarios() -> Vec<Row> {
+pub(crate) fn regional_scenarios() -> Vec<Row> {
     const EVEN: &[f64] = &[1.0; REGIONS];
     let mut rows = Vec::new();
     let mut row = |name, demand, on_error, acts, healed, used: u64, excess| {

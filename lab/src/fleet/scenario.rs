@@ -34,8 +34,7 @@ impl NodeSelection {
 
 /// An event of a scenario.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Act {
+pub(crate) enum Act {
     /// The wires of nodes change.
     Wires(NodeSelection, WireCondition),
     /// The engine stops.
@@ -73,32 +72,32 @@ pub enum Act {
 
 /// One simulated run.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// How many nodes there are.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// The number of regions. Nodes are divided among them evenly, in order. Each region has an engine, used by
     /// its own nodes only.
-    pub regions: usize,
+    pub(crate) regions: usize,
     /// How many nodes run at the start; the others wait for [`Act::Restart`].
-    pub running: usize,
+    pub(crate) running: usize,
     /// The limit that the nodes share.
-    pub limit: Arc<Quota>,
+    pub(crate) limit: Arc<Quota>,
     /// The number of keys. Requests choose among them evenly; each key has the limit, and is judged on its own.
-    pub keys: u32,
+    pub(crate) keys: u32,
     /// What happens to requests that an engine does not decide.
-    pub on_error: OnStoreError,
+    pub(crate) on_error: OnStoreError,
     /// The demand for each key.
-    pub demand: Demand,
+    pub(crate) demand: Demand,
     /// The wires at the start.
-    pub wire_condition: WireCondition,
+    pub(crate) wire_condition: WireCondition,
     /// The events, and when they happen.
-    pub acts: Vec<(Duration, Act)>,
+    pub(crate) acts: Vec<(Duration, Act)>,
     /// When the last fault is over. Recovery is measured from here.
-    pub healed: Duration,
+    pub(crate) healed: Duration,
     /// The length of the run.
-    pub length: Duration,
+    pub(crate) length: Duration,
 }
 
 impl Scenario {

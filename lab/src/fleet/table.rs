@@ -1,6 +1,5 @@
 //! The scenarios of the manual, with the bounds that they must keep.
 
-use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,42 +27,30 @@ const DEADLINE: Duration = Duration::from_millis(250);
 
 /// The bounds that a scenario must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// The most excess, in units.
-    pub excess: u64,
+    pub(crate) excess: u64,
     /// The least use, in thousandths of the ideal.
-    pub used_per_mille: u64,
+    pub(crate) used_per_mille: u64,
     /// The longest recovery after the last fault.
-    pub recovery: Duration,
+    pub(crate) recovery: Duration,
 }
 
 /// One row of the table.
-#[non_exhaustive]
-pub struct Row {
+pub(crate) struct Row {
     /// The simulated scenario.
-    pub scenario: Scenario,
+    pub(crate) scenario: Scenario,
     /// How the nodes decide, as one word in the table: `central`, `leased` or `split`.
-    pub share: &'static str,
+    pub(crate) share: &'static str,
     /// Builds the stores of a node.
-    pub stack: Box<Stack>,
+    pub(crate) stack: Box<Stack>,
     /// The bounds that must hold.
-    pub bounds: Bounds,
-}
-
-impl fmt::Debug for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row")
-            .field("scenario", &self.scenario)
-            .field("share", &self.share)
-            .finish_non_exhaustive()
-    }
+    pub(crate) bounds: Bounds,
 }
 
 impl Row {
     /// Runs the scenario with a seed. Returns the outcome and the bounds that were broken.
-    #[must_use]
-    pub fn judge(&self, seed: u64) -> (Outcome, Vec<String>) {
+    pub(crate) fn judge(&self, seed: u64) -> (Outcome, Vec<String>) {
         self.judge_with(seed, |_| {})
     }
 
@@ -163,9 +150,8 @@ pub(super) fn with(scenario: Scenario, acts: Vec<(f64, Act)>, healed: f64) -> Sc
 }
 
 /// Returns the rows of the manual's table.
-#[must_use]
 #[allow(clippy::too_many_lines, reason = "a table")]
-pub fn scenarios() -> Vec<Row> {
+pub(crate) fn scenarios() -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = |share: &'static str, scenario: Scenario, excess: u64, used: u64, recovery: f64| {
         let stack: Box<Stack> = match share {

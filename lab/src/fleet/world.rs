@@ -68,8 +68,7 @@ struct World<'a> {
 ///
 /// # Panics
 /// If the limit cannot be described by a rate and a burst: the judge knows no other.
-#[must_use]
-pub fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
+pub(crate) fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
     let mut world = World::new(scenario, seed, stack);
     let end = BEGINS + nanos(scenario.length);
     while let Some(event) = world.agenda.next_until(end) {
@@ -222,7 +221,6 @@ impl<'a> World<'a> {
         let wire = self.wires[from];
         match wire.passes {
             Passes::Nothing => return,
-            Passes::Refused => return self.refuse(now, from, &message),
             Passes::All | Passes::Requests if self.engine(from).is_down() => {
                 return self.refuse(now, from, &message);
             }

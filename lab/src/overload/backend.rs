@@ -7,41 +7,40 @@
 //! compared with it.
 
 mod table;
-mod wait;
-mod work;
 
 use std::time::Duration;
 
-pub(super) use table::plain;
-pub use table::{held_back, table, varied};
-pub use work::Work;
+use tidegate_core::time::nanos;
+use tidegate_sim::traffic::Chance;
+
+pub(super) use table::{held_back, plain, table, varied};
 
 /// A simulated service.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Backend {
+pub(crate) struct Backend {
     /// Its name, for tables.
-    pub name: String,
+    pub(crate) name: String,
     /// What makes it hard to protect, in one line.
-    pub about: &'static str,
+    pub(crate) about: &'static str,
     /// How the requests inside share the processors.
-    pub sharing: Sharing,
+    pub(crate) sharing: Sharing,
     /// How much work a request takes.
-    pub work: Work,
+    pub(crate) work: Work,
     /// How the speed changes over time.
-    pub speed: Speed,
+    pub(crate) speed: Speed,
     /// How the speed falls with the number of requests inside.
-    pub contention: Contention,
+    pub(crate) contention: Contention,
     /// How long a reply waits after the work is done, without using any of the service's capacity.
-    pub wait: Wait,
+    pub(crate) wait: Wait,
     /// What happens to requests beyond the number that the service takes in.
-    pub excess: Excess,
+    pub(crate) excess: Excess,
     /// How long callers wait for an answer. A later answer is worthless to them.
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
 }
 
 /// How the requests inside share the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+pub(crate) enum Sharing {
     /// All requests are worked on at once by this many processors. Beyond that number all become slower together.
     Shared(u32),
     /// This many requests are worked on; the others wait in a queue.
@@ -50,8 +49,7 @@ pub enum Sharing {
 
 impl Sharing {
     /// Returns how many requests are worked on at full speed.
-    #[must_use]
-    pub const fn servers(self) -> u32 {
+    pub(crate) const fn servers(self) -> u32 {
         match self {
             Self::Shared(count) | Self::Queued(count) => count,
         }
@@ -68,7 +66,7 @@ impl Sharing {
 
 /// How the speed changes over time; 1 is the normal speed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Speed {
+pub(crate) enum Speed {
     /// Constant.
     Steady,
     /// Changes to another speed at each of these times.
@@ -100,7 +98,7 @@ pub enum Speed {
 
 /// How the speed falls with the number of requests inside.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Contention {
+pub(crate) enum Contention {
     /// Not at all.
     None,
     /// Each request above `from` costs `each` of the speed: 1 / (1 + each × (inside − from)).
@@ -133,7 +131,7 @@ impl Contention {
 
 /// How long a reply waits after the work is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub(crate) enum Wait {
     /// It does not wait.
     None,
     /// Always the same time, as for a network or for a dependency without a limit.
@@ -148,7 +146,7 @@ pub enum Wait {
 
 /// What happens to a request that arrives when too many are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
+pub(crate) enum Excess {
     /// It is taken in and waits.
     Waits,
     /// Above this many inside it is refused after `after`, at no work.
@@ -173,14 +171,12 @@ pub enum Excess {
 
 impl Backend {
     /// Returns the most requests per second that it can finish at speed 1, over all numbers of requests inside.
-    #[must_use]
-    pub fn capacity(&self) -> f64 {
+    pub(crate) fn capacity(&self) -> f64 {
         self.most_work() / (self.work.mean().as_nanos() as f64 / 1e9)
     }
 
     /// Returns the number of requests inside that gives the most throughput: the right fixed limit.
-    #[must_use]
-    pub fn best_inside(&self) -> u32 {
+    pub(crate) fn best_inside(&self) -> u32 {
         let servers = self.sharing.servers();
         let peak =
             (1..=servers * 4).max_by(|a, b| self.work_rate(*a).total_cmp(&self.work_rate(*b)).then(b.cmp(a)));
@@ -206,14 +202,104 @@ impl Backend {
 
 impl Wait {
     /// Returns the mean wait at the start of a run.
-    #[must_use]
-    pub fn mean(&self) -> Duration {
+    pub(crate) fn mean(&self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
             Self::Fixed(wait) => *wait,
             Self::Jitter(least, most) => (*least + *most) / 2,
             Self::Timer(every) => *every / 2,
             Self::Steps(steps) => steps.first().map_or(Duration::ZERO, |(_, wait)| *wait),
+        }
+    }
+
+    /// Draws how long a reply waits, in nanoseconds, if its work is done at `now`.
+    pub(super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Fixed(wait) => nanos(*wait),
+            Self::Jitter(least, most) => {
+                nanos(*least) + (nanos(*most - *least) as f64 * chance.share()) as u64
+            }
+            Self::Timer(every) => nanos(*every) - now % nanos(*every),
+            Self::Steps(steps) => {
+                steps.iter().rev().find(|(from, _)| nanos(*from) <= now).map_or(0, |(_, wait)| nanos(*wait))
+            }
+        }
+    }
+}
+
+/// A distribution of work, as time of one processor at full speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Uniform between the two.
+    Even(Duration, Duration),
+    /// Exponential with this mean: most requests take less, some several times as much.
+    Exponential(Duration),
+    /// One request in `one_in` is expensive, all others are cheap.
+    Mixed {
+        /// The work of a cheap request.
+        cheap: Duration,
+        /// The work of an expensive request.
+        dear: Duration,
+        /// The number of requests per expensive one.
+        one_in: u32,
+    },
+    /// Pareto with exponent 4/3 and this minimum, cut off at a hundred times the minimum: one request in 460 takes as
+    /// much work as 30 average ones.
+    HeavyTailed(Duration),
+    /// A cache that is empty at first: a request misses with probability `half / (half + served)`, and then costs
+    /// `miss`.
+    Cached {
+        /// The work of a cache hit.
+        hit: Duration,
+        /// The work of a cache miss.
+        miss: Duration,
+        /// The number of served requests after which half of the requests hit.
+        half: u32,
+    },
+}
+
+/// The mean of the heavy-tailed work, as a multiple of its minimum: 4 − 3 / 100^(1/3).
+const HEAVY_MEAN: f64 = 3.353_671;
+
+impl Work {
+    /// Returns the mean; for a cache, the mean once it is full.
+    pub(crate) fn mean(self) -> Duration {
+        self.mean_after(u64::MAX)
+    }
+
+    /// Returns the mean work of a request after `served` others.
+    pub(crate) fn mean_after(self, served: u64) -> Duration {
+        match self {
+            Self::Exponential(mean) => mean,
+            Self::Even(least, most) => (least + most) / 2,
+            Self::Mixed { cheap, dear, one_in } => (cheap * (one_in - 1) + dear) / one_in,
+            Self::HeavyTailed(least) => least.mul_f64(HEAVY_MEAN),
+            Self::Cached { hit, miss, half } => {
+                let share = f64::from(half) / (f64::from(half) + served as f64);
+                hit + (miss - hit).mul_f64(share)
+            }
+        }
+    }
+
+    /// Draws the work of one request, in nanoseconds, after `served` others have been served.
+    pub(super) fn draw(self, chance: &mut Chance, served: u64) -> f64 {
+        let float = |span: Duration| span.as_nanos() as f64;
+        match self {
+            Self::Even(least, most) => float(least) + (float(most) - float(least)) * chance.share(),
+            Self::Exponential(mean) => float(mean) * (chance.exponential() as f64 / 4_294_967_296.0),
+            Self::Mixed { cheap, dear, one_in } => {
+                float(if chance.below(one_in) == 0 { dear } else { cheap })
+            }
+            Self::HeavyTailed(least) => {
+                // Computes U^(−3/4) with square roots alone, which all machines round alike.
+                let root = (1.0 - chance.share()).sqrt();
+                float(least) * (1.0 / (root * root.sqrt())).min(100.0)
+            }
+            Self::Cached { hit, miss, half } => {
+                let misses = chance.share() * (f64::from(half) + served as f64) < f64::from(half);
+                float(if misses { miss } else { hit })
+            }
         }
     }
 }

@@ -55,7 +55,7 @@ where
 
 /// A protection; each part may be missing.
 #[derive(Debug)]
-pub struct Front {
+pub(crate) struct Front {
     bulkhead: Option<Bulkhead>,
     /// Whether calls say until when their callers wait.
     told_deadlines: bool,
@@ -89,21 +89,18 @@ impl Default for Front {
 
 impl Front {
     /// Makes a protection that lets every call in.
-    #[must_use]
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self::default()
     }
 
     /// Makes a protection with a bulkhead in front of the service. The bulkhead starts afresh, on the virtual clock.
-    #[must_use]
-    pub fn behind(bulkhead: Bulkhead) -> Self {
+    pub(crate) fn behind(bulkhead: Bulkhead) -> Self {
         let clock = Arc::new(VirtualClock::default());
         Self { bulkhead: Some(bulkhead.with_clock(Arc::clone(&clock))), clock, ..Self::default() }
     }
 
     /// Makes a protection with a throttle at the caller, which refuses a share of the calls.
-    #[must_use]
-    pub fn throttled<T>(throttle: T) -> Self
+    pub(crate) fn throttled<T>(throttle: T) -> Self
     where
         T: Throttle + Send + 'static,
         T::State: Send + 'static,
@@ -116,20 +113,17 @@ impl Front {
     }
 
     /// Returns the same protection for calls that do not say until when their callers wait.
-    #[must_use]
-    pub fn without_deadlines(self) -> Self {
+    pub(crate) fn without_deadlines(self) -> Self {
         Self { told_deadlines: false, ..self }
     }
 
     /// Returns the same protection for calls of one priority. Among them only the order of the queue decides who is next.
-    #[must_use]
-    pub fn without_priorities(self) -> Self {
+    pub(crate) fn without_priorities(self) -> Self {
         Self { told_priorities: false, ..self }
     }
 
     /// Returns the current limit of calls inside; `u64::MAX` if there is none.
-    #[must_use]
-    pub fn limit_now(&self) -> u64 {
+    pub(crate) fn limit_now(&self) -> u64 {
         self.bulkhead.as_ref().map_or(u64::MAX, |bulkhead| bulkhead.standing().limit)
     }
 

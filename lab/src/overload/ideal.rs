@@ -13,10 +13,9 @@ const CUT: Duration = Duration::from_millis(2);
 /// best and never refuses a request that could be served: at each moment it serves the lesser of load and capacity,
 /// counted from the start of the run.
 ///
-/// It counts the work done between the two times, as [`Measured::goodput_by_work`](super::Measured::goodput_by_work) does. A
+/// It counts the work done between the two times, as `Measured::goodput_by_work` does. A
 /// run exceeds this only by chance: if the drawn work is below its mean, or the arrivals are above theirs.
-#[must_use]
-pub fn ideal(backend: &Backend, load: &Load, from: Duration, to: Duration) -> f64 {
+pub(crate) fn ideal(backend: &Backend, load: &Load, from: Duration, to: Duration) -> f64 {
     let work_per_second = backend.capacity() * backend.work.mean().as_secs_f64();
     let (mut served, mut counted) = (0.0, 0.0);
     let mut at = Duration::ZERO;

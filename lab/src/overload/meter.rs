@@ -5,37 +5,36 @@ use std::time::Duration;
 use tidegate::Priority;
 
 /// The length of one step of the measured curves.
-pub const STEP: Duration = Duration::from_millis(20);
+pub(crate) const STEP: Duration = Duration::from_millis(20);
 
 /// The measurements of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Requests that arrived in each [`STEP`].
-    pub offered: Vec<u32>,
+    pub(crate) offered: Vec<u32>,
     /// Requests answered well and in time, by the [`STEP`] of the answer.
-    pub good: Vec<u32>,
+    pub(crate) good: Vec<u32>,
     /// The same requests, each split over the [`STEP`]s in which its work was done, in proportion to the work.
-    pub worked: Vec<f64>,
+    pub(crate) worked: Vec<f64>,
     /// For each level, the least important first, and each [`STEP`]: the requests that arrived in it, and how many of
     /// them were answered well and in time.
-    pub by_level: [Vec<(u32, u32)>; 4],
+    pub(crate) by_level: [Vec<(u32, u32)>; 4],
     /// The limit of the first service at the end of each [`STEP`]; `u64::MAX` for none.
-    pub limits: Vec<u64>,
+    pub(crate) limits: Vec<u64>,
     /// The latency of each good answer since its last attempt, in microseconds, ascending, with the step of the
     /// answer.
-    pub latencies: Vec<(u32, u32)>,
+    pub(crate) latencies: Vec<(u32, u32)>,
     /// Answers that came after the caller had stopped waiting.
-    pub late: u64,
+    pub(crate) late: u64,
     /// Requests whose last attempt was refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// Requests whose last attempt failed or was not answered in time.
-    pub failed: u64,
+    pub(crate) failed: u64,
 }
 
 impl Measured {
     /// Returns good answers per second from one time to another, by the time of the answer.
-    #[must_use]
-    pub fn goodput(&self, from: Duration, to: Duration) -> f64 {
+    pub(crate) fn goodput(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.good, from, to)
     }
 
@@ -44,21 +43,13 @@ impl Measured {
     ///
     /// So requests inside when the time is over count with what was done for them, if they are answered well later: the
     /// load has to go on until that is known. Requests inside when it begins count with what is left to do.
-    #[must_use]
-    pub fn goodput_by_work(&self, from: Duration, to: Duration) -> f64 {
+    pub(crate) fn goodput_by_work(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.worked, from, to)
-    }
-
-    /// Returns arrivals per second from one time to another.
-    #[must_use]
-    pub fn arrivals(&self, from: Duration, to: Duration) -> f64 {
-        rate(&self.offered, from, to)
     }
 
     /// Returns a quantile of the latencies of good answers between two times; `share` is from 0 to 1. Zero if there
     /// were none.
-    #[must_use]
-    pub fn quantile(&self, share: f64, from: Duration, to: Duration) -> Duration {
+    pub(crate) fn quantile(&self, share: f64, from: Duration, to: Duration) -> Duration {
         let (from, to) = (step(from) as u32, step(to) as u32);
         let all: Vec<u32> =
             self.latencies.iter().filter(|(_, at)| (from..to).contains(at)).map(|(took, _)| *took).collect();
@@ -68,8 +59,7 @@ impl Measured {
 
     /// Returns for each level, the least important first, the requests that arrived between two times, and how many
     /// of them were answered well and in time.
-    #[must_use]
-    pub fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
+    pub(crate) fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
         let sum = |steps: &Vec<(u32, u32)>| {
             let steps = steps.get(step(from)..step(to).min(steps.len())).unwrap_or_default();
             steps.iter().fold((0, 0), |sum, step| (sum.0 + u64::from(step.0), sum.1 + u64::from(step.1)))

@@ -12,7 +12,6 @@ use tidegate_core::time::nanos;
 use tidegate_sim::traffic::Chance;
 
 use super::backend::{Backend, Excess};
-use super::call::{Call, Parent};
 use super::front::{Admission, Front};
 use super::load::{Load, Retries};
 use super::meter::{Measured, Meter, STEP};
@@ -26,11 +25,11 @@ const SENSE_EVERY: u64 = 500_000_000;
 
 /// One service of a chain, with its protection.
 #[derive(Debug)]
-pub struct Service {
+pub(crate) struct Service {
     /// The service.
-    pub backend: Backend,
+    pub(crate) backend: Backend,
     /// The protection in front of it.
-    pub front: Front,
+    pub(crate) front: Front,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +80,39 @@ struct World<'a> {
     load: &'a Load,
 }
 
+/// The caller of a service: a request of the load, or a call at the previous service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    Request(u32),
+    Call(u32),
+}
+
+/// One attempt of one request at one service.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    parent: Parent,
+    request: u32,
+    service: u8,
+    attempt: u8,
+    /// Whether the caller has an answer or has stopped waiting.
+    settled: bool,
+    /// Whether the service has answered.
+    left: bool,
+    began: u64,
+    /// When the service worked on it; `None` until the work is done.
+    worked: Option<Worked>,
+    /// The call at the next service whose good answer it got.
+    below: Option<u32>,
+}
+
+impl Call {
+    /// Makes a call that begins now. Nobody has worked on it yet.
+    fn begins(parent: Parent, request: u32, service: u8, attempt: u8, began: u64) -> Self {
+        let (settled, left, worked, below) = (false, false, None, None);
+        Self { parent, request, service, attempt, settled, left, began, worked, below }
+    }
+}
+
 /// Marks work that no caller waits for.
 const NO_CALLER: u32 = 1 << 31;
 
@@ -89,8 +121,7 @@ const SAVED_RETRIES: f64 = 100.0;
 
 /// Runs a load through a chain of services and returns the measurements. The same arguments give the same result, bit
 /// for bit.
-#[must_use]
-pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
+pub(crate) fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
     let deadline = services.first().map_or(Duration::MAX, |service| service.backend.deadline);
     let requests = load.arrivals(seed);
     let nodes: Vec<Node> = services.into_iter().map(Node::new).collect();

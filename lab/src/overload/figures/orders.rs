@@ -10,7 +10,7 @@ use super::super::load::Load;
 use super::super::meter::STEP;
 use super::super::scenario::{OVERLOAD, Score};
 use super::super::world::{Service, run};
-use super::curves::good_curve;
+use super::good_curve;
 use super::tables::{heading, scores, write_rows};
 
 /// The file name of the picture.

@@ -8,7 +8,7 @@ use super::super::controllers::Controller;
 use super::super::scenario::{Score, overload};
 
 /// The number of seeds for each figure, unless a caller asks for others.
-pub const SEEDS: u64 = 6;
+pub(crate) const SEEDS: u64 = 6;
 
 pub(super) fn heading(data: &mut String, title: &str, controllers: &[Controller]) {
     let names = controllers.iter().map(|controller| controller.name).collect::<Vec<_>>().join("\t");
