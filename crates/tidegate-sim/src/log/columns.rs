@@ -23,8 +23,8 @@ use super::roles::Role;
 
 /// A log format whose fields have places.
 pub(super) struct Layout {
-    /// The fields in their documented order; empty if only a `#Fields` line tells it.
-    names: &'static [&'static str],
+    /// The fields in their documented order, with spaces between them; empty if only a `#Fields` line tells it.
+    names: &'static str,
     /// The fewest fields of a line without a `#Fields` line.
     least: usize,
     /// What the first field may be; empty: anything.
@@ -38,41 +38,12 @@ pub(super) struct Layout {
 
 /// Of the three processing times: until the request was sent on, until the answer began, until it was passed on.
 pub(super) const ALB: Layout = Layout {
-    names: &[
-        "type",
-        "time",
-        "elb",
-        "client:port",
-        "target:port",
-        "request_processing_time",
-        "target_processing_time",
-        "response_processing_time",
-        "elb_status_code",
-        "target_status_code",
-        "received_bytes",
-        "sent_bytes",
-        "request",
-        "user_agent",
-        "ssl_cipher",
-        "ssl_protocol",
-        "target_group_arn",
-        "trace_id",
-        "domain_name",
-        "chosen_cert_arn",
-        "matched_rule_priority",
-        "request_creation_time",
-        "actions_executed",
-        "redirect_url",
-        "error_reason",
-        "target:port_list",
-        "target_status_code_list",
-        "classification",
-        "classification_reason",
-        "conn_trace_id",
-        "transformed_host",
-        "transformed_uri",
-        "request_transform_status",
-    ],
+    names: "type time elb client:port target:port request_processing_time target_processing_time \
+            response_processing_time elb_status_code target_status_code received_bytes sent_bytes request \
+            user_agent ssl_cipher ssl_protocol target_group_arn trace_id domain_name chosen_cert_arn \
+            matched_rule_priority request_creation_time actions_executed redirect_url error_reason \
+            target:port_list target_status_code_list classification classification_reason conn_trace_id \
+            transformed_host transformed_uri request_transform_status",
     // Up to and including the user agent. Even the oldest lines have four more.
     least: 14,
     first: &[b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"],
@@ -82,41 +53,12 @@ pub(super) const ALB: Layout = Layout {
 };
 
 pub(super) const CLOUDFRONT: Layout = Layout {
-    names: &[
-        "date",
-        "time",
-        "x-edge-location",
-        "sc-bytes",
-        "c-ip",
-        "cs-method",
-        "cs(Host)",
-        "cs-uri-stem",
-        "sc-status",
-        "cs(Referer)",
-        "cs(User-Agent)",
-        "cs-uri-query",
-        "cs(Cookie)",
-        "x-edge-result-type",
-        "x-edge-request-id",
-        "x-host-header",
-        "cs-protocol",
-        "cs-bytes",
-        "time-taken",
-        "x-forwarded-for",
-        "ssl-protocol",
-        "ssl-cipher",
-        "x-edge-response-result-type",
-        "cs-protocol-version",
-        "fle-status",
-        "fle-encrypted-fields",
-        "c-port",
-        "time-to-first-byte",
-        "x-edge-detailed-result-type",
-        "sc-content-type",
-        "sc-content-len",
-        "sc-range-start",
-        "sc-range-end",
-    ],
+    names: "date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) \
+            cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header \
+            cs-protocol cs-bytes time-taken x-forwarded-for ssl-protocol ssl-cipher \
+            x-edge-response-result-type cs-protocol-version fle-status fle-encrypted-fields c-port \
+            time-to-first-byte x-edge-detailed-result-type sc-content-type sc-content-len sc-range-start \
+            sc-range-end",
     // The oldest logs end with the query.
     least: 12,
     first: &[],
@@ -126,7 +68,7 @@ pub(super) const CLOUDFRONT: Layout = Layout {
 };
 
 pub(super) const W3C: Layout =
-    Layout { names: &[], least: 1, first: &[], between: None, took: &[], wrong: Malformed::Fields };
+    Layout { names: "", least: 1, first: &[], between: None, took: &[], wrong: Malformed::Fields };
 
 /// A line with more fields than this is not a log of requests.
 const MAX_FIELDS: usize = 256;
@@ -203,10 +145,8 @@ impl Columns {
     /// Makes a reader for the names of a `#Fields` line; `None` stands for the documented names.
     pub(super) fn new(layout: &'static Layout, named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
-        let names: Vec<Cow<'_, str>> = match named {
-            Some(names) => split(names).take(MAX_FIELDS).map(super::text).collect(),
-            None => layout.names.iter().copied().map(Cow::Borrowed).collect(),
-        };
+        let names = split(named.unwrap_or(layout.names.as_bytes())).take(MAX_FIELDS);
+        let names: Vec<Cow<'_, str>> = names.map(super::text).collect();
         let found = names.iter().map(|name| {
             let number = match MEANINGS.iter().find(|(have, ..)| have == name) {
                 Some((_, shown, role)) => fields.define(name, (*shown).to_owned(), *role),
@@ -233,9 +173,7 @@ impl Columns {
     /// which need not change the fields.
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match names_of(comment) {
-            Some(names) if self.named.is_empty() => {
-                split(names).map(super::text).eq(self.layout.names.iter().copied().map(Cow::Borrowed))
-            }
+            Some(names) if self.named.is_empty() => split(names).eq(split(self.layout.names.as_bytes())),
             Some(names) => split(names).eq(split(&self.named)),
             None => so_far,
         }

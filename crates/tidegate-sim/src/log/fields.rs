@@ -12,7 +12,7 @@ use super::client;
 use super::csv::{known, quoted, undone};
 use super::malformed::Malformed;
 use super::record::{Record, RequestLine, target};
-use super::roles::{ROLES, Role, WELL_KNOWN};
+use super::roles::{ROLES, Role, WELL_KNOWN, well_known};
 use super::time::{Timestamps, Unit, digits};
 
 /// The most names remembered, so that a log with a new name on each line does not fill the memory.
@@ -278,13 +278,6 @@ impl<'a> Tail<'a> {
             Self::Read { agent, .. } => Cow::Borrowed(agent),
         }
     }
-}
-
-/// Returns the role of a name in lower case, and its rank among the names of the role, from 1.
-fn well_known(lower: &str) -> Option<(Role, usize)> {
-    WELL_KNOWN.iter().find_map(|(role, _, names)| {
-        names.iter().position(|have| *have == lower).map(|rank| (*role, rank + 1))
-    })
 }
 
 /// The longest text of a date and a clock together.
