@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::visible;
-use tidegate_sim::replay::{KeyDetail, Outcome, PeakRate, Replay};
+use tidegate_sim::replay::{KeyDetail, Outcome, PathCount, PeakRate, Replay};
 use tidegate_sim::{grouped, millis, rfc3339};
 
 use crate::outcome::when;
@@ -53,7 +53,7 @@ impl HitList {
     pub(crate) fn json(&self) -> Value {
         let key = |key: &KeyDetail| {
             let peak = &key.peak;
-            let path = |path: &tidegate_sim::replay::PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
+            let path = |path: &PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
             json!({
                 "key": peak.key,
                 "requests": key.requests,
@@ -114,7 +114,7 @@ impl HitList {
     fn row(&self, key: &KeyDetail, recorded: bool) -> Vec<Cell> {
         let least = if key.is_floor() { ">=" } else { "" };
         let count = |count: u64| format!("{least}{}", grouped(count));
-        let path = |path: &tidegate_sim::replay::PathCount| {
+        let path = |path: &PathCount| {
             format!("{} {}{}", path.path, if path.is_exact { "" } else { ">=" }, grouped(path.requests))
         };
         let signed_in = match (self.names_users, key.signed_in) {

@@ -42,9 +42,7 @@ impl VerdictLine {
         }
         value
     }
-}
 
-impl VerdictLine {
     /// Returns the line as text for people.
     pub(crate) fn line(&self) -> Styled {
         let unit = if self.percent { " %" } else { "" };

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{IntErrorKind, ParseIntError};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate::config::{Address, DoorName};
@@ -68,34 +69,33 @@ pub(super) fn level(text: &str) -> Result<Criticality, String> {
 const MAX_KEYS: usize = 1_000_000_000;
 
 pub(super) fn keys(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of keys; use 1 to {MAX_KEYS}"))
+    one_to(MAX_KEYS, text, "keys")
+}
+
+/// Parses a number from 1 to `most`; the error names what is counted.
+fn one_to(most: usize, text: &str, what: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("`{text}` is not a number of {what}; use 1 to {most}"))
 }
 
 /// The most keys to list: more than anybody reads.
 const MAX_LISTED: usize = 100_000;
 
 pub(super) fn listed(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
-    number.ok_or_else(|| {
-        format!(
-            "`{text}` is not a number of keys to list; use 1 to {MAX_LISTED}, or write the option after the log"
-        )
-    })
+    one_to(MAX_LISTED, text, "keys to list")
+        .map_err(|wrong| format!("{wrong}, or write the option after the log"))
 }
 
 /// Parses how many keys to list, of at most `MOST` that a server lists in one answer.
 pub(super) fn keys_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of keys to list; use 1 to {MOST}"))
+    one_to(MOST, text, "keys to list")
 }
 
 /// The most connections: far more than one machine serves.
 const MAX_CONNECTIONS: usize = 1_000_000;
 
 pub(super) fn connections(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of connections; use 1 to {MAX_CONNECTIONS}"))
+    one_to(MAX_CONNECTIONS, text, "connections")
 }
 
 pub(super) fn door(text: &str) -> Result<DoorName, String> {
@@ -214,39 +214,35 @@ const MAX_AT_ONCE: usize = 10_000;
 
 /// Parses the number of connections of a load generator.
 pub(super) fn at_once(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
-    number.ok_or_else(|| {
-        format!("`{text}` is not a number of connections; use 1 to {MAX_AT_ONCE} (a policy file is named by --config here)")
-    })
+    one_to(MAX_AT_ONCE, text, "connections")
+        .map_err(|wrong| format!("{wrong} (a policy file is named by --config here)"))
 }
 
 /// Parses the length of a load.
 pub(super) fn lasting(text: &str) -> Result<Duration, String> {
-    let most = Duration::from_secs(86_400);
-    let span = duration(text)?;
-    if (Duration::from_secs(1)..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(format!("`{text}` is too short or too long for a run; use 1s to 24h"))
+    let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    span_within(range, text, "for a run; use 1s to 24h")
 }
 
 /// Parses the timeout of an answer.
 pub(super) fn waiting(text: &str) -> Result<Duration, String> {
-    let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
-    let span = duration(text)?;
-    if (least..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(format!("`{text}` is too short or too long to wait for an answer; use 1ms to 60s"))
+    let range = Duration::from_millis(1)..=Duration::from_secs(60);
+    span_within(range, text, "to wait for an answer; use 1ms to 60s")
 }
 
 /// Parses the time between two answers of a server that are shown one after the other.
 pub(super) fn refresh(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_secs(1)..=Duration::from_secs(3600);
+    span_within(range, text, "between two lists; use 1s to 1h")
+}
+
+/// Parses a span of a range; the error ends with its purpose and the range.
+fn span_within(range: RangeInclusive<Duration>, text: &str, purpose: &str) -> Result<Duration, String> {
     let span = duration(text)?;
-    if (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&span) {
+    if range.contains(&span) {
         return Ok(span);
     }
-    Err(format!("`{text}` is too short or too long between two lists; use 1s to 1h"))
+    Err(format!("`{text}` is too short or too long {purpose}"))
 }
 
 /// Parses how many lists to show.

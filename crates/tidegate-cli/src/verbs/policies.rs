@@ -33,8 +33,7 @@ pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
             Policies::Show { which, own } => show(&cluster(own, printer).await?, *which, printer).await,
             Policies::History { own } => history(&cluster(own, printer).await?, printer).await,
             Policies::Rollback { which: version, own } => {
-                let again = put_for_all::rollback(&*cluster(own, printer).await?, *version).await;
-                let again = again.map_err(refused)?;
+                let again = put_for_all::rollback(&*cluster(own, printer).await?, *version).await?;
                 let told = format!("version {version} is put for all nodes again, as version {again}");
                 printer.value(&json!({ "version": again, "of": version }), |_| Ok(told))?;
                 Ok(Exit::Done)
@@ -94,7 +93,7 @@ fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
 }
 
 async fn put(cluster: &Cluster, text: String, replacing: Option<u64>, printer: &Printer) -> Result<Exit> {
-    let version = put_for_all::put(&**cluster, text.into_bytes(), replacing).await.map_err(refused)?;
+    let version = put_for_all::put(&**cluster, text.into_bytes(), replacing).await?;
     let told =
         format!("version {version} is put for all nodes; `tidegate policies nodes` says which nodes use it");
     printer.value(&json!({ "version": version }), |_| Ok(told))?;
@@ -122,8 +121,8 @@ const NONE: &str = "no policies were put for all nodes; put some with `tidegate 
 
 /// Returns the versions that are kept, ascending, and whether each is in force.
 async fn kept(cluster: &Cluster) -> Result<Vec<(Version, bool)>> {
-    let current = put_for_all::current(&**cluster).await.map_err(refused)?;
-    let before = put_for_all::history(&**cluster).await.map_err(refused)?;
+    let current = put_for_all::current(&**cluster).await?;
+    let before = put_for_all::history(&**cluster).await?;
     // A version put in between appears in both answers; list it only as the one in force.
     let before =
         before.into_iter().filter(|held| current.as_ref().is_none_or(|now| held.version < now.version));
@@ -154,7 +153,7 @@ async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
     let in_force = match put_for_all::current(&**cluster).await {
         Ok(current) => current.map_or(0, |now| now.version),
         Err(PutError::Foreign(_)) => 0,
-        Err(error) => return Err(refused(error)),
+        Err(error) => return Err(error.into()),
     };
     let mut nodes = put_for_all::nodes(&**cluster).await.context("the members cannot be asked for")?;
     nodes.sort_by(|one, other| one.node.cmp(&other.node));
@@ -183,9 +182,4 @@ async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
         Ok(table(&["NODE", "USES", "REFUSES", "WHY"], &[], rows))
     })?;
     Ok(if nodes.iter().any(|node| node.refused.is_some()) { Exit::No } else { Exit::Done })
-}
-
-/// Converts an error. A missing or replaced version, and a failing engine, all end with exit code 1.
-fn refused(error: PutError) -> anyhow::Error {
-    anyhow::Error::from(error)
 }
