@@ -1,7 +1,6 @@
 //! Simulates overload: services that suffer from it, callers who retry, and the protections between them.
 //!
-//! [`figures`] has the tables and pictures of the manual. Everything runs on a virtual clock with random numbers from a
-//! seed. The same seed gives the same run, bit for bit.
+//! [`figures`] has the tables and pictures of the manual. A run is a function of its seed, bit for bit.
 
 mod backend;
 mod controllers;

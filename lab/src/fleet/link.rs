@@ -11,25 +11,20 @@ use tidegate::store::{
 };
 use tidegate_sim::traffic::Chance;
 
-/// The condition of a wire: delay, loss and duplication of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireCondition {
-    /// The least time that a message takes one way.
     pub(crate) delay: Duration,
-    /// The most time added to the delay, drawn evenly; messages may overtake each other.
+    /// The most time added to the delay, drawn evenly.
     pub(crate) jitter: Duration,
-    /// How many messages in a million are lost, each way.
+    /// Of a million messages, each way.
     pub(crate) lost: u32,
-    /// How many requests in a million arrive twice.
+    /// Of a million requests.
     pub(crate) doubled: u32,
-    /// Which messages pass.
     pub(crate) passes: Passes,
 }
 
-/// Which messages pass a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Passes {
-    /// Messages pass both ways.
     #[default]
     All,
     /// Requests pass; answers are lost.
@@ -48,7 +43,6 @@ impl WireCondition {
         passes: Passes::All,
     };
 
-    /// Returns this wire with another rule for which messages pass.
     pub(crate) const fn passing(self, passes: Passes) -> Self {
         Self { passes, ..self }
     }
@@ -78,14 +72,13 @@ pub(crate) struct Remote {
     outbox: Arc<Mutex<Vec<Message>>>,
 }
 
-/// Steps on their way to the engine, and the slot for their answers.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) steps: Vec<OwnedStep>,
     pub(super) slot: Arc<Slot>,
 }
 
-/// Receives the answers to one message.
+/// Receives the answers to one message; a second set is ignored.
 #[derive(Default)]
 pub(super) struct Slot {
     inside: Mutex<(Option<Vec<Answer>>, Option<Waker>)>,
@@ -98,7 +91,6 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// Puts answers in. A second set of answers is ignored.
     pub(super) fn fill(&self, answers: Vec<Answer>) {
         let mut inside = self.inside.lock();
         if inside.0.is_none() {
@@ -127,7 +119,6 @@ impl Slot {
 }
 
 impl Remote {
-    /// Takes the messages that the node has sent since the last call.
     pub(super) fn sent(&self) -> Vec<Message> {
         std::mem::take(&mut *self.outbox.lock())
     }
@@ -168,7 +159,6 @@ impl Store for Remote {
     }
 }
 
-/// The error that a node gets when the engine does not accept connections.
 pub(super) fn refused() -> StoreError {
     StoreError::Unavailable { reason: "connection refused".to_owned() }
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-/// What all nodes together did in one interval of time.
+/// What all nodes together did in one [`Outcome::STRETCH`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interval {
-    /// Units asked for.
     pub(crate) asked: u64,
     /// Units admitted.
     pub(crate) admitted: u64,
@@ -21,9 +20,7 @@ pub(crate) struct Outcome {
     pub(crate) excess: u64,
     /// Admitted units in thousandths of the ideal.
     pub(crate) used_per_mille: u64,
-    /// Units asked for.
     pub(crate) asked: u64,
-    /// Units admitted.
     pub(crate) admitted: u64,
     /// Messages that nodes sent to the engine.
     pub(crate) messages: u64,
@@ -33,16 +30,10 @@ pub(crate) struct Outcome {
     pub(crate) across_on_path: u64,
     /// Requests that were never decided.
     pub(crate) hung: u64,
-    /// The longest time that a decision took.
     pub(crate) longest: Duration,
-    /// The median time that a decision took.
     pub(crate) p50: Duration,
-    /// The 99th percentile of the time that a decision took.
     pub(crate) p99: Duration,
-    /// What happened in each interval of [`Outcome::STRETCH`].
     pub(crate) intervals: Vec<Interval>,
-    /// How long after the last fault the fleet was back: it admitted at least nine tenths of the ideal for half
-    /// a second. `None` if it never did.
     pub(crate) recovery: Option<Duration>,
 }
 
@@ -58,7 +49,6 @@ impl Outcome {
         (sum(|one| one.admitted) * 1000).checked_div(sum(|one| one.ideal)).unwrap_or(1000)
     }
 
-    /// Finds the recovery after the last fault, which ended at `healed`.
     pub(super) fn find_recovery(&mut self, healed: Duration) {
         let first =
             usize::try_from(healed.as_nanos().div_ceil(Self::STRETCH.as_nanos())).unwrap_or(usize::MAX);

@@ -1,10 +1,8 @@
-//! Simulated services: how many requests each works on at once, how long these take, and how overload slows the
-//! service down.
+//! Simulated services: how many requests each works on at once, how long these take, and how overload slows the service
+//! down.
 //!
-//! A backend's behaviour follows from one rate. Each request being worked on gains `rate` seconds of work per second.
-//! The rate is the product of the current speed ([`Speed`]), the share of the processors ([`Sharing`]) and the share
-//! that contention leaves ([`Contention`]). So the best throughput of a backend can be computed, and a run can be
-//! compared with it.
+//! Each request being worked on gains work at one rate: speed × share of the processors × what contention leaves. So
+//! the best throughput of a backend can be computed, and a run compared with it.
 
 mod table;
 
@@ -15,40 +13,32 @@ use tidegate_sim::traffic::Chance;
 
 pub(super) use table::{held_back, plain, table, varied};
 
-/// A simulated service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Backend {
-    /// Its name, for tables.
     pub(crate) name: String,
     /// What makes it hard to protect, in one line.
     pub(crate) about: &'static str,
-    /// How the requests inside share the processors.
     pub(crate) sharing: Sharing,
-    /// How much work a request takes.
     pub(crate) work: Work,
-    /// How the speed changes over time.
     pub(crate) speed: Speed,
-    /// How the speed falls with the number of requests inside.
     pub(crate) contention: Contention,
     /// How long a reply waits after the work is done, without using any of the service's capacity.
     pub(crate) wait: Wait,
-    /// What happens to requests beyond the number that the service takes in.
     pub(crate) excess: Excess,
-    /// How long callers wait for an answer. A later answer is worthless to them.
+    /// Callers wait so long; a later answer is worthless.
     pub(crate) deadline: Duration,
 }
 
 /// How the requests inside share the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// All requests are worked on at once by this many processors. Beyond that number all become slower together.
+    /// All are worked on at once by this many processors. Beyond that number all become slower together.
     Shared(u32),
     /// This many requests are worked on; the others wait in a queue.
     Queued(u32),
 }
 
 impl Sharing {
-    /// Returns how many requests are worked on at full speed.
     pub(crate) const fn servers(self) -> u32 {
         match self {
             Self::Shared(count) | Self::Queued(count) => count,
@@ -67,31 +57,23 @@ impl Sharing {
 /// How the speed changes over time; 1 is the normal speed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Speed {
-    /// Constant.
     Steady,
     /// Changes to another speed at each of these times.
     Steps(Vec<(Duration, f64)>),
     /// Swings between 1 − depth and 1 + depth, once in each period.
     Wave {
-        /// The amplitude.
         depth: f64,
-        /// The length of one swing.
         period: Duration,
     },
     /// Drops to zero for `pause` at the end of each period.
     Pauses {
-        /// The time from one pause to the next.
         period: Duration,
-        /// The length of a pause.
         pause: Duration,
     },
-    /// After an idle time of `idle`, starts at `least` and reaches 1 after `ramp`.
+    /// Cold after `idle`; then starts at `least` and reaches 1 after `ramp`.
     Warms {
-        /// The speed when cold.
         least: f64,
-        /// The time from cold to full speed.
         ramp: Duration,
-        /// The idle time after which the service is cold again.
         idle: Duration,
     },
 }
@@ -99,24 +81,19 @@ pub(crate) enum Speed {
 /// How the speed falls with the number of requests inside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Contention {
-    /// Not at all.
     None,
     /// Each request above `from` costs `each` of the speed: 1 / (1 + each × (inside − from)).
     Linear {
-        /// The number of requests without loss.
         from: u32,
-        /// The loss for each further request.
         each: f64,
     },
-    /// Above `from` the speed falls with the square of the number inside, as when memory runs out.
+    /// Above `from` it falls with the square of the number inside, as when memory runs out.
     Square {
-        /// The number of requests without loss.
         from: u32,
     },
 }
 
 impl Contention {
-    /// Returns the share of the speed that is left with `inside` requests.
     pub(super) fn left(self, inside: u32) -> f64 {
         match self {
             Self::Linear { from, each } if inside > from => 1.0 / (1.0 + each * f64::from(inside - from)),
@@ -132,11 +109,10 @@ impl Contention {
 /// How long a reply waits after the work is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It does not wait.
     None,
-    /// Always the same time, as for a network or for a dependency without a limit.
+    /// As for a network, or for a dependency without a limit.
     Fixed(Duration),
-    /// A random time, uniform between the two.
+    /// Uniform between the two.
     Jitter(Duration, Duration),
     /// Until a timer with this period fires next, as in a group commit.
     Timer(Duration),
@@ -147,35 +123,29 @@ pub(crate) enum Wait {
 /// What happens to a request that arrives when too many are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excess {
-    /// It is taken in and waits.
     Waits,
     /// Above this many inside it is refused after `after`, at no work.
     Defers {
-        /// The most requests taken in.
         above: u32,
-        /// The time until the refusal.
         after: Duration,
     },
     /// Above this many inside it fails after `after`, and the failure costs `work`.
     Drops {
-        /// The most requests taken in.
         above: u32,
-        /// The time until the failure.
         after: Duration,
-        /// The work that the failure costs.
         work: Duration,
     },
-    /// A request without an answer after this time fails exactly then. The work on it goes on and is wasted.
+    /// Without an answer after this time a request fails exactly then. The work on it goes on and is wasted.
     TimesOut(Duration),
 }
 
 impl Backend {
-    /// Returns the most requests per second that it can finish at speed 1, over all numbers of requests inside.
+    /// Returns the most requests per second that it can finish at speed 1.
     pub(crate) fn capacity(&self) -> f64 {
         self.most_work() / (self.work.mean().as_nanos() as f64 / 1e9)
     }
 
-    /// Returns the number of requests inside that gives the most throughput: the right fixed limit.
+    /// Returns how many requests inside give the most throughput: the right fixed limit.
     pub(crate) fn best_inside(&self) -> u32 {
         let servers = self.sharing.servers();
         let peak =
@@ -201,7 +171,7 @@ impl Backend {
 }
 
 impl Wait {
-    /// Returns the mean wait at the start of a run.
+    /// The mean at the start of a run.
     pub(crate) fn mean(&self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
@@ -212,7 +182,7 @@ impl Wait {
         }
     }
 
-    /// Draws how long a reply waits, in nanoseconds, if its work is done at `now`.
+    /// In nanoseconds, if the work is done at `now`.
     pub(super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
         match self {
             Self::None => 0,
@@ -233,28 +203,20 @@ impl Wait {
 pub(crate) enum Work {
     /// Uniform between the two.
     Even(Duration, Duration),
-    /// Exponential with this mean: most requests take less, some several times as much.
     Exponential(Duration),
-    /// One request in `one_in` is expensive, all others are cheap.
+    /// One request in `one_in` is dear.
     Mixed {
-        /// The work of a cheap request.
         cheap: Duration,
-        /// The work of an expensive request.
         dear: Duration,
-        /// The number of requests per expensive one.
         one_in: u32,
     },
     /// Pareto with exponent 4/3 and this minimum, cut off at a hundred times the minimum: one request in 460 takes as
     /// much work as 30 average ones.
     HeavyTailed(Duration),
-    /// A cache that is empty at first: a request misses with probability `half / (half + served)`, and then costs
-    /// `miss`.
+    /// A cache that is empty at first: a request misses with probability `half / (half + served)`.
     Cached {
-        /// The work of a cache hit.
         hit: Duration,
-        /// The work of a cache miss.
         miss: Duration,
-        /// The number of served requests after which half of the requests hit.
         half: u32,
     },
 }
@@ -263,12 +225,11 @@ pub(crate) enum Work {
 const HEAVY_MEAN: f64 = 3.353_671;
 
 impl Work {
-    /// Returns the mean; for a cache, the mean once it is full.
     pub(crate) fn mean(self) -> Duration {
         self.mean_after(u64::MAX)
     }
 
-    /// Returns the mean work of a request after `served` others.
+    /// The mean after `served` requests.
     pub(crate) fn mean_after(self, served: u64) -> Duration {
         match self {
             Self::Exponential(mean) => mean,
@@ -282,7 +243,6 @@ impl Work {
         }
     }
 
-    /// Draws the work of one request, in nanoseconds, after `served` others have been served.
     pub(super) fn draw(self, chance: &mut Chance, served: u64) -> f64 {
         let float = |span: Duration| span.as_nanos() as f64;
         match self {

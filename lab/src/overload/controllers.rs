@@ -8,14 +8,11 @@ use tidegate::{Bulkhead, QueueOrder};
 use super::backend::Backend;
 use super::front::Front;
 
-/// A protection to be judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Controller {
-    /// Its name, for tables.
     pub(crate) name: &'static str,
-    /// Its parts, in one line.
     pub(crate) about: &'static str,
-    /// Makes the protection of a service. Only fixed limits use the backend's description.
+    /// Only fixed limits use the backend's description.
     pub(crate) protect: fn(&Backend) -> Front,
 }
 
@@ -33,11 +30,10 @@ pub(crate) const UNTOLD: Controller = Controller {
     protect: |_| Front::behind(Bulkhead::self_tuning()).without_deadlines(),
 };
 
-/// No protection.
 pub(crate) const NONE: Controller =
     Controller { name: "none", about: "no limit: every request enters", protect: |_| Front::open() };
 
-/// The right fixed limit, which requires knowledge of the service, with the queue and shedding of the default.
+/// Which requires knowledge of the service.
 pub(crate) const RIGHT: Controller = Controller {
     name: "fixed, right",
     about: "the fixed limit with the most finished requests, and the queue and load shedding of the default; it must be known, and does not adapt",
@@ -82,7 +78,6 @@ pub(crate) const PUBLISHED: [Controller; 7] = [
     },
 ];
 
-/// Wrong fixed limits.
 pub(crate) const WRONG: [Controller; 2] = [
     Controller {
         name: "fixed, ¼",
@@ -96,7 +91,7 @@ pub(crate) const WRONG: [Controller; 2] = [
     },
 ];
 
-/// The default without some of its parts, to show what each part is for.
+/// The default without some of its parts, to show what each is for.
 pub(crate) const PARTS: [Controller; 2] = [
     Controller {
         name: "no line",
@@ -143,22 +138,19 @@ pub(crate) const ORDERS: [Controller; 5] = [
     },
 ];
 
-/// Returns all controllers, the default first.
 pub(crate) fn all() -> Vec<Controller> {
     [&[DEFAULT, NONE, RIGHT][..], &WRONG, &PUBLISHED].concat()
 }
 
-/// Makes a fixed limit of `places`, with the queue and shedding of the default.
 fn protected(places: u64) -> Front {
     Front::behind(fixed(places).with_short_queue().with_throttle(Shedding::default()))
 }
 
-/// Makes the right fixed limit behind a queue of the default length, 65,536, for calls of one priority.
+/// For calls of one priority, with the default length, 65,536.
 fn long_queue(backend: &Backend, order: QueueOrder) -> Front {
     Front::behind(fixed(right(backend)).with_order(order)).without_priorities()
 }
 
-/// Makes a limit that a law adjusts, without a queue.
 fn refusing<L>(law: L) -> Front
 where
     L: Law + Send + 'static,
@@ -167,7 +159,7 @@ where
     Front::behind(Bulkhead::adaptive(law).with_room(0))
 }
 
-/// Makes a bulkhead of `places`, or of the nearest number allowed.
+/// A bulkhead of `places`, or of the nearest number allowed.
 pub(super) fn fixed(places: u64) -> Bulkhead {
     Bulkhead::new(places.clamp(1, Concurrency::MAX_PLACES)).expect("the number is within the range")
 }

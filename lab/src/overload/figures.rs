@@ -28,18 +28,17 @@ use super::world::{Service, run};
 /// The service on which each law is drawn: its capacity falls, rises and falls again.
 const STEPS: &str = "capacity steps";
 
-/// How long [`impatient`] callers wait: four to ten times what most of the services take without a queue.
+/// Four to ten times what most of the services take without a queue.
 pub(crate) const IMPATIENT: Duration = Duration::from_millis(200);
 
-/// The seeds on which the default is compared with the best published law. No parameter was chosen with them. They are many,
-/// because the differences are small.
+/// No parameter was chosen with them. They are many, because the differences are small.
 pub(crate) const UNSEEN_SEEDS: RangeInclusive<u64> = 30_001..=30_100;
 
 /// How many times as many seeds the spike and the levels have: single requests decide there.
 const SPIKE_SEEDS: u64 = 10;
 const LEVEL_SEEDS: u64 = 2;
 
-/// Returns the tables as data: lines of cells with tabs between them, and before each table its title as a comment.
+/// Returns the tables as data: cells with tabs between them, and before each table its title as a comment.
 #[must_use]
 pub fn data() -> String {
     let (spikes, levels) = (SEEDS * SPIKE_SEEDS, SEEDS * LEVEL_SEEDS);
@@ -79,18 +78,16 @@ pub fn data() -> String {
     data
 }
 
-/// Returns the title of the table of goodput at a load.
 pub(super) fn goodput_title(times: f64) -> String {
     format!("Goodput at {times} times the capacity")
 }
 
-/// Returns the title of the table of latencies at a load.
 pub(super) fn p99_title(times: f64) -> String {
     format!("p99 at {times} times the capacity")
 }
 
-/// Writes the default beside the published law that is best on each service, and by how much that law is better seed by
-/// seed, where that is two standard errors or more.
+/// Writes the default beside the best published law of each service, and by how much that law is better seed by seed,
+/// where that is two standard errors or more.
 fn beside_the_best(data: &mut String, table: &[Backend]) {
     for times in [2.0, 10.0] {
         let title = title_beside_the_best(times);
@@ -99,13 +96,11 @@ fn beside_the_best(data: &mut String, table: &[Backend]) {
     }
 }
 
-/// Returns the title of the table with the default and the best published law.
 pub(super) fn title_beside_the_best(times: f64) -> String {
     let seeds = UNSEEN_SEEDS.count();
     format!("The default and the best published law, over {seeds} other seeds, at {times} times the capacity")
 }
 
-/// Returns a service's row: the default's goodput, the best law's, and their difference if it exceeds chance.
 fn row_beside_the_best(service: &Backend, times: f64) -> String {
     let shares = |law: &Controller| -> Vec<f64> {
         let by_seed = overload_by_seed(service, law, times, UNSEEN_SEEDS);
@@ -130,7 +125,6 @@ fn row_beside_the_best(service: &Backend, times: f64) -> String {
     format!("{}\t{}\t{} {name}\t{more}\n", service.name, cell(&default), cell(best))
 }
 
-/// Writes the goodput where callers wait for [`IMPATIENT`] only.
 fn impatient_callers(data: &mut String, table: &[Backend]) {
     let peers = [&[DEFAULT, UNTOLD][..], &PUBLISHED].concat();
     let impatient: Vec<Backend> = table.iter().map(impatient).collect();
@@ -138,12 +132,10 @@ fn impatient_callers(data: &mut String, table: &[Backend]) {
     write_rows(data, &scores(&impatient, &peers, 2.0), |score| format!("{:.2}", score.goodput));
 }
 
-/// Returns the title of the table about callers who wait for [`IMPATIENT`] only.
 fn impatient_title() -> String {
     format!("Callers who wait {} ms, at 2 times the capacity", IMPATIENT.as_millis())
 }
 
-/// Returns the service with callers who wait for [`IMPATIENT`] only.
 pub(crate) fn impatient(backend: &Backend) -> Backend {
     Backend { deadline: IMPATIENT, ..backend.clone() }
 }
@@ -152,7 +144,6 @@ pub(crate) fn impatient(backend: &Backend) -> Backend {
 const SPIKE: &str = "recovers from a spike to 1.4 × within";
 const STORM: &str = "retry storm ends after";
 
-/// Returns the title of the table of scenarios.
 fn scenarios_title(chain: &Chain) -> String {
     format!("Spikes, levels and storms: {}", chain.name)
 }
@@ -189,7 +180,6 @@ fn span(span: Option<Duration>) -> String {
     span.map_or_else(|| "never".to_owned(), |span| format!("{} ms", span.as_millis()))
 }
 
-/// Writes what each law does.
 fn laws(data: &mut String) {
     data.push_str("\n# The laws\nlaw\tits parts\n");
     for law in PUBLISHED {
@@ -197,7 +187,6 @@ fn laws(data: &mut String) {
     }
 }
 
-/// Returns the file name of a published law's picture.
 pub(super) fn law_picture(name: &str) -> String {
     format!("overload-law-{}.svg", name.to_lowercase())
 }
@@ -248,7 +237,6 @@ fn goodput(name: &str, times: f64, controllers: &[Controller]) -> Result<String,
     .svg()
 }
 
-/// Draws the limit of the default over time.
 fn limits(names: &[&str], times: f64) -> Result<String, ChartError> {
     let backends = backend::table().into_iter().filter(|backend| names.contains(&backend.name.as_str()));
     let curves = backends.map(|backend| {
@@ -270,7 +258,6 @@ fn limits(names: &[&str], times: f64) -> Result<String, ChartError> {
     .svg()
 }
 
-/// Draws a storm of retries on a chain of services.
 fn storm(controllers: &[Controller]) -> Result<String, ChartError> {
     let chain = Chain::of_three().slowed();
     let load = Load {

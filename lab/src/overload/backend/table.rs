@@ -31,7 +31,7 @@ pub(in super::super) fn plain(name: &str, about: &'static str) -> Backend {
     }
 }
 
-/// Returns the backends that every controller is judged by. Most finish 400 to 1000 requests per second.
+/// The backends that every controller is judged by. Most finish 400 to 1000 requests per second.
 pub(crate) fn table() -> Vec<Backend> {
     vec![
         plain(
@@ -145,7 +145,7 @@ pub(crate) fn table() -> Vec<Backend> {
     ]
 }
 
-/// Returns backends that were not tried until the laws were final.
+/// Not tried until the laws were final.
 pub(crate) fn held_back() -> Vec<Backend> {
     vec![
         Backend {
@@ -177,7 +177,7 @@ pub(crate) fn held_back() -> Vec<Backend> {
     ]
 }
 
-/// Returns variations of the table's backends in other sizes, which were not tried until the laws were final.
+/// Variations of the table in other sizes, not tried until the laws were final.
 pub(crate) fn varied() -> Vec<Backend> {
     vec![
         Backend {
