@@ -1,7 +1,5 @@
-//! Units in JSON output: spans are milliseconds under names that end in `_ms`, points in time are RFC 3339 text
-//! under names that end in `_at`.
-//!
-//! Programs that read the documents need only one rule: the name tells the unit.
+//! Units in JSON output: the name tells the unit. Spans are milliseconds under names that end in `_ms`, points in time
+//! are RFC 3339 text under names that end in `_at`.
 
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! The highest rate of each key, in bounded memory.
 //!
-//! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy
-//! counting): keys that asked for much remain, and each figure tells by how much it may be too low. A sliding window
-//! of eight parts finds the peak: it is at least the most within seven eighths of any window, and never more than the
-//! most within one window.
+//! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy counting):
+//! keys that asked for much remain, and each figure tells by how much it may be too low.
 
 mod frequent;
 mod key_peak;
@@ -28,7 +26,7 @@ pub(crate) use key_peak::{RankedKey, SlidingPeak};
 #[derive(Clone, Debug)]
 struct Cold {
     key: Box<[u8]>,
-    /// The most units that the key may have asked for before it was counted here.
+    /// Units that the key may have asked for before it was counted here.
     missed: u64,
     denied: u64,
     denied_units: u64,
@@ -37,7 +35,7 @@ struct Cold {
     is_known: bool,
 }
 
-/// Details of one key, up to 2 KiB.
+/// Up to 2 KiB.
 #[derive(Clone, Debug, Default)]
 struct Detail {
     requests: u64,
@@ -50,23 +48,20 @@ pub struct Peaks {
     window: u64,
     part: u64,
     capacity: usize,
-    /// Seeded at random, so that no log can be crafted to collide. 64 bits are enough that keys do not collide by
-    /// accident.
+    /// Seeded at random, so that no log can be crafted to collide.
     hasher: RandomState,
-    /// The entry of each hash. Keys are not compared: the hash decides, which saves loading the key's bytes.
+    /// By hash. Keys are not compared, which saves loading the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
     hot: Vec<SlidingPeak>,
     cold: Vec<Cold>,
-    /// The details of each key, if they are kept.
     details: Option<Vec<Detail>>,
-    /// The path of the current request, with its numbers replaced.
+    /// Of the current request, with its numbers replaced.
     path: String,
     /// The most that a forgotten key can have asked for.
     floor: u64,
     sketch: Sketch,
 }
 
-/// The entry of a key, for recording the result of its request.
 #[derive(Debug)]
 pub(crate) struct Seen<'p> {
     peaks: &'p mut Peaks,
@@ -74,7 +69,6 @@ pub(crate) struct Seen<'p> {
 }
 
 impl Seen<'_> {
-    /// Counts a denied request that asked for `amount` units.
     pub(crate) fn deny(&mut self, at: Tick, amount: u64) {
         let cold = &mut self.peaks.cold[self.place];
         cold.denied = cold.denied.saturating_add(1);
@@ -82,12 +76,12 @@ impl Seen<'_> {
         cold.first_denied.get_or_insert(at.as_nanos());
     }
 
-    /// Marks the key as known: a user signed in with it.
+    /// A user signed in with the key.
     pub(crate) fn know(&mut self) {
         self.peaks.cold[self.place].is_known = true;
     }
 
-    /// Counts the request and its path, if details are kept.
+    /// If details are kept.
     pub(crate) fn detail(&mut self, path: Option<&str>) {
         let Some(detail) = self.peaks.details.as_mut().and_then(|details| details.get_mut(self.place)) else {
             return;
@@ -101,7 +95,7 @@ impl Seen<'_> {
 }
 
 impl Peaks {
-    /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes about 200 bytes per key with its name.
+    /// For at least two keys. Takes about 200 bytes per key with its name.
     #[must_use]
     pub(crate) fn new(window: Duration, capacity: usize) -> Self {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -133,7 +127,6 @@ impl Peaks {
         Duration::from_nanos(self.window)
     }
 
-    /// Counts an amount that a key asks for. Allocates for a key not seen before.
     #[inline]
     pub(crate) fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
         let hash = self.hasher.hash_one(key);
@@ -150,8 +143,7 @@ impl Peaks {
 
     /// Prefetches the memory that the next [`Peaks::see`] of each of these keys needs, so that the loads overlap.
     pub(crate) fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        // Compute all hashes first: a processor looks only a few hundred instructions ahead, and must find the loads of
-        // many keys there.
+        // Compute all hashes first: a processor looks only a few hundred instructions ahead.
         let hashes: SmallVec<[u64; 16]> = keys.map(|key| self.hasher.hash_one(key)).collect();
         let total = |hash: &u64| self.places.get(hash).map_or(0, |place| self.hot[*place as usize].total());
         black_box(hashes.iter().fold(0, |read, hash| read ^ total(hash)));
@@ -163,7 +155,7 @@ impl Peaks {
         if self.hot.len() >= self.capacity {
             self.forget_the_lighter_half();
         }
-        // The cast is lossless: `capacity` fits 32 bits.
+        // `capacity` fits 32 bits.
         let place = self.hot.len() as u32;
         self.hot.push(SlidingPeak::default());
         self.cold.push(Cold {
@@ -206,7 +198,6 @@ impl Peaks {
         self.hot.iter().zip(&self.cold)
     }
 
-    /// Returns the number of distinct keys.
     #[must_use]
     pub(crate) fn distinct(&self) -> Distinct {
         if self.is_exact() {
@@ -222,7 +213,7 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// Returns all keys kept by their peaks, highest first; equal peaks by denied requests, most first.
+    /// By their peaks, highest first; equal peaks by denied requests, most first.
     #[must_use]
     pub(crate) fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
         let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
@@ -246,7 +237,6 @@ impl Peaks {
         hit.into_iter().map(|(place, _)| self.describe(place)).collect()
     }
 
-    /// Returns the details of a key, if it is kept.
     #[must_use]
     pub(crate) fn about(&self, key: &[u8]) -> Option<KeyDetail> {
         self.places.get(&self.hasher.hash_one(key)).map(|place| self.describe(*place as usize))
@@ -263,19 +253,18 @@ impl Peaks {
         }
     }
 
-    /// Returns how many keys had denied requests.
     #[must_use]
     pub(crate) fn denied_keys(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0).count() as u64
     }
 
-    /// Returns how many of the keys with denied requests were marked by [`Seen::know`].
+    /// Of the keys with denied requests, those marked by [`Seen::know`].
     #[must_use]
     pub(crate) fn denied_and_known(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64
     }
 
-    /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.
+    /// The first keys by `rank`, highest first; ties in the order of the keys.
     #[must_use]
     pub(crate) fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
         let mut all: Vec<(u64, KeyPeak)> = self

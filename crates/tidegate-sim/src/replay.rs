@@ -1,7 +1,6 @@
-//! Drives real gates with requests from a log or from generated traffic, on a virtual clock that shows the times of
-//! these requests, and counts the results.
+//! Drives real gates with requests from a log or from generated traffic, on a virtual clock that shows their times, and
+//! counts the results.
 //!
-//! A request takes the same path as in a live check: a descriptor, a gate, a decision; only the clock is virtual.
 //! Several policy sets can be driven side by side during one reading of the log, to compare algorithms on the same
 //! requests. Nothing is kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all
 //! bounded in advance.
@@ -46,27 +45,26 @@ pub struct ReplayOptions {
     pub store_keys: usize,
     /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
-    /// Whether requests and paths are also counted for each of these keys: up to 2 KiB more each, usually about 200
-    /// bytes.
+    /// Whether requests and paths are counted for each of these keys: up to 2 KiB more each, usually about 200 bytes.
     pub details: bool,
     /// The bins of each curve.
     pub bins: usize,
     /// The width of a bin at first, and the resolution of its peaks.
     pub bin_width: Duration,
-    /// The IPv6 prefix by which clients are named, as the policies key them.
+    /// The IPv6 prefix by which clients are named.
     pub ipv6_prefix: u8,
     /// How long a request is in flight if the log does not have its duration.
     pub hold: Option<Duration>,
 }
 
 impl Default for ReplayOptions {
-    /// A million keys in the store, a hundred thousand in the tables, and 240 bins that are one second wide at first.
+    /// A million keys in the store, a hundred thousand in the tables, and 240 bins of one second at first.
     fn default() -> Self {
         Self {
             store_keys: 1_000_000,
             peak_keys: 100_000,
             details: false,
-            // Each bin is three pixels wide in a chart, so that a single step is still visible.
+            // Each bin is three pixels wide in a chart: a single step is still visible.
             bins: 240,
             bin_width: Duration::from_secs(1),
             ipv6_prefix: 64,
@@ -86,22 +84,20 @@ pub struct Replay {
     is_recorded: bool,
     names_users: bool,
     inside: Inside,
-    /// Whether the duration of any request is known.
     is_timed: bool,
     unheld: u64,
     without_status: u64,
     /// Attributes in `by` that no request has had so far.
     unseen: Vec<String>,
-    /// The attributes of the first request, and of those read while any of `unseen` was missing.
+    /// Of the first request, and of those read while any of `unseen` was missing.
     attributes: Vec<String>,
-    /// The attributes that the policies use.
     wanted: Wanted,
 }
 
-/// The most attributes of requests that are remembered, for messages about a missing one.
+/// For messages about a missing one.
 const ATTRIBUTES: usize = 32;
 
-/// Requests whose memory is prefetched at once: about as many loads as a core can have in flight.
+/// About as many loads as a core can have in flight.
 const TOGETHER: usize = 16;
 
 impl Replay {
@@ -140,11 +136,10 @@ impl Replay {
     }
 
     /// Asks every gate about a request of a log. The request holds its places in guards for the duration in the log,
-    /// and leaves them with the outcome that its status implies. The outcome is also reported to policies with
-    /// `charge: on-failure`. A request without a status stays charged there, like a live request whose outcome is never
-    /// reported, and guards learn nothing from it.
+    /// and leaves them with the outcome that its status implies, which is also reported to policies with `charge:
+    /// on-failure`. Without a status it stays charged there, and guards learn nothing from it.
     pub fn feed(&mut self, record: &Record<'_>) {
-        // Remember all attributes of the first request, and of others for a message about one that is missing.
+        // All attributes of the first request, and of others for a message about one that is missing.
         let request = match self.first {
             Some(_) if self.unseen.is_empty() => record.describe_only(&self.wanted),
             _ => record.describe(),
@@ -152,9 +147,9 @@ impl Replay {
         self.feed_described(record, &request);
     }
 
-    /// Asks every gate about consecutive requests of a log, as [`Replay::feed`] does for each. Faster by a sixth if
-    /// the keys do not fit the processor's caches, since the memory of several requests is prefetched at once.
-    /// [`Log::read_together`](crate::log::Log::read_together) hands out as many requests at once as are useful here.
+    /// Asks every gate about consecutive requests of a log, as [`Replay::feed`] does for each. Faster by a sixth if the
+    /// keys do not fit the processor's caches, since the memory of several requests is prefetched at once; see
+    /// [`Log::read_together`](crate::log::Log::read_together).
     pub fn feed_all(&mut self, mut records: &[Record<'_>]) {
         if let (None, [first, rest @ ..]) = (self.first, records) {
             self.feed(first);
@@ -183,22 +178,21 @@ impl Replay {
         self.ask(record.time, Check::of(request), ending);
     }
 
-    /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. The outcome
-    /// of the request is not reported.
+    /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. No outcome is
+    /// reported.
     pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
         self.ask(at, Check::of(request).maybe_cost(cost), RequestEnding::default());
     }
 
-    /// Asks every gate about a request of generated traffic, with the cost and the priority of its segment. It holds its
-    /// places in guards for the duration in its segment, and leaves them with the outcome given there: success by
-    /// default.
+    /// Asks every gate about a request of generated traffic. It holds its places in guards for the duration in its
+    /// segment, and leaves them with the outcome given there: success by default.
     pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
         let ending = RequestEnding { outcome: arrival.outcome, signed_in: false, took: arrival.took };
         let check = Check::of(request).maybe_cost(Some(arrival.cost)).priority(arrival.priority);
         self.ask(arrival.at, check, ending);
     }
 
-    /// Ends the log or the traffic: all requests still inside a guard leave, each at its time.
+    /// Ends the log or the traffic: all requests still inside a guard leave.
     pub fn finish(&mut self) {
         while let Some(leaving) = self.inside.leaves_by(Tick::MAX) {
             self.leave(&leaving);
@@ -256,22 +250,20 @@ impl Replay {
         }
     }
 
-    /// Says whether any policy limits what is in flight, so that the durations of requests matter.
+    /// Says whether any policy limits what is in flight, so that durations matter.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.runs.iter().any(|run| run.guards.is_some())
     }
 
-    /// Says whether any policy has a circuit breaker or a limit that a law adjusts, so that the outcomes of requests
-    /// matter.
+    /// Says whether any policy has a circuit breaker or a limit that a law adjusts, so that outcomes matter.
     #[must_use]
     pub fn judges(&self) -> bool {
         let guards = self.runs.iter().filter_map(|run| run.guards.as_ref());
         guards.flat_map(Guards::limits).any(GuardLimit::judges)
     }
 
-    /// Returns how many requests of a log had no status. Breakers and laws learn nothing from these; see
-    /// [`Replay::judges`].
+    /// Returns how many requests of a log had no status. Breakers and laws learn nothing from these.
     #[must_use]
     pub const fn without_status(&self) -> u64 {
         self.without_status
@@ -283,16 +275,15 @@ impl Replay {
         self.names_users
     }
 
-    /// Returns how many requests count as over at once because their duration was unknown: they left their places, and
-    /// conditions did not count them. 0 if no policy limits what is in flight and none uses it.
+    /// Returns how many requests counted as over at once because their duration was unknown. 0 if no policy limits what
+    /// is in flight and none uses it.
     #[must_use]
     pub const fn unheld(&self) -> u64 {
         self.unheld
     }
 
-    /// Returns the numbers that policies use and that the requests do not tell, with what became of the policies: the
-    /// load of the machine, signals, and without any duration the requests in flight and their latency. For switches
-    /// see [`Replay::assumed_on`].
+    /// Returns the numbers that policies use and that the requests do not tell, with what became of the policies. For
+    /// switches see [`Replay::assumed_on`].
     #[must_use]
     pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
         let mut all = Vec::new();
@@ -311,8 +302,7 @@ impl Replay {
         &self.unseen
     }
 
-    /// Returns the names of the attributes of the first request, and of all requests if [`Replay::unseen`] names any; at
-    /// most 32.
+    /// Returns the attributes of the first request, and of all requests if [`Replay::unseen`] names any; at most 32.
     #[must_use]
     pub fn attributes(&self) -> &[String] {
         &self.attributes
@@ -336,26 +326,23 @@ impl Replay {
         self.runs.get(run).map(|run| &run.series)
     }
 
-    /// Returns the figures of a run's guards; `None` if its policies have none.
     pub(crate) fn guards(&self, run: usize) -> Option<&Guards> {
         self.runs.get(run)?.guards.as_ref()
     }
 
-    /// Returns the name of a policy of a run, by its position in the set.
     pub(crate) fn policy_name(&self, run: usize, policy: usize) -> Option<&str> {
         self.runs.get(run)?.policies.policies().get(policy).map(|policy| policy.name.as_str())
     }
 
-    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of
-    /// [`Replay::policy_peaks`], by its position in [`Outcome::policies`]; `None` if that cannot be told from the
-    /// limits.
+    /// What the limits of a row of [`Outcome::policies`] grant to a key in the window of [`Replay::policy_peaks`];
+    /// `None` if that cannot be told from the limits.
     #[must_use]
     pub(crate) fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
         self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
-    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its position in [`Outcome::policies`];
-    /// `None` if there is no such run or row.
+    /// Returns the peaks of the keys of one row of a run's [`Outcome::policies`]; `None` if there is no such run or
+    /// row.
     #[must_use]
     pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
         Some(&self.runs.get(run)?.row(row)?.peaks)

@@ -1,9 +1,9 @@
 //! Writes the HTML page of a replay, made for choosing a limit: tables, charts, the keys hit, and a line that can be
 //! moved along other limits.
 //!
-//! The page loads nothing, follows the reader's light or dark scheme, and is complete without its script. Names and
-//! log lines are untrusted text: they are escaped as HTML, as JSON within the data of the script, and the script
-//! inserts them as text. Under the page's content policy a browser would not run code from them anyway.
+//! The page loads nothing and is complete without its script. Names and log lines are untrusted text: they are escaped
+//! as HTML, as JSON within the data of the script, and the script inserts them as text. Under the page's content policy
+//! a browser would not run code from them anyway.
 
 mod guards;
 mod pictures;
@@ -44,7 +44,7 @@ pub struct Report<'a> {
 /// Returns the page: one file that loads nothing.
 ///
 /// # Errors
-/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+/// [`ChartError`] if the drawing library fails.
 pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
@@ -88,8 +88,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
             }
         }
     };
-    // Escape invisible characters in keys and log lines: the page is read in browsers and in terminals, and both act
-    // on some of them.
+    // Invisible characters in keys and log lines: browsers and terminals act on some of them.
     Ok(visible::lines(&page.into_string()).into_owned())
 }
 

@@ -1,8 +1,8 @@
 //! Opens inputs: files or standard input, plain or compressed.
 //!
-//! The compression is detected from the first bytes, never from the name, because logs are renamed more often than
-//! they are recompressed. Everything streams through buffers of fixed size. A truncated compressed file is an error
-//! that names the file and the offset: a replay of half a log that looks complete would be misleading.
+//! The compression is detected from the first bytes, never from the name, because logs are renamed more often than they
+//! are recompressed. A truncated compressed file is an error: a replay of half a log that looks complete would be
+//! misleading.
 
 use std::fmt;
 use std::fs::File;
@@ -24,13 +24,13 @@ pub enum Input {
 }
 
 impl Input {
-    /// Converts a command-line argument: `-` is standard input, anything else a file.
+    /// Converts an argument: `-` is standard input, anything else a file.
     #[must_use]
     pub fn from_arg(arg: &std::ffi::OsStr) -> Self {
         if arg == "-" { Self::Stdin } else { Self::File(arg.into()) }
     }
 
-    /// Returns the name of the input for messages.
+    /// For messages.
     #[must_use]
     pub(crate) fn name(&self) -> String {
         match self {
@@ -91,31 +91,28 @@ pub enum SourceError {
 pub struct Progress {
     /// Bytes read.
     pub read: u64,
-    /// The bytes of all inputs; `None` if an input has no known length, such as a pipe.
+    /// The bytes of all inputs; `None` if one has no known length, such as a pipe.
     pub total: Option<u64>,
 }
 
-/// Counts the bytes read from a reader.
 #[derive(Debug)]
 struct Counted<R> {
     from: R,
-    /// Bytes of this input.
     here: Arc<AtomicU64>,
-    /// Bytes of all inputs.
     all: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(into)?;
-        // Relaxed: one thread writes, and readers of the progress need no order with other memory.
+        // Relaxed: readers of the progress need no order with other memory.
         self.here.fetch_add(count as u64, Ordering::Relaxed);
         self.all.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
 
-/// An open input: decompressed bytes, with the name and the offset for errors.
+/// Decompressed bytes, with the name and the offset for errors.
 pub(crate) struct Opened {
     name: String,
     packing: &'static str,
@@ -133,7 +130,7 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// Opens an input; `all` counts the bytes read from every input.
+    /// `all` counts the bytes read from every input.
     pub(crate) fn new(input: &Input, all: &Arc<AtomicU64>) -> Result<Self, SourceError> {
         let name = input.name();
         let from: Box<dyn Read + Send> = match input {
@@ -146,7 +143,6 @@ impl Opened {
         Self::from_reader(name, from, all)
     }
 
-    /// Wraps any reader and detects its compression.
     pub(crate) fn from_reader(
         name: String,
         from: Box<dyn Read + Send>,
@@ -161,7 +157,7 @@ impl Opened {
         }
     }
 
-    /// Reads some bytes; 0 means the end.
+    /// 0 means the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, SourceError> {
         loop {
             match self.bytes.read(into) {
@@ -180,7 +176,7 @@ impl Opened {
     }
 }
 
-/// Adds up the lengths of the inputs; `None` if an input has no known length.
+/// `None` if an input has no known length.
 pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     inputs.iter().try_fold(0u64, |sum, input| match input {
         Input::File(path) => {
@@ -191,27 +187,22 @@ pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     })
 }
 
-// Splits bytes into lines that borrow from one buffer.
-
-/// The longest line that is read, in bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest
-/// request line that common servers accept by default.
+/// In bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest request line that common servers
+/// accept by default.
 pub(crate) const MAX_LINE: usize = 64 << 10;
 
-/// The size of the buffer of decompressed bytes.
 const BUFFER: usize = 256 << 10;
 
-/// One line, without its line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// The number of the line in its file, from 1.
+    /// From 1.
     pub(crate) number: u64,
-    /// The contents; empty if the line was too long.
     pub(crate) bytes: &'a [u8],
-    /// Whether it was longer than [`MAX_LINE`] and skipped.
+    /// Longer than [`MAX_LINE`], and skipped.
     pub(crate) too_long: bool,
 }
 
-/// Reads the lines of one input. Holds one buffer of 256 KiB, whatever the input.
+/// Holds one buffer of 256 KiB, whatever the input.
 #[derive(Debug)]
 pub(crate) struct Lines {
     from: Opened,
@@ -220,7 +211,7 @@ pub(crate) struct Lines {
     end: usize,
     number: u64,
     done: bool,
-    /// Whether the rest of a line that is too long still has to be skipped.
+    /// The rest of a line that is too long still has to be skipped.
     skipping: bool,
 }
 
@@ -230,10 +221,7 @@ impl Lines {
         Self { from, buffer, start: 0, end: 0, number: 0, done: false, skipping: false }
     }
 
-    /// Returns the next line, `None` at the end. A last line without a line end counts as a line.
-    ///
-    /// # Errors
-    /// [`SourceError`] if the input cannot be read.
+    /// `None` at the end. A last line without a line end counts as a line.
     pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
         let mut searched = self.start;
         loop {
@@ -259,9 +247,6 @@ impl Lines {
     }
 
     /// Returns the first bytes without consuming them: at least as many as the longest line has, or all there are.
-    ///
-    /// # Errors
-    /// [`SourceError`] if the input cannot be read.
     pub(crate) fn sample(&mut self) -> Result<&[u8], SourceError> {
         while !self.done && self.end < MAX_LINE {
             self.fill(&mut 0)?;
@@ -286,7 +271,7 @@ impl Lines {
         Line { number, bytes, too_long }
     }
 
-    /// Makes room and reads more; `false` at the end. Moves `searched` along with the bytes.
+    /// `false` at the end. Moves `searched` along with the bytes.
     fn fill(&mut self, searched: &mut usize) -> Result<bool, SourceError> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -294,7 +279,7 @@ impl Lines {
             *searched = searched.saturating_sub(self.start);
             self.start = 0;
         }
-        // There is room: at most MAX_LINE bytes are held here, a quarter of the buffer.
+        // At most MAX_LINE bytes are held here, a quarter of the buffer.
         let count = self.from.read(&mut self.buffer[self.end..])?;
         self.end += count;
         self.done = count == 0;
@@ -302,16 +287,13 @@ impl Lines {
     }
 }
 
-// Detects gzip and zstd from the first bytes and decompresses them, with any number of members or frames.
-
-/// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level
-/// cache.
+/// Large enough that system calls do not show in a profile, and small enough for the second-level cache.
 const UNPACKED: usize = 128 << 10;
 
-/// The window of `zstd --long=27`, 128 MiB. Larger ones are refused, because the window is allocated at once.
+/// The window of `zstd --long=27`, 128 MiB. It is allocated at once, so larger ones are refused.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// The first bytes of formats that are recognised but not supported, with their names and what to do.
+/// Recognised but not supported, with their names and what to do.
 const UNREAD: [(&[u8], &str, &str); 6] = [
     (b"\xfd7zXZ\0", "xz", "unpack it first: xz -dc FILE | tidegate replay -"),
     (b"BZh", "bzip2", "unpack it first: bzip2 -dc FILE | tidegate replay -"),
@@ -323,7 +305,7 @@ const UNREAD: [(&[u8], &str, &str); 6] = [
 
 type Unpacked = Result<(&'static str, Box<dyn Read + Send>), (&'static str, &'static str)>;
 
-/// Returns a reader of the decompressed bytes or, for an unsupported format, its name and what to do.
+/// For an unsupported format, its name and what to do.
 fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     let mut from = BufReader::with_capacity(UNPACKED, from);
     let mut head = [0; 8];
@@ -344,7 +326,7 @@ fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     }))
 }
 
-/// Reads up to eight bytes; a pipe may return fewer at a time.
+/// A pipe may return fewer bytes at a time.
 fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     let mut have = 0;
     while have < head.len() {
@@ -358,12 +340,12 @@ fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     Ok(have)
 }
 
-/// Recognises Zstandard's skippable frames; pzstd output and seekable files begin with one.
+/// pzstd output and seekable files begin with a skippable frame.
 fn is_skippable(head: &[u8]) -> bool {
     matches!(head, [low, 0x2a, 0x4d, 0x18, ..] if low & 0xf0 == 0x50)
 }
 
-/// Decodes a sequence of Zstandard frames, which may include skippable ones.
+/// May include skippable ones.
 fn frames(from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut decoder = Decoder::with_buffer(from)?;
     decoder.window_log_max(MAX_WINDOW_LOG)?;

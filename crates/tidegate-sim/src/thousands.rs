@@ -1,5 +1,3 @@
-//! Formats counts and shares for people.
-
 /// Formats a count with commas between thousands: `1,204,331`.
 ///
 /// # Examples
@@ -20,9 +18,7 @@ pub fn grouped(count: u64) -> String {
     out
 }
 
-// Formats shares as percentages.
-
-/// Writes a share as a percentage, with two decimals below 10 % and one from there on.
+/// With two decimals below 10 % and one from there on.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {

@@ -1,10 +1,7 @@
-//! Malformed lines: the reason, and how they are shown.
-
 use std::fmt;
 
 use super::record::text;
 
-/// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Malformed {
@@ -14,7 +11,8 @@ pub(crate) enum Malformed {
     /// None of the line's fields is a time.
     #[error("no field is known as the time; name it with --column time=NAME")]
     NoTime,
-    /// No client before the time.
+    /// The field of the client is no address, in a log whose clients are addresses; or the column that the user named
+    /// for it has neither an address nor a host name.
     #[error("no client before the time")]
     Client,
     /// The field of the client is no address, in a log whose clients are addresses; or the column that the user named
@@ -44,7 +42,6 @@ pub(crate) enum Malformed {
     /// More or fewer fields than in the header.
     #[error("not as many fields as the header line has")]
     Columns,
-    /// The header line has no column for the time.
     #[error("the header line names no time column; name it with --column time=NAME")]
     Header,
     /// Not a single JSON object.
@@ -80,13 +77,9 @@ fn misfit(variable: u16) -> String {
 /// A malformed line, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
-    /// The file.
     pub(crate) file: String,
-    /// The number of the line, from 1.
     pub(crate) line: u64,
-    /// Why it is malformed.
     pub(crate) why: Malformed,
-    /// The beginning of the line.
     pub(crate) excerpt: String,
 }
 
@@ -99,7 +92,7 @@ impl fmt::Display for MalformedLine {
 /// The most characters of a line that are shown.
 const EXCERPT: usize = 120;
 
-/// Returns the beginning of a line, with `·` in place of control characters.
+/// With `·` in place of control characters.
 pub(super) fn excerpt(line: &[u8]) -> String {
     text(line).chars().take(EXCERPT).map(|char| if char.is_control() { '·' } else { char }).collect()
 }

@@ -1,6 +1,5 @@
 //! The roles of a log's fields, and the names that other systems use for them.
 
-/// The role of a field, besides an extra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Time,
@@ -21,8 +20,8 @@ pub(super) enum Role {
 
 pub(super) const ROLES: usize = 13;
 
-/// For each role, the attribute that names it to users, and the names that other systems use, with spaces between
-/// them, in lower case, best first.
+/// For each role, the attribute that names it to users, and the names that other systems use, in lower case, best
+/// first.
 pub(super) const WELL_KNOWN: [(Role, &str, &str); ROLES] = [
     (
         Role::Time,
@@ -104,14 +103,14 @@ pub(super) const WELL_KNOWN: [(Role, &str, &str); ROLES] = [
     (Role::Date, "date", "date"),
 ];
 
-/// Returns the role of a name in lower case, and its rank among the names of the role, from 1.
+/// With its rank among the names of the role, from 1.
 pub(super) fn well_known(lower: &str) -> Option<(Role, usize)> {
     WELL_KNOWN.iter().find_map(|(role, _, names)| {
         names.split(' ').position(|have| have == lower).map(|rank| (*role, rank + 1))
     })
 }
 
-/// Says whether a name means a time. A header line of CSV is recognised by such a name.
+/// A header line of CSV is recognised by such a name.
 pub(super) fn means_time(name: &str) -> bool {
     matches!(well_known(&name.to_ascii_lowercase()), Some((Role::Time | Role::Date, _)))
 }

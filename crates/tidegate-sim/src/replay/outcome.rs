@@ -28,19 +28,18 @@ pub struct Outcome {
     pub delayed: u64,
     /// Requests that a policy in shadow mode, or a shadow limit, would have denied.
     pub shadow_denied: u64,
-    /// Requests that exceeded a limit with `over: mark` and passed; `None` if no policy has such a limit.
+    /// Requests over a limit with `over: mark` that passed; `None` if no policy has such a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
-    /// Requests that exceeded a limit with `over: demote` and passed with a lower priority; `None` if no policy has
-    /// such a limit.
+    /// Requests over a limit with `over: demote` that passed with a lower priority; `None` if no policy has such a
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted: Option<u64>,
     /// Requests that could not be decided.
     pub errors: u64,
-    /// Requests whose places were returned early because a million others were inside. If above zero, denials may be
-    /// too few.
+    /// Requests whose places were returned early because a million others were inside. If any, denials may be too few.
     pub left_early: u64,
-    /// Live keys that the store evicted for lack of room. If above zero, denials may be too few.
+    /// Live keys that the store evicted for lack of room. If any, denials may be too few.
     pub evicted: u64,
     /// The time of the first request.
     #[serde(rename = "first_at", serialize_with = "json_units::maybe_time")]
@@ -84,29 +83,26 @@ pub struct PolicyOutcome {
     pub denied: u64,
     /// Requests that it delayed.
     pub delayed: u64,
-    /// Whether any of its limits has a `max_wait`.
     #[serde(skip)]
     pub(super) can_delay: bool,
     /// Requests that it would have denied, in shadow mode.
     pub shadow_denied: u64,
-    /// Requests over its limit that it marked and let pass, including those that another policy denied; `None` unless
-    /// it marks.
+    /// Requests over its limit that it marked; `None` unless it marks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
-    /// Requests over its limit whose priority it lowered, including those that another policy denied; `None` unless
-    /// it demotes.
+    /// Requests over its limit whose priority it lowered; `None` unless it demotes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted: Option<u64>,
     /// The number of distinct keys.
     #[serde(flatten)]
     pub keys: Distinct,
-    /// How many keys it denied at least once, or would have denied, or let pass over its limit.
+    /// Keys that it denied at least once, or would have denied, or let pass over its limit.
     pub keys_hit: u64,
-    /// How many of those keys belong to a user who signed in and was served: check them before enforcing.
+    /// Those of a user who signed in and was served: check them before enforcing.
     pub keys_hit_signed_in: u64,
     /// The key with the most denied requests, or the fastest if none was denied.
     pub worst: Option<KeyPeak>,
-    /// The peak of the key in `worst`, over the period of the policy's first limit.
+    /// The peak of that key, over the period of the policy's first limit.
     pub peak: Option<PeakRate>,
     /// The most places of one key in use at once, if the policy limits what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +115,7 @@ pub struct PolicyOutcome {
     pub first_denied: Option<Tick>,
 }
 
-/// The suffix of a shadow limit's name, after the name of its policy.
+/// After the name of its policy.
 pub(super) const SHADOW_LIMIT: &str = " (shadow_limit)";
 
 /// Returns the name of the row of a policy's shadow limit, in outcomes and in thresholds.
@@ -134,7 +130,7 @@ pub fn shadow_limit_name(policy: &str) -> String {
 }
 
 impl PolicyOutcome {
-    /// Returns how many requests exceeded its limits, whatever happened to them.
+    /// Whatever happened to them.
     pub(crate) fn over_limit(&self) -> u64 {
         let told = self.marked.or(self.demoted).unwrap_or(0);
         self.denied.max(self.shadow_denied).max(told)
@@ -193,8 +189,6 @@ impl fmt::Display for PeakRate {
     }
 }
 
-// The figures of guards.
-
 /// The figures of one guard of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GuardOutcome {
@@ -204,14 +198,13 @@ pub struct GuardOutcome {
     pub kind: String,
     /// The most requests in the guard at once, over all keys.
     pub most_in_flight: u64,
-    /// Requests refused, or in shadow mode counted as such, because all places were taken.
+    /// Requests refused, also in shadow mode, because all places were taken.
     pub refused_full: u64,
-    /// Requests refused, or in shadow mode counted as such, because the breaker was open.
+    /// Requests refused, also in shadow mode, because the breaker was open.
     pub refused_open: u64,
-    /// Requests refused, or in shadow mode counted as such, because the breaker was half-open and had as many probes
-    /// in flight as allowed.
+    /// Requests refused, also in shadow mode, because the breaker was half-open and had all its probes in flight.
     pub refused_half_open: u64,
-    /// Requests refused, or in shadow mode counted as such, by a breaker that was shedding.
+    /// Requests refused, also in shadow mode, by a breaker that was shedding.
     #[serde(skip_serializing_if = "is_zero")]
     pub refused_shed: u64,
     /// The state changes of a breaker in order, at most a thousand.
@@ -221,7 +214,7 @@ pub struct GuardOutcome {
 }
 
 impl GuardOutcome {
-    /// Returns how many requests it refused, or in shadow mode would have refused, for any cause.
+    /// Returns how many requests it refused, also in shadow mode, for any cause.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused_full + self.refused_open + self.refused_half_open + self.refused_shed
@@ -271,15 +264,9 @@ pub struct ServiceOutcome {
     pub most_waiting: u64,
 }
 
-// The lanes of the curves of a whole run.
-
-/// All requests.
 pub(crate) const OFFERED: usize = 0;
-/// Admitted requests.
 pub(crate) const ADMITTED: usize = 1;
-/// Denied requests.
 pub(crate) const DENIED: usize = 2;
-/// Admitted requests that a policy in shadow mode, or a shadow limit, would have denied.
+/// Of the admitted, what a policy in shadow mode or a shadow limit would have denied.
 pub(crate) const WOULD_DENY: usize = 3;
-/// The number of lanes.
 pub(crate) const LANES: usize = 4;
