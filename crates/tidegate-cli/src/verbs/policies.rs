@@ -18,7 +18,6 @@ use crate::output::Printer;
 use crate::policies::{self, Loaded};
 use crate::styled::{Cell, Look, table};
 
-/// The access to the cluster.
 type Cluster = Arc<dyn Coordinator>;
 
 pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
@@ -41,12 +40,12 @@ pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
             Policies::Nodes { own } => nodes(&cluster(own, printer).await?, printer).await,
         }
     });
-    // Does not wait for tasks: a client of an engine may keep a task that never ends.
+    // A client of an engine may keep a task that never ends.
     runtime.shutdown_background();
     ended
 }
 
-/// Reads a node's own file, which tells how to reach the cluster.
+/// A node's own file tells how to reach the cluster.
 fn own_file(named: &PolicyFile, printer: &Printer) -> Result<Config> {
     let Some(file) = policies::file(named) else {
         let wrong = "name a node's own file, which says how the cluster is reached: -c tidegate.yaml";
@@ -72,7 +71,7 @@ async fn cluster(own: &PolicyFile, printer: &Printer) -> Result<Cluster> {
     reach(&own_file(own, printer)?).await
 }
 
-/// Reads policies and checks them as the node with the file `own` will.
+/// As the node with the file `own` will.
 fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
     let name = file.display().to_string();
     let text = policies::patiently(file, |file| read_text(file, MAX_BYTES as u64))?
@@ -119,11 +118,11 @@ async fn show(cluster: &Cluster, version: Option<u64>, printer: &Printer) -> Res
 
 const NONE: &str = "no policies were put for all nodes; put some with `tidegate policies put FILE`";
 
-/// Returns the versions that are kept, ascending, and whether each is in force.
+/// Ascending, and whether each is in force.
 async fn kept(cluster: &Cluster) -> Result<Vec<(Version, bool)>> {
     let current = put_for_all::current(&**cluster).await?;
     let before = put_for_all::history(&**cluster).await?;
-    // A version put in between appears in both answers; list it only as the one in force.
+    // Put in between, a version appears in both answers.
     let before =
         before.into_iter().filter(|held| current.as_ref().is_none_or(|now| held.version < now.version));
     let mut all: Vec<_> = before.map(|held| (held, false)).collect();
@@ -149,7 +148,7 @@ async fn history(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
 }
 
 async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
-    // A document that cannot be parsed is probably the one that nodes refuse, so list the nodes all the same.
+    // Probably the document that nodes refuse, so list the nodes all the same.
     let in_force = match put_for_all::current(&**cluster).await {
         Ok(current) => current.map_or(0, |now| now.version),
         Err(PutError::Foreign(_)) => 0,

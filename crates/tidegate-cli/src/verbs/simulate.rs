@@ -84,10 +84,10 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Policy sets to run side by side, each with its name.
+/// Side by side, each with its name.
 type Sets = Vec<(String, Arc<PolicySet>)>;
 
-/// Returns the given limit and those compared with it, or the policies of a file, with how they are applied.
+/// The given limit and those compared with it, or the policies of a file, with how they are applied.
 fn sets(simulate: &Simulate, traffic: &Traffic, printer: &Printer) -> Result<(Sets, Option<Applied>)> {
     let by = ["key".to_owned()];
     let single = |words: &LimitSpec| {
@@ -113,7 +113,7 @@ fn sets(simulate: &Simulate, traffic: &Traffic, printer: &Printer) -> Result<(Se
     Ok((vec![(name, Arc::clone(&applied.set))], Some(applied)))
 }
 
-/// Runs a trace: operations in, decisions out, both as JSON lines whatever `-o` is.
+/// Operations in, decisions out, both as JSON lines whatever `-o` is.
 fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit> {
     let words = LimitSpec::of(&simulate.limit)?;
     let trace = match (words, policies::file(&simulate.policies)) {
