@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
 use tidegate::{LimitDecision, Quota, Rate, Tick};
 
-use super::ReplayOptions;
+use super::options::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
 use crate::peaks::Peaks;
 

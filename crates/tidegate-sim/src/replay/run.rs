@@ -11,10 +11,10 @@ use tidegate::store::CapacityError;
 use tidegate::switches::Switches;
 use tidegate::{Charged, Clock, Gate, LimitDecision, Outcome as Ended, Tick};
 
-use super::ReplayOptions;
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
 use super::in_flight::Leaving;
+use super::options::ReplayOptions;
 use super::outcome::{ADMITTED, DENIED, LANES, OFFERED, Outcome, PolicyOutcome, WOULD_DENY};
 use crate::series::Series;
 

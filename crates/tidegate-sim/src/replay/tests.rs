@@ -5,6 +5,7 @@ mod switches;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use tidegate::config::{Config, Format};
 
