@@ -6,8 +6,7 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_sim::log::{Format, Log, LogOptions};
-use tidegate_sim::source::Input;
+use tidegate_sim::log::{Format, Input, Log, LogOptions};
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (chosen, mut bytes) = input;

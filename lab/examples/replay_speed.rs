@@ -13,10 +13,8 @@ use std::time::Duration;
 
 use tidegate::config::{Config, Format};
 use tidegate::{Descriptor, Tick};
-use tidegate_sim::log::{Log, LogOptions, text};
-use tidegate_sim::order::Order;
+use tidegate_sim::log::{Input, Log, LogOptions, Order, text};
 use tidegate_sim::replay::{Replay, ReplayOptions};
-use tidegate_sim::source::Input;
 
 const POLICY: &str = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - { name: per-ip, by: [client.ip], limit: { rate: 10/s, burst: 20 } }\n";
 
@@ -52,14 +50,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let replay =
         || Replay::new(vec![("policy".to_owned(), config.policies.clone())], ReplayOptions::default());
     let start = on_core()?;
-    let (mut log, mut whole) = (open(sorted)?, replay());
+    let (mut log, mut whole) = (open(sorted)?, replay()?);
     log.read_together(|records| {
         whole.feed_all(records);
         ControlFlow::Continue(())
     })?;
     let all = on_core()? - start;
 
-    let (mut log, mut alone) = (open(sorted)?, replay());
+    let (mut log, mut alone) = (open(sorted)?, replay()?);
     let (mut batch, mut deciding) = (Vec::with_capacity(BATCH), 0);
     let mut decide = |batch: &mut Vec<(Tick, String, String)>| {
         let start = on_core().unwrap_or(0);

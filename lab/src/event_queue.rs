@@ -34,8 +34,7 @@ impl<E> Agenda<E> {
         self.heap.push(Reverse(QueuedEvent { at: at.max(self.now), number: self.written, event }));
     }
 
-    /// Removes the next event and sets the clock to its time. Returns `None`, without changing the clock, when
-    /// no event is left or the next lies after `end`.
+    /// Removes the next event and sets the clock to its time; `None` if no event is left until `end`.
     pub(crate) fn next_until(&mut self, end: u64) -> Option<E> {
         if self.heap.peek()?.0.at > end {
             return None;

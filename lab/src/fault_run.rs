@@ -1,4 +1,4 @@
-//! The record of a run of fault scenarios, simulated or on real engines: one line of lab/results/faults-ledger.tsv.
+//! One line of lab/results/faults-ledger.tsv: the record of a run of fault scenarios.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -63,7 +63,6 @@ impl FaultRun<'_> {
     }
 }
 
-/// The parts of a table's row that a ledger needs.
 struct Row<'t> {
     name: &'t str,
     share: &'t str,
@@ -89,14 +88,12 @@ impl<'t> Row<'t> {
     }
 }
 
-/// Returns the current commit, with a `+` if files were changed since.
 fn commit() -> String {
     let changed =
         !output_of("git", &["status", "--porcelain", "--untracked-files=no", "--", "*.rs"]).is_empty();
     format!("{}{}", output_of("git", &["rev-parse", "--short=10", "HEAD"]), if changed { "+" } else { "" })
 }
 
-/// Returns a program's output; empty if it fails.
 fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()

@@ -1,8 +1,7 @@
 //! Judges what Tidegate promises, in simulations on a virtual clock. Not part of the product.
 //!
-//! * [`overload`]: simulates services under too much load, and compares the controls that protect them
-//! * [`fleet`]: simulates many nodes that share a limit through an engine, with faults between them, and checks what
-//!   they admit
+//! * [`overload`]: services under too much load, and the controls that protect them, compared
+//! * [`fleet`]: many nodes that share a limit through an engine, with faults between them
 //! * [`FaultRun`]: the record of a run of fault scenarios, simulated or on real engines
 //!
 //! The examples write figures of the manual and of `lab/results`. `engine_faults` and `two_nodes` run real nodes on real

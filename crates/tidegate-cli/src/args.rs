@@ -1,4 +1,4 @@
-//! The definition of the command line, from which help, man pages and completions are generated.
+//! The command line, from which help, man pages and completions are generated.
 
 mod bench;
 mod logs;
@@ -81,10 +81,7 @@ pub(crate) struct Typed {
 }
 
 impl Cli {
-    /// Parses the command line.
-    ///
-    /// # Errors
-    /// The error from clap; help and version are reported as errors too.
+    /// Help and version are reported as errors too.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let matches =
             Self::command().try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;
@@ -271,8 +268,6 @@ pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) server: WhichServer,
 }
-
-// The flags for the source of limits: a file, or the command line.
 
 /// Where policies come from.
 #[derive(Args, Clone, Debug)]

@@ -1,5 +1,5 @@
-//! Prints the mistakes in policy files: on a terminal with the line and a mark below the place, otherwise one line
-//! each, which tools can parse.
+//! Prints the mistakes in policy files: on a terminal with a mark below the place, otherwise one line each, which tools
+//! can parse.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use tidegate::config::{Diagnostic, Severity};
 use tidegate::visible;
 
-/// The longest line that is shown, in characters: a file may consist of a single line of megabytes.
+/// In characters: a file may consist of a single line of megabytes.
 const LONGEST_LINE: usize = 400;
 
-/// A file: its name as in the diagnostics, and its text, if it could be read.
+/// The name of a file as in the diagnostics, and its text, if it could be read.
 pub(crate) type Source = (String, Option<String>);
 
-/// Returns diagnostics with their source lines, styled for a terminal and safe to print.
+/// Styled for a terminal and safe to print.
 pub(crate) fn with_lines(diagnostics: &[Diagnostic], sources: &[Source]) -> String {
     diagnostics.iter().map(|one| with_line(one, sources)).collect()
 }
@@ -42,8 +42,7 @@ fn with_line(one: &Diagnostic, sources: &[Source]) -> String {
     format!("{}\n\n", Renderer::styled().render(&[group]))
 }
 
-/// Replaces all characters of a line that a terminal acts on, one by one, so that columns stay the same; `None` for a
-/// line that is too long.
+/// One by one, so that columns stay the same; `None` for a line that is too long.
 fn shown(line: &str) -> Option<String> {
     let is_short = line.chars().nth(LONGEST_LINE).is_none();
     let mut before = String::new();
@@ -57,8 +56,7 @@ fn shown(line: &str) -> Option<String> {
     is_short.then(|| line.chars().map(&mut safe).collect())
 }
 
-/// Returns the byte range of the word that starts at a column: a quoted text, a bracketed part, or a plain word with
-/// the words that belong to it.
+/// The word that starts at a column: a quoted text, a bracketed part, or a plain word with the words that belong to it.
 fn marked(line: &str, column: usize) -> Range<usize> {
     let start = line.char_indices().nth(column.saturating_sub(1)).map_or(line.len(), |(at, _)| at);
     let rest = &line[start..];
@@ -74,7 +72,7 @@ fn marked(line: &str, column: usize) -> Range<usize> {
     start..start + word.trim_end().trim_end_matches(':').len()
 }
 
-/// Returns the length of a bracketed text, brackets included; `None` if the brackets are not closed in the line.
+/// Brackets included; `None` if they are not closed in the line.
 fn bracketed(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, char) in text.char_indices() {

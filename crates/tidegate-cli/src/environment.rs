@@ -5,9 +5,8 @@ use tidegate_core::spelling::nearest;
 
 use crate::args::Cli;
 
-/// What the names of variables begin with.
 const OURS: &str = "TIDEGATE_";
-/// Variables that are read outside of the command line.
+/// Read outside of the command line.
 const OTHERS: [&str; 5] = ["TOKEN", "TOKEN_FILE", "TICKET_KEY", "TICKET_KEY_FILE", "LOG"];
 /// What people expect, each with the variable that does it.
 const USUAL: [(&str, &str); 9] = [
@@ -23,8 +22,7 @@ const USUAL: [(&str, &str); 9] = [
     ("POLICIES", "CONFIG"),
 ];
 
-/// Returns a warning for each variable of the environment that begins as Tidegate's do and is none of them, without its
-/// value, which may be a secret.
+/// One for each variable that begins as Tidegate's do and is none of them, without its value, which may be a secret.
 pub(crate) fn unknown() -> Vec<String> {
     let mut known: Vec<String> = OTHERS.iter().map(ToString::to_string).collect();
     collect(&Cli::command(), &mut known);
@@ -38,8 +36,8 @@ pub(crate) fn unknown() -> Vec<String> {
     told
 }
 
-/// Kubernetes tells each container of the services beside it, of one called `tidegate` in `TIDEGATE_SERVICE_HOST`,
-/// `TIDEGATE_PORT` and `TIDEGATE_PORT_8080_TCP`.
+/// Kubernetes tells each container of a service called `tidegate` beside it: `TIDEGATE_SERVICE_HOST`, `TIDEGATE_PORT`,
+/// `TIDEGATE_PORT_8080_TCP`.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
     name.contains("SERVICE_HOST")
         || name.contains("SERVICE_PORT")

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::grouped;
 
-/// The bytes that a table takes for each key of its capacity; twice that if keys are stored in full.
+/// For each key of a table's capacity; twice that if keys are stored in full.
 const BYTES: u64 = 24;
-/// A capacity for the visitors of a large site in a day.
+/// The visitors of a large site in a day.
 const USUAL: usize = 1_000_000;
 
-/// How a verb ended, if it did not fail.
+/// If it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Success: 0.
@@ -33,7 +33,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A mistake of the caller in the command line or in a file. The exit code is 2; for all other failures it is 1.
+/// A mistake of the caller in the command line or in a file: exit code 2.
 #[derive(Debug)]
 pub(crate) struct Mistake(pub(crate) String);
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// Mistakes of the caller that have been printed already. The exit code is 2.
+/// Printed already: exit code 2.
 #[derive(Debug)]
 pub(crate) struct AlreadyPrinted;
 
@@ -57,8 +57,7 @@ impl std::fmt::Display for AlreadyPrinted {
 
 impl std::error::Error for AlreadyPrinted {}
 
-/// Returns an error that names the option and the memory needed by `tables` tables for this many keys, which do not
-/// fit the system's memory.
+/// Names the option and the memory that `tables` tables need for this many keys.
 pub(crate) fn no_room(word: &str, keys: usize, tables: usize) -> anyhow::Error {
     let bytes = (keys as u64).saturating_mul(BYTES).saturating_mul(tables as u64);
     let tables = if tables == 1 { "a table".to_owned() } else { format!("{tables} tables") };

@@ -1,19 +1,15 @@
-//! Tables of the figures of guards in a replay or a simulation.
-
 use tidegate::{Tick, visible};
-use tidegate_sim::json_units::millis;
 use tidegate_sim::replay::{BreakerChange, GuardOutcome, Outcome, ServiceOutcome};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::{grouped, millis};
 
 use crate::styled::{Styled, table};
 
-/// The most changes of one breaker's state in a table; the JSON has more.
+/// The JSON has more.
 const CHANGES: usize = 20;
-/// The fewest changes shown when several runs share the screen.
+/// When several runs share the screen.
 const FEWEST_CHANGES: usize = 4;
 
-/// Returns the tables of the guards of all runs; empty if there are none. With several runs, each row begins with the
-/// name of its run. `when` formats a time.
+/// With several runs, each row begins with the name of its run. `when` formats a time.
 pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Styled {
     let mut text = Styled::default();
     let all: Vec<_> = outcomes.iter().flat_map(guards_of).collect();
@@ -50,7 +46,7 @@ pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Style
         }
         text.push(line);
     }
-    // Show fewer changes per breaker if there are several runs, so that the tables still fit a screen.
+    // So that the tables still fit a screen.
     let most = (CHANGES / outcomes.len()).max(FEWEST_CHANGES);
     for guard in all.iter().filter(|guard| !guard.did.changes.is_empty()) {
         text.push("\n");
@@ -59,7 +55,6 @@ pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Style
     text
 }
 
-/// A guard of one run.
 struct GuardOf<'o> {
     run: &'o str,
     policy: &'o str,
@@ -108,7 +103,7 @@ fn served(service: &ServiceOutcome) -> String {
     text
 }
 
-/// Returns a table of the state changes of a breaker, at most `most` of them.
+/// At most `most` of them.
 fn changes(guard: &GuardOf<'_>, compared: bool, most: usize, when: impl Fn(Tick) -> String) -> Styled {
     let did = guard.did;
     let shown = &did.changes[..did.changes.len().min(most)];

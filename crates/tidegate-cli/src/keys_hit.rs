@@ -4,32 +4,30 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::visible;
-use tidegate_sim::json_units::{millis, rfc3339};
-use tidegate_sim::peaks::KeyDetail;
-use tidegate_sim::replay::{Outcome, PeakRate, Replay};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::replay::{KeyDetail, Outcome, PathCount, PeakRate, Replay};
+use tidegate_sim::{grouped, millis, rfc3339};
 
 use crate::outcome::when;
 use crate::styled::{Cell, Look, Styled, table};
 
-/// The keys that one policy of one run hit, most denied first.
+/// Most denied first.
 #[derive(Debug)]
 pub(crate) struct HitList {
     run: String,
     policy: String,
-    /// Whether the policy only measures: what is counted as denied would have been.
+    /// What is counted as denied would have been.
     is_shadow: bool,
-    /// The number of keys hit; `keys` may have fewer.
+    /// `keys` may have fewer.
     keys_hit: u64,
     window: Duration,
-    /// Whether all keys were remembered.
+    /// All keys were remembered.
     is_complete: bool,
-    /// Whether the log names users, so that it is known which keys signed in.
+    /// It is known which keys signed in.
     names_users: bool,
     keys: Vec<KeyDetail>,
 }
 
-/// Returns the lists of all runs, with at most `most` keys each; the list of a policy that hit no key is empty.
+/// At most `most` keys each; the list of a policy that hit no key is empty.
 pub(crate) fn lists(replay: &Replay, outcomes: &[Outcome], most: usize) -> Vec<HitList> {
     let mut lists = Vec::new();
     for (run, outcome) in outcomes.iter().enumerate() {
@@ -55,7 +53,7 @@ impl HitList {
     pub(crate) fn json(&self) -> Value {
         let key = |key: &KeyDetail| {
             let peak = &key.peak;
-            let path = |path: &tidegate_sim::peaks::PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
+            let path = |path: &PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
             json!({
                 "key": peak.key,
                 "requests": key.requests,
@@ -80,7 +78,7 @@ impl HitList {
         })
     }
 
-    /// Returns the list as text for people; `named` adds the name of its run.
+    /// `named` adds the name of its run.
     pub(crate) fn text(&self, recorded: bool, named: bool) -> Styled {
         let mut text = Styled::default();
         let run = if named { format!("{}: ", self.run) } else { String::new() };
@@ -116,7 +114,7 @@ impl HitList {
     fn row(&self, key: &KeyDetail, recorded: bool) -> Vec<Cell> {
         let least = if key.is_floor() { ">=" } else { "" };
         let count = |count: u64| format!("{least}{}", grouped(count));
-        let path = |path: &tidegate_sim::peaks::PathCount| {
+        let path = |path: &PathCount| {
             format!("{} {}{}", path.path, if path.is_exact { "" } else { ">=" }, grouped(path.requests))
         };
         let signed_in = match (self.names_users, key.signed_in) {

@@ -1,5 +1,3 @@
-//! A limit given on the command line.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,40 +9,39 @@ use tidegate::config::{Config, Diagnostic, Format, Severity};
 use crate::args::LimitArgs;
 use crate::exit::Mistake;
 
-/// A limit in the terms of the policy file, from single flags or from `--limit`.
+/// In the terms of the policy file, from single flags or from `--limit`.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitSpec {
     words: Map<String, Value>,
-    /// The flag that gave each of the keys.
+    /// By the key that it gave.
     said_by: BTreeMap<String, String>,
-    /// The flag that derived this limit from another one. It is named in every error message.
+    /// The flag that derived this limit from another one, named in every error message.
     made_by: Option<String>,
 }
 
-/// The text of a policy file with a single policy around a limit.
+/// A policy file with a single policy around a limit.
 #[derive(Debug)]
 pub(crate) struct GeneratedFile {
     text: String,
-    /// The name of the policy.
     name: String,
-    /// For each line, the flag that it comes from, empty for none, and the key that the flag sets.
+    /// The flag that each line comes from, empty for none, and the key that the flag sets.
     flags: Vec<(String, String)>,
 }
 
-/// Algorithms that grant at most their count at once and therefore take no `burst`.
+/// They grant at most their count at once and take no `burst`.
 const WINDOWS: [&str; 4] = ["fixed-window", "sliding-window", "sliding-counter", "sliding-log"];
 
-/// Profiles of other rate limiters that take no `burst` either: they pace, or save up one second's worth.
+/// Of other rate limiters, also without `burst`: they pace, or save up one second's worth.
 const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
 
-/// Algorithms with a cold start, which share its keys.
+/// With a cold start, whose keys they share.
 const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 
-/// The message of the file's parser for a limit without a rate that is not a guard.
+/// Of the file's parser, for a limit without a rate that is not a guard.
 const NO_RATE: &str = "limit has no rate; write rate: 10/s";
 
 impl LimitSpec {
-    /// Reads the limit of the command line; `None` if there is none.
+    /// `None` if there is no limit.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
         let mut words = Map::new();
         if let Some(limit) = &arguments.limit {
@@ -72,7 +69,7 @@ impl LimitSpec {
             say("burst", Value::from(burst), "--burst".to_owned())?;
         }
         for (key, value) in &arguments.set {
-            // A number stays a number; everything else is text, as in the file.
+            // Everything else is text, as in the file.
             let value = value.parse::<u64>().map_or_else(|_| Value::from(value.as_str()), Value::from);
             say(key, value, format!("--set {key}"))?;
         }
@@ -87,12 +84,11 @@ impl LimitSpec {
         Ok(Some(Self { words, said_by, made_by: None }))
     }
 
-    /// Returns the name of its algorithm.
     pub(crate) fn algorithm(&self) -> &str {
         self.words.get("algorithm").and_then(Value::as_str).unwrap_or("gcra")
     }
 
-    /// Returns the limit with another rate and burst, which no flag gave.
+    /// No flag gave these.
     pub(crate) fn changed(&self, rate: Option<&str>, burst: Option<u64>) -> Self {
         let mut changed = self.clone();
         let rate = rate.map(|rate| ("rate", Value::from(rate)));
@@ -103,8 +99,8 @@ impl LimitSpec {
         changed
     }
 
-    /// Returns this limit and those in the lists of `--compare`, each with a name for its run. Of runs with the same
-    /// name, the second has a 2 behind it, and so on.
+    /// With those in the lists of `--compare`, each with a name for its run. Of runs with the same name, the second has
+    /// a 2 behind it, and so on.
     pub(crate) fn runs(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
         let mut runs = vec![(self.algorithm().to_owned(), self.clone())];
         runs.extend(self.compared(lists)?);
@@ -119,8 +115,7 @@ impl LimitSpec {
         Ok(runs)
     }
 
-    /// Returns the limits in the lists of `--compare`, each with a name. An item is the name of an algorithm, or a limit
-    /// as in `--limit`.
+    /// An item is the name of an algorithm, or a limit as in `--limit`.
     fn compared(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
         let items = lists.iter().flat_map(|list| listed(list));
         let limit = |item: &str| -> Result<(String, Self)> {
@@ -135,15 +130,15 @@ impl LimitSpec {
         items.map(limit).collect()
     }
 
-    /// Returns a short description, the algorithm first: `adaptive, law vegas`.
+    /// The algorithm first: `adaptive, law vegas`.
     fn summary(&self) -> String {
         let others = self.words.iter().filter(|(key, _)| *key != "algorithm");
         let others = others.map(|(key, value)| format!("{key} {}", plain(value)));
         [self.algorithm().to_owned()].into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns another algorithm with the same rate and burst. The other keys of this limit would not fit it and are
-    /// left out, except those of a cold start if both algorithms have one.
+    /// With the same rate and burst. The other keys of this limit are left out, except those of a cold start if both
+    /// algorithms have one.
     fn as_algorithm(&self, name: &str) -> Self {
         let kept = |key: &str| match key {
             "rate" => true,
@@ -157,9 +152,8 @@ impl LimitSpec {
         Self { words, said_by: BTreeMap::new(), made_by: Some(format!("--compare {name}")) }
     }
 
-    /// Returns a policy file with a single policy around the limit.
     pub(crate) fn file(&self, by: &[String], cost: Option<&str>) -> GeneratedFile {
-        // A name that is not valid for a policy is not an algorithm either; one error is enough.
+        // Not valid for a policy, so not an algorithm either; one error is enough.
         let algorithm = self.algorithm();
         let is_name = algorithm.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let name = if is_name && !algorithm.is_empty() { algorithm } else { "limit" };
@@ -169,10 +163,10 @@ impl LimitSpec {
         let whole = whole.or_else(|| self.said_by.values().next().map(String::as_str)).unwrap_or_default();
 
         let mut file = GeneratedFile { text: String::new(), name: name.to_owned(), flags: Vec::new() };
-        // JSON is valid YAML and quotes where needed. One key per line, so that the line of an error tells the flag.
+        // JSON is valid YAML. One key per line, so that the line of an error tells the flag.
         file.line("{\"version\":1,\"client_ip\":{\"trusted_proxies\":[]},\"policies\":[{", "", whole);
         file.line(&format!("\"name\":{},", Value::from(name)), "", whole);
-        // `--by ''` makes a single limit for all requests.
+        // A single limit for all requests.
         let by: Vec<&String> = by.iter().filter(|name| !name.is_empty()).collect();
         if !by.is_empty() {
             file.line(&format!("\"by\":{},", json!(by)), "by", "--by");
@@ -193,8 +187,6 @@ impl LimitSpec {
         file
     }
 
-    /// Makes the quota.
-    ///
     /// # Errors
     /// All errors in the limit.
     pub(crate) fn quota(&self) -> Result<Arc<Quota>, String> {
@@ -215,7 +207,7 @@ impl GeneratedFile {
         self.flags.push((flag.to_owned(), key.to_owned()));
     }
 
-    /// Parses the file. Warnings are ignored.
+    /// Warnings are ignored.
     ///
     /// # Errors
     /// All errors, each preceded by the flag that caused it.
@@ -229,7 +221,7 @@ impl GeneratedFile {
         }
     }
 
-    /// Returns an error with its flag, without place and policy: the user did not write that file.
+    /// Without place and policy: the user did not write that file.
     fn error_text(&self, mistake: &Diagnostic) -> String {
         let policy = format!("policy \"{}\": ", self.name);
         let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
@@ -244,10 +236,9 @@ impl GeneratedFile {
     }
 }
 
-/// Parses a limit given as the value of a flag.
 fn spelled_out(flag: &str, limit: &str) -> Result<Map<String, Value>, Mistake> {
     let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
-        // Use only the first line: the others show the text, which the user has just typed.
+        // The other lines show the text, which the user has just typed.
         let error = error.to_string();
         let error = error.lines().next().unwrap_or_default();
         let error = error.strip_prefix("error: ").unwrap_or(error);
@@ -259,7 +250,7 @@ fn spelled_out(flag: &str, limit: &str) -> Result<Map<String, Value>, Mistake> {
     }
 }
 
-/// Splits a list at its commas, except those inside brackets.
+/// At its commas, except those inside brackets.
 fn listed(list: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     let at_comma = |letter: char| {
@@ -273,7 +264,6 @@ fn listed(list: &str) -> Vec<&str> {
     list.split(at_comma).map(str::trim).collect()
 }
 
-/// Returns a value as it is typed.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

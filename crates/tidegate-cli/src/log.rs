@@ -1,9 +1,8 @@
-//! The log of the process: its destination, its filter and its format.
+//! The log of the process.
 //!
-//! Lines are text on a terminal, JSON otherwise. Both go through [`Queue`], so that decisions never wait for the
-//! reader of the log. A line contains untrusted text: characters that a terminal acts on are escaped, and its length
-//! is bounded. The rate of lines from each place in the program is bounded too, so that hostile requests cannot fill
-//! a disk.
+//! Lines are text on a terminal, JSON otherwise. Both go through [`Queue`], so that decisions never wait for the reader
+//! of the log. A line contains untrusted text: characters that a terminal acts on are escaped, and its length is
+//! bounded. So is the rate of lines from each place in the program: hostile requests cannot fill a disk.
 
 mod format;
 mod queue;
@@ -29,11 +28,10 @@ use crate::output::{self, Printer};
 use crate::styled::Styled;
 use queue::RateLimitedWriter;
 
-/// How long the process waits at its end until the log is written. A reader that needs longer was already too slow
-/// before.
+/// For the log to be written at the end. A reader that needs longer was already too slow before.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The log of this process. Dropping it writes the remaining lines, for at most a second.
+/// Dropping it writes the remaining lines, for at most a second.
 #[derive(Debug)]
 pub(crate) struct Log {
     queue: Arc<Queue>,
@@ -42,7 +40,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Starts the log on standard error.
+    /// On standard error.
     ///
     /// # Errors
     /// If `TIDEGATE_LOG` is invalid.
@@ -70,8 +68,7 @@ impl Log {
         Ok(Self { queue, is_colored, is_json: !terminal })
     }
 
-    /// Prints a text for people, after the lines that are waiting: unchanged on a terminal, otherwise each of its lines as
-    /// a line of the log.
+    /// After the lines that are waiting: unchanged on a terminal, otherwise as lines of the log.
     pub(crate) fn say(&self, text: impl Into<Styled>) {
         let text = text.into();
         if self.is_json {
@@ -83,12 +80,11 @@ impl Log {
         self.print(&text);
     }
 
-    /// Says whether lines are JSON.
     pub(crate) const fn is_json(&self) -> bool {
         self.is_json
     }
 
-    /// Prints the error that ends the program, after the lines that are waiting. No filter of the log leaves it out.
+    /// The error that ends the program, after the lines that are waiting. No filter leaves it out.
     pub(crate) fn error(&self, text: &str) {
         if self.is_json {
             self.queue.push(json_line("ERROR", text.trim_end()));
@@ -103,7 +99,7 @@ impl Log {
         self.queue.push(format!("{text}\n").into_bytes());
     }
 
-    /// Writes panics to the log. The default hook would block on standard error, and callers would wait with it.
+    /// The default hook would block on standard error, and callers would wait with it.
     pub(crate) fn take_panics(&self) {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();
@@ -117,7 +113,6 @@ impl Log {
         }));
     }
 
-    /// Returns the counter of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         self.queue.dropped()
     }
@@ -129,7 +124,7 @@ impl Drop for Log {
     }
 }
 
-/// Returns a line of the log in the form of those that `tracing` writes.
+/// In the form of the lines that `tracing` writes.
 fn json_line(level: &str, message: &str) -> Vec<u8> {
     #[allow(clippy::disallowed_methods, reason = "the time of a line of the log, as `tracing` writes it")]
     let now = jiff::Timestamp::now();
@@ -142,17 +137,17 @@ fn json_line(level: &str, message: &str) -> Vec<u8> {
     format!("{line}\n").into_bytes()
 }
 
-/// Prints the error of a server that ends before its log begins, in the form of the log.
+/// The server ended before its log began.
 pub(crate) fn error_without_log(text: &str, printer: &Printer) {
     if std::io::stderr().is_terminal() {
         printer.error(text);
     } else {
-        // Failures are ignored, since they could not be reported.
+        // Failures could not be reported.
         let _ = std::io::stderr().write_all(&json_line("ERROR", text));
     }
 }
 
-/// Returns the filter: `TIDEGATE_LOG` wins over the flags.
+/// `TIDEGATE_LOG` wins over the flags.
 fn filter(global: &Global) -> Result<Targets, Mistake> {
     let wrong = |why: String| {
         Mistake(format!("TIDEGATE_LOG: {why}; write a level such as info or debug, or target=level pairs"))
@@ -160,7 +155,7 @@ fn filter(global: &Global) -> Result<Targets, Mistake> {
     if let Some(set) = std::env::var_os("TIDEGATE_LOG").filter(|set| !set.is_empty()) {
         let set = set.to_str().ok_or_else(|| wrong("is set to bytes that are not UTF-8 text".to_owned()))?;
         let targets: Targets = set.parse().map_err(|error| wrong(format!("{error}")))?;
-        // Targets that the variable does not name still log errors.
+        // Other targets still log errors.
         let others = targets.default_level().unwrap_or(LevelFilter::ERROR);
         return Ok(targets.with_default(others));
     }

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let text = format!("{error:#}");
             match cli.verb {
-                // Through the log's queue, since a server must end even if standard error is not read.
+                // A server must end even if standard error is not read.
                 Verb::Serve(ref serve) if !serve.check => log.error(&text),
                 _ => printer.error(&text),
             }
@@ -88,8 +88,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
     }
 }
 
-/// Prints an error of the command line, or the help that was asked for. If the message contains text that a terminal
-/// would act on, it is escaped and printed without colours.
+/// Also the help that was asked for. Text that a terminal would act on is escaped and printed without colours.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let text = error.render();
     let plain = text.to_string();
@@ -101,13 +100,13 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         output::say(&shown, color);
     } else {
-        // An error cannot be reported if the stream is closed.
+        // The stream may be closed.
         let _ = AutoStream::new(std::io::stdout(), color).write_all(shown.as_bytes());
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Says whether the caller can correct the error by other words or another file, such as a log in an unknown format.
+/// By other words or another file, such as a log in an unknown format.
 fn is_mistake(error: &anyhow::Error) -> bool {
     error.is::<Mistake>() || matches!(error.downcast_ref(), Some(LogError::Format { .. }))
 }

@@ -24,34 +24,29 @@ pub(crate) use absent::Encrypted;
 #[cfg(feature = "tls")]
 pub(crate) use with_rustls::Encrypted;
 
-/// The timeout for connecting and receiving the whole answer.
+/// For connecting and receiving the whole answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest answer, in bytes. The longest of all is a page of breakers with their keys.
+/// In bytes. The longest of all is a page of breakers with their keys.
 const MAX_ANSWER: usize = 10 << 20;
 
-/// The server that is used by default.
 pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
-/// The URL of a server: `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
+/// `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerUrl {
     url: String,
-    /// The TLS settings of an `https://` URL.
+    /// Of an `https://` URL.
     encrypted: Option<Encrypted>,
 }
 
 impl ServerUrl {
-    /// Reads the server that the options of a verb name, otherwise the default one.
-    ///
-    /// # Errors
-    /// Those of [`Self::read`].
+    /// Named by the options of a verb, otherwise the default one.
     pub(crate) fn of(asked: &WhichServer) -> Result<Self> {
         Self::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)
     }
 
-    /// Parses the URL in `--server` or `TIDEGATE_SERVER`, and for `https://` reads the files of `--ca` and the
-    /// related options.
+    /// The URL in `--server` or `TIDEGATE_SERVER`, and for `https://` the files of `--ca` and the related options.
     ///
     /// # Errors
     /// A URL that is not HTTP, with a suggestion; files that cannot be used.
@@ -90,7 +85,6 @@ impl fmt::Display for ServerUrl {
 #[derive(Debug)]
 pub(crate) struct RefusedByServer {
     message: String,
-    /// The problem document of the answer; null if it has none.
     pub(crate) problem: Value,
 }
 
@@ -102,29 +96,28 @@ impl fmt::Display for RefusedByServer {
 
 impl std::error::Error for RefusedByServer {}
 
-/// Gets a path, or posts JSON to it, and returns the JSON of the answer. An answer that reports a problem becomes
-/// the error [`RefusedByServer`].
+/// Gets a path, or posts JSON to it. An answer that reports a problem becomes the error [`RefusedByServer`].
 pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Result<Value> {
     let method = if body.is_some() { Method::POST } else { Method::GET };
     wait(send(server, method, path, body))
 }
 
-/// Gets a path; otherwise like [`ask`]. For verbs that can be interrupted while they wait.
+/// Like [`ask`], for verbs that can be interrupted while they wait.
 pub(crate) async fn get(server: &ServerUrl, path: &str) -> Result<Value> {
     send(server, Method::GET, path, None).await
 }
 
-/// Puts JSON to a path; otherwise like [`ask`].
+/// Like [`ask`].
 pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value> {
     wait(send(server, Method::PUT, path, Some(body)))
 }
 
-/// Deletes a path; otherwise like [`ask`].
+/// Like [`ask`].
 pub(crate) fn delete(server: &ServerUrl, path: &str) -> Result<Value> {
     wait(send(server, Method::DELETE, path, None))
 }
 
-/// Says whether a server is ready for requests. Needs no token. A draining server is not ready.
+/// Needs no token. A draining server is not ready.
 ///
 /// # Errors
 /// If no server answers there, or something else does.
@@ -138,7 +131,6 @@ pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
     }
 }
 
-/// Waits for an answer.
 fn wait<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(answer)
 }
@@ -161,7 +153,6 @@ async fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Valu
     Ok(answer)
 }
 
-/// Sends a request, and returns the status and the body of its answer.
 async fn exchange(
     server: &ServerUrl,
     url: &str,
@@ -179,7 +170,7 @@ async fn exchange(
     timeout(PATIENCE, asked).await.map_err(|_| late())?
 }
 
-/// Builds a request; its URI is the whole URL.
+/// Its URI is the whole URL.
 fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::builder().method(method).uri(url);
     if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
@@ -192,7 +183,7 @@ fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Fu
     Ok(request.body(Full::new(Bytes::from(body)))?)
 }
 
-/// Connects and sends a request. Returns the head of the answer, with the body still to be read.
+/// Returns the head of the answer, with the body still to be read.
 async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     let nobody = || {
         format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
@@ -226,19 +217,18 @@ async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<R
     }
 }
 
-/// Says whether a TLS handshake failed because the answer was no TLS.
+/// The answer was no TLS.
 fn is_unencrypted(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|io| io.to_string().contains("InvalidContentType"))
 }
 
-/// Sends a request over a connection.
 async fn send_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>> {
     let url = request.uri().clone();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The task ends with the answer; if it fails, the request fails with the reason.
+    // If it fails, the request fails with the reason.
     drop(tokio::spawn(connection));
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let host = authority.rsplit('@').next().unwrap_or(authority).to_owned();
@@ -247,25 +237,22 @@ async fn send_over(
     Ok(sender.send_request(request).await?)
 }
 
-// Parts of requests about one policy or one of its keys, and errors that name the option for a key.
-
-/// Returns the attributes of a key as the query of a URL; empty if there are none.
+/// The attributes of a key; empty if there are none.
 pub(crate) fn query(which: &PolicyKey) -> String {
     let mut query = String::new();
     for (at, (name, value)) in which.key.iter().enumerate() {
         let sign = if at == 0 { '?' } else { '&' };
-        // Writing to a string does not fail.
         let _ = write!(query, "{sign}{}={}", encoded(name), encoded(value));
     }
     query
 }
 
-/// Encodes a text for any part of a URL. Outside the query a plus would not mean a space.
+/// For any part of a URL: outside the query a plus would not mean a space.
 pub(crate) fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-/// Adds how long a change lasts, and why it was made, as far as the options say so.
+/// As far as the options say so.
 pub(crate) fn with_end(mut body: Value, lasts: Option<&str>, reason: Option<&str>) -> Value {
     for (name, said) in [("for", lasts), ("reason", reason)] {
         if let Some(said) = said {
@@ -275,7 +262,7 @@ pub(crate) fn with_end(mut body: Value, lasts: Option<&str>, reason: Option<&str
     body
 }
 
-/// If the server's error is about the key, adds the options that select one.
+/// If the error is about the key, adds the options that select one.
 pub(crate) fn with_options(error: anyhow::Error) -> anyhow::Error {
     let problem = error.downcast_ref::<RefusedByServer>().map_or(&Value::Null, |refused| &refused.problem);
     match options(&problem["key"]) {
@@ -284,14 +271,14 @@ pub(crate) fn with_options(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Returns the options that select a key which is made of these attributes; `None` if there are none.
+/// A key which is made of these attributes.
 pub(crate) fn options(attributes: &Value) -> Option<String> {
     let names = attributes.as_array()?.iter().filter_map(Value::as_str);
     let words: Vec<String> = names.map(|name| format!("--key {name}=...")).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-// TLS for clients: how the server's certificate is checked, and which certificate is sent to it.
+// How the server's certificate is checked, and which certificate is sent to it.
 
 #[cfg(feature = "tls")]
 mod with_rustls {
@@ -311,16 +298,14 @@ mod with_rustls {
     use crate::exit::Mistake;
     use crate::policies;
 
-    /// The most bytes of a file: a system's public certificates take a quarter of a megabyte.
+    /// A system's public certificates take a quarter of a megabyte.
     const MOST: u64 = 4 << 20;
 
-    /// The TLS settings of a connection.
     #[derive(Clone, Debug)]
     pub(crate) struct Encrypted(Arc<ClientConfig>);
 
     impl Encrypted {
-        /// Reads the files for the server at this URL. `protocol` is the ALPN name of the protocol spoken with it;
-        /// `None` if it has none.
+        /// The files for the server at this URL. `protocol` is the ALPN name of the protocol spoken with it.
         ///
         /// # Errors
         /// Files that are not named, cannot be read, or lack the expected contents.
@@ -360,8 +345,6 @@ mod with_rustls {
             Ok(Self(Arc::new(config)))
         }
 
-        /// Performs the handshake with a server of this name.
-        ///
         /// # Errors
         /// The reason why the server's certificate, or this client's own, was rejected.
         pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
@@ -370,7 +353,7 @@ mod with_rustls {
         }
     }
 
-    /// Reads all PEM sections of one kind from a file, at least one. Errors never quote the file.
+    /// At least one section. Errors never quote the file.
     fn all<T: PemObject>(path: &Path, flag: &str, what: &str) -> Result<Vec<T>> {
         let read = policies::patiently(path, |path| read_file(path, MOST))?;
         let text = read.map_err(|why| anyhow::anyhow!("{flag}: {} {why}", path.display()))?;
@@ -390,7 +373,7 @@ mod absent {
     use crate::args::Trust;
     use crate::exit::Mistake;
 
-    /// The TLS settings of a connection; none exist in a build without TLS.
+    /// None exist in a build without TLS.
     #[derive(Clone, Debug)]
     pub(crate) enum Encrypted {}
 

@@ -1,4 +1,4 @@
-//! Prints the outcomes of replays and simulations as tables, charts and verdicts, the same for both verbs.
+//! Prints the outcomes of replays and simulations as tables, charts and verdicts.
 
 use std::time::Duration;
 
@@ -6,29 +6,24 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate::{Tick, visible};
 use tidegate_sim::chart::{Bars, Curve, TimeAxis};
+use tidegate_sim::grouped;
 use tidegate_sim::log::Tally;
-use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
-use tidegate_sim::series::Series;
-use tidegate_sim::thousands::grouped;
-use tidegate_sim::unknown::{AssumedOn, UnknownNumber};
+use tidegate_sim::replay::{AssumedOn, Outcome, PolicyOutcome, Replay, Series, Threshold, UnknownNumber};
 
 use crate::exit::Mistake;
 use crate::guards;
 use crate::output::Printer;
 use crate::styled::{Cell, Look, Styled, table};
 
-/// The lane of a run's curves with all requests.
 const OFFERED: usize = 0;
-/// The lane with the requests that were admitted.
 const ADMITTED: usize = 1;
-/// The lane with those of them that policies in shadow mode would have denied.
+/// Of the admitted.
 const WOULD_DENY: usize = 3;
 
-/// A threshold and its result.
 #[derive(Debug)]
 pub(crate) struct VerdictLine {
     condition: String,
-    /// Whether the threshold was exceeded; `None` if the log is not good enough to tell.
+    /// `None` if the log is not good enough to tell.
     pub(crate) failed: Option<bool>,
     measured: f64,
     percent: bool,
@@ -44,10 +39,7 @@ impl VerdictLine {
         }
         value
     }
-}
 
-impl VerdictLine {
-    /// Returns the line as text for people.
     pub(crate) fn line(&self) -> Styled {
         let unit = if self.percent { " %" } else { "" };
         let digits = if self.percent { 3 } else { 0 };
@@ -63,7 +55,7 @@ impl VerdictLine {
     }
 }
 
-/// Measures every threshold. With a log in doubt, none is decided.
+/// With a log in doubt, none is decided.
 pub(crate) fn verdicts(
     thresholds: &[Threshold],
     outcome: &Outcome,
@@ -79,8 +71,8 @@ pub(crate) fn verdicts(
     thresholds.iter().map(measure).collect()
 }
 
-/// Returns remarks on the numbers that policies use and that a run did not know, and on the switches that it took as on.
-/// `can_turn`: whether the verb can turn them off.
+/// Numbers that policies use and that a run did not know, and switches that it took as on. `can_turn`: whether the verb
+/// can turn them off.
 pub(crate) fn unknown_remarks(
     numbers: &[UnknownNumber],
     switches: &[AssumedOn],
@@ -97,7 +89,7 @@ pub(crate) fn unknown_remarks(
     numbers.chain(switches).collect()
 }
 
-/// Turns switches off for a whole run.
+/// For a whole run.
 ///
 /// # Errors
 /// A [`Mistake`] if the policies have no switch of a name.
@@ -116,7 +108,7 @@ pub(crate) fn turn_off(replay: &mut Replay, switches: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns tables of all runs, and a chart of the first if there is room.
+/// With a chart of the first run if there is room.
 pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> Styled {
     let mut text = Styled::default();
     if outcomes.len() == 1 {
@@ -139,7 +131,7 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
         });
         let title = match outcomes {
             [_] => "offered ░ and admitted █".to_owned(),
-            // Names of runs are file names or names of algorithms.
+            // They are file names or names of algorithms.
             _ => format!("offered ░ and admitted █ of the first run, {}", visible::name(&outcome.name)),
         };
         let would_deny =
@@ -160,13 +152,12 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
     text
 }
 
-/// Returns the span of time in one column of the chart.
 fn step(series: &Series, outcome: &Outcome) -> Duration {
     let whole = outcome.last.unwrap_or_default().since(outcome.first.unwrap_or_default());
     series.width().max(whole / Bars::columns(width()) as u32)
 }
 
-/// Returns the unit of the chart's columns. Averages hide peaks, so it includes the highest second.
+/// Averages hide peaks, so it includes the highest second.
 fn unit(series: &Series, step: Duration) -> String {
     let highest = series.points(OFFERED).map(|point| point.peak_per_second).fold(0.0, f64::max);
     let resolution = series.resolution();
@@ -191,7 +182,7 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
     if guarded {
         header.push("MOST IN USE");
     }
-    // Columns for policies that let requests over their limits pass.
+    // For policies that let requests over their limits pass.
     let told =
         [("MARKED", outcome.marked), ("DEMOTED", outcome.demoted)].map(|(name, all)| all.map(|_| name));
     header.extend(told.iter().flatten());
@@ -299,10 +290,9 @@ fn side_by_side(outcomes: &[Outcome]) -> Styled {
     table(&header, &[1, 2, 3, 4, 5, 6], outcomes.iter().map(row)) + "\n"
 }
 
-/// The position of the column DENIED in both tables, which is highlighted if anything was denied.
+/// The column DENIED in both tables is highlighted if anything was denied.
 const DENIED: usize = 3;
 
-/// Makes the cells of a row, one of which may be highlighted.
 fn cells(row: Vec<String>, place: usize, look: Option<Look>) -> Vec<Cell> {
     let one = |(at, text)| Cell::looking(text, look.filter(|_| at == place));
     row.into_iter().enumerate().map(one).collect()
@@ -312,20 +302,19 @@ fn axis(replay: &Replay) -> TimeAxis {
     if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
 }
 
-/// Returns the columns of the terminal, or a default width.
 fn width() -> usize {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     columns.unwrap_or(100).clamp(40, 200)
 }
 
-/// Formats a time in UTC.
+/// In UTC.
 pub(crate) fn time(at: Tick) -> String {
     let nanos = i128::from(at.as_nanos());
     jiff::Timestamp::from_nanosecond(nanos)
         .map_or_else(|_| format!("{nanos} ns"), |time| time.strftime("%F %T").to_string())
 }
 
-/// Formats a time of recorded traffic as a date, and of generated traffic as a span since the beginning.
+/// A date for recorded traffic, for generated traffic a span since the beginning.
 pub(crate) fn when(at: Tick, recorded: bool) -> String {
     let since = at.since(Tick::EPOCH);
     match (recorded, since < Duration::from_secs(60)) {
@@ -335,7 +324,7 @@ pub(crate) fn when(at: Tick, recorded: bool) -> String {
     }
 }
 
-/// Formats a span in its two largest units: `6 h 12 min`, `850 ms`.
+/// In its two largest units: `6 h 12 min`, `850 ms`.
 pub(crate) fn span(span: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let secs = span.as_secs();

@@ -1,7 +1,7 @@
 //! Prints results: the same values in five formats.
 //!
-//! All output passes through here, and characters that a terminal acts on are escaped: names, log lines and answers
-//! of servers are untrusted.
+//! All output passes through here, and characters that a terminal acts on are escaped: names, log lines and answers of
+//! servers are untrusted.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -14,10 +14,10 @@ use tidegate::visible;
 use crate::args::{Color, Global, Output};
 use crate::styled::{Look, Styled};
 
-/// Moves the cursor of a terminal to the upper left corner, and clears what is below.
+/// The cursor goes to the upper left corner, and what is below is cleared.
 const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
-/// Prints results on standard output and remarks on standard error.
+/// Results on standard output and remarks on standard error.
 #[derive(Debug)]
 pub(crate) struct Printer {
     format: Output,
@@ -32,35 +32,29 @@ impl Printer {
         Self { format: global.output, color, quiet: global.quiet }
     }
 
-    /// Returns a printer that makes no remarks.
     pub(crate) fn silent(&self) -> Self {
         Self { quiet: true, ..*self }
     }
 
-    /// Says whether all columns are wanted.
     pub(crate) fn wide(&self) -> bool {
         self.format == Output::Wide
     }
 
-    /// Says whether to show a progress bar: standard error is a terminal, and `--quiet` is not set.
+    /// Standard error is a terminal, and `--quiet` is not set.
     pub(crate) fn progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
 
-    /// Returns standard output, with colours as requested.
     pub(crate) fn out(&self) -> AutoStream<io::StdoutLock<'static>> {
         AutoStream::new(io::stdout(), self.color).lock()
     }
 
-    /// Prints text for people.
-    ///
-    /// A reader that closes the pipe, as `head` does, has read enough: that is not an error, and the exit code is the
-    /// verb's own.
+    /// A reader that closes the pipe, as `head` does, has read enough: the exit code is the verb's own.
     pub(crate) fn text(&self, text: impl Into<Styled>) -> Result<()> {
         self.print(&text.into().render())
     }
 
-    /// Prints a text that is already safe; its styles are removed if colours are not wanted.
+    /// The text is safe already; its styles are removed if colours are not wanted.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
         match self.write(text) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -68,7 +62,7 @@ impl Printer {
         }
     }
 
-    /// Prints a text that is already safe. Fails if the reader has closed the pipe: for verbs that print until then.
+    /// Fails if the reader has closed the pipe: for verbs that print until then.
     fn write(&self, text: &str) -> io::Result<()> {
         let mut out = self.out();
         let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -77,17 +71,16 @@ impl Printer {
         out.flush()
     }
 
-    /// Says whether the format is one for people.
     pub(crate) fn is_for_people(&self) -> bool {
         matches!(self.format, Output::Table | Output::Wide)
     }
 
-    /// Says whether a format can have several results, one after the other: JSON and YAML are one document.
+    /// Several results, one after the other: JSON and YAML are one document.
     pub(crate) fn repeats(&self) -> bool {
         !matches!(self.format, Output::Json | Output::Yaml)
     }
 
-    /// Prints the present state of a value that is printed again and again. On a terminal it replaces the one before.
+    /// A value that is printed again and again. On a terminal it replaces the one before.
     ///
     /// # Errors
     /// Also if the reader has closed the pipe, since nothing else might end the verb.
@@ -98,51 +91,50 @@ impl Printer {
     ) -> Result<()> {
         let text = self.form(value, people)?;
         if self.is_read() && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb") {
-            // Not through `out`, which removes escape sequences if colours are not wanted.
+            // `out` removes escape sequences if colours are not wanted.
             io::stdout().lock().write_all(CLEAR)?;
         }
         Ok(self.write(&text)?)
     }
 
-    /// Prints a remark on standard error, unless asked to be quiet.
+    /// Unless asked to be quiet.
     pub(crate) fn remark(&self, text: &str) {
         if !self.quiet {
             say(&visible::lines(text), self.color);
         }
     }
 
-    /// Prints an error on standard error, whether quiet or not.
+    /// Whether quiet or not.
     pub(crate) fn error(&self, text: &str) {
         say(&error(text).render(), self.color);
     }
 
-    /// Prints a text that is already safe on standard error, whether quiet or not.
+    /// The text is safe already; printed whether quiet or not.
     pub(crate) fn say(&self, text: &str) {
         say(text, self.color);
     }
 
-    /// Says whether a person reads the result: standard output is a terminal, and the format is one for people.
+    /// Standard output is a terminal, and the format is one for people.
     pub(crate) fn is_read(&self) -> bool {
         self.is_for_people() && io::stdout().is_terminal()
     }
 
-    /// Says whether mistakes in files are shown with their lines: on a terminal, or if colours were requested, which
-    /// mark the place. Otherwise each mistake is one line, which programs can parse.
+    /// Mistakes in files are shown with their lines on a terminal, or if colours were requested. Otherwise each is one
+    /// line, which programs can parse.
     pub(crate) fn shows_lines(&self, stream: &impl IsTerminal) -> bool {
         self.color == ColorChoice::Always || stream.is_terminal()
     }
 
-    /// Says whether remarks are printed.
     pub(crate) fn remarks(&self) -> bool {
         !self.quiet
     }
 
-    /// Prints text on standard output in the formats for people; [`Self::programs`] prints the same for programs.
+    /// [`Self::programs`] prints the same for programs.
     pub(crate) fn people(&self, text: impl Into<Styled>) -> Result<()> {
         if self.is_for_people() { self.text(text) } else { Ok(()) }
     }
 
-    /// Prints a value in the formats for programs; people get it as a remark.
+    /// People get it as a remark.
     pub(crate) fn programs<T: Serialize>(&self, value: &T) -> Result<()> {
         if self.is_for_people() {
             return Ok(());
@@ -150,7 +142,7 @@ impl Printer {
         self.value(value, |_| Ok(String::new()))
     }
 
-    /// Prints a value in the requested format; `people` makes the text for the formats that people read.
+    /// `people` makes the text for the formats that people read.
     pub(crate) fn value<T: Serialize, P: Into<Styled>>(
         &self,
         value: &T,
@@ -159,7 +151,7 @@ impl Printer {
         self.print(&self.form(value, people)?)
     }
 
-    /// Formats a value in the requested format, as safe text.
+    /// As safe text.
     fn form<T: Serialize, P: Into<Styled>>(
         &self,
         value: &T,
@@ -182,7 +174,7 @@ fn choice(color: Color) -> ColorChoice {
     }
 }
 
-/// Returns the value of `--color` when the command line could not be parsed.
+/// `--color` of a command line that could not be parsed.
 pub(crate) fn typed_color() -> ColorChoice {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
@@ -191,7 +183,6 @@ pub(crate) fn typed_color() -> ColorChoice {
     said.map_or(ColorChoice::Auto, choice)
 }
 
-/// Returns an error as text for people.
 pub(crate) fn error(text: &str) -> Styled {
     let mut error = Styled::default();
     error.push_as(Look::Bad, "error:");
@@ -199,14 +190,13 @@ pub(crate) fn error(text: &str) -> Styled {
     error
 }
 
-/// Prints a line on standard error; the text must be safe already. Failures are ignored, since they could not be
-/// reported.
+/// The text is safe already. Failures could not be reported.
 pub(crate) fn say(text: &str, color: ColorChoice) {
     let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", text.trim_end_matches('\n'));
 }
 
-/// Formats a value as YAML. YAML quotes most characters that a terminal acts on, but not marks of direction: a
-/// document that contains those is written as JSON, which is valid YAML.
+/// YAML quotes most characters that a terminal acts on, but not marks of direction: a document that contains those is
+/// written as JSON, which is valid YAML.
 fn yaml<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_saphyr::to_string(value)?;
     if visible::lines(&text) == text {
@@ -215,7 +205,7 @@ fn yaml<T: Serialize>(value: &T) -> Result<String> {
     Ok(visible::json(&serde_json::to_string_pretty(value)?).into_owned())
 }
 
-/// Formats a list as a line per element, anything else as one line.
+/// A list has a line per element, anything else is one line.
 fn json_lines(value: &serde_json::Value) -> Result<String> {
     let serde_json::Value::Array(items) = value else { return Ok(serde_json::to_string(value)?) };
     let lines: Vec<String> = items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;

@@ -8,19 +8,16 @@ use tidegate_sim::report::Form;
 
 use crate::exit::Mistake;
 
-/// File endings of other formats, which are not supported.
+/// Not supported.
 const OTHERS: [&str; 5] = ["jpg", "jpeg", "gif", "webp", "pdf"];
 
-/// The files that a replay writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plot {
-    /// The report and all pictures, in this format, in a folder.
     Folder(Form),
-    /// The first picture only, in a file.
     File(Form),
 }
 
-/// Returns the format for a file name; SVG if the name has no known ending.
+/// SVG if the name has no known ending.
 ///
 /// # Errors
 /// [`Mistake`] for another format, with the command that converts to it.
@@ -49,17 +46,13 @@ fn form(path: &Path) -> Result<Form, Mistake> {
     )))
 }
 
-/// Returns the format of a single picture, like [`form`], and checks that its folder exists.
-///
-/// # Errors
-/// [`Mistake`], or an error of the system. Called before a run, which takes a while.
+/// Like [`form`], for a single picture; checks that its folder exists. Called before a run, which takes a while.
 pub(crate) fn prepare(path: &Path) -> anyhow::Result<Form> {
     let form = form(path)?;
     has_folder(path)?;
     Ok(form)
 }
 
-/// Refuses a file whose folder does not exist.
 fn has_folder(path: &Path) -> anyhow::Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
     let cannot = || format!("--plot: cannot write {}", path.display());
@@ -71,10 +64,7 @@ fn has_folder(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Plot {
-    /// Determines what a replay writes at a path, like [`plot`], and makes the folder.
-    ///
-    /// # Errors
-    /// [`Mistake`], or an error of the system. Called before the log is read, which takes a while.
+    /// Like [`plot`], and makes the folder. Called before the log is read, which takes a while.
     pub(crate) fn prepare(path: &Path, png: bool) -> anyhow::Result<Self> {
         let plot = plot(path, png)?;
         if plot.has_report() {
@@ -86,14 +76,12 @@ impl Plot {
         Ok(plot)
     }
 
-    /// Says whether the report is written too.
     pub(crate) fn has_report(self) -> bool {
         matches!(self, Self::Folder(_))
     }
 }
 
-/// Determines what a replay writes at a path: one picture if it has the name of one, otherwise a folder, with PNG
-/// pictures if `png` is set.
+/// One picture if the path has the name of one, otherwise a folder, with PNG pictures if `png` is set.
 ///
 /// # Errors
 /// [`Mistake`] if the name is that of another kind of file, or contradicts `png`.

@@ -14,10 +14,10 @@ use crate::diagnostics::{self, Source};
 use crate::exit::AlreadyPrinted;
 use crate::output::Printer;
 
-/// The file used if none is named.
+/// If none is named.
 pub(crate) const DEFAULT_FILE: &str = "tidegate.yaml";
 
-/// Returns the named file, or the default one if it exists.
+/// The named file, or the default one if it exists.
 pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
     named.config.clone().or_else(|| {
         let usual = PathBuf::from(DEFAULT_FILE);
@@ -38,23 +38,23 @@ const UNREAD: [&str; 9] = [
     "policy.yaml",
 ];
 
-/// Returns a file of the current folder that looks like the one which was meant, if none is named.
+/// A file of the current folder that looks like the one which was meant.
 pub(crate) fn beside() -> Option<&'static str> {
     UNREAD.into_iter().find(|name| Path::new(name).is_file())
 }
 
-/// Remarks that a named file is not used, because a limit is spelled out.
+/// A limit is spelled out.
 pub(crate) fn remark_unused(named: &PolicyFile, printer: &Printer) {
     if let Some(file) = &named.config {
         printer.remark(&format!("{} is not used: the limit is given by flags", file.display()));
     }
 }
 
-/// The timeout for reading a file: far longer than a disk takes.
+/// For reading a file: far longer than a disk takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Calls a function that may block forever on a file system that does not respond. It runs on a thread of its own,
-/// which is abandoned at the timeout.
+/// Calls a function that may block forever on a file system that does not respond, on a thread that is abandoned at the
+/// timeout.
 ///
 /// # Errors
 /// If it takes longer than 10 s.
@@ -76,26 +76,23 @@ pub(crate) fn patiently<T: Send + 'static>(
     })
 }
 
-/// The result of reading a policy file: the configuration with its warnings, or its mistakes.
+/// The configuration with its warnings, or its mistakes.
 type Outcome = Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>;
 
-/// A policy file that was read.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) outcome: Outcome,
-    /// The file's text, for showing the lines of mistakes.
+    /// For showing the lines of mistakes.
     pub(crate) source: Source,
 }
 
-/// Reads a policy file. The timeout covers reading only: the time for parsing is bounded by the bounds on the text,
-/// and may be longer on a busy machine.
+/// The timeout covers reading only: the time for parsing is bounded by the bounds on the text.
 ///
 /// # Errors
 /// If reading takes longer than 10 s.
 pub(crate) fn load(path: &Path) -> Result<Loaded> {
     let name = path.display().to_string();
-    // If the file cannot be read as text, `Config::read_to_serve` gives the reason, or its contents if they have become
-    // readable.
+    // If not, `Config::read_to_serve` gives the reason, or the contents if they have become readable.
     let text = patiently(path, |path| {
         read_text(path, MAX_BYTES as u64).map_err(|_| Box::new(Config::read_to_serve(path)))
     })?;
@@ -108,18 +105,17 @@ pub(crate) fn load(path: &Path) -> Result<Loaded> {
     })
 }
 
-/// Reads a policy file. Warnings are printed as remarks; mistakes are printed and end the verb.
+/// Warnings are printed as remarks; mistakes are printed and end the verb.
 pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
     accept(load(path)?, printer)
 }
 
-/// Attributes that only the calls of Envoy's rate limit service have, beside those that begin with `rls.`: the usual keys
-/// of its descriptors.
+/// Beside those that begin with `rls.`: the usual keys of its descriptors.
 const OF_ENVOY: [&str; 5] =
     ["generic_key", "header_match", "destination_cluster", "source_cluster", "masked_remote_address"];
 
-/// Returns what to know about policies that are served as a whole: that nothing is enforced, or that requests which
-/// policies ask for cannot come. Each with the index of the policy, if it is about one.
+/// What to know about policies that are served as a whole: nothing is enforced, or requests which policies ask for
+/// cannot come. With the index of the policy, if it is about one.
 pub(crate) fn as_served(config: &Config, has_grpc: bool) -> Vec<(Option<usize>, String)> {
     let policies = config.policies.policies();
     let mut told = Vec::new();
@@ -154,15 +150,14 @@ pub(crate) fn as_served(config: &Config, has_grpc: bool) -> Vec<(Option<usize>, 
     told
 }
 
-/// Returns the first attribute of a policy that only Envoy's calls have.
+/// Only Envoy's calls have it.
 fn of_envoy(policy: &Policy) -> Option<&str> {
     let is_envoys = |name: &&str| name.starts_with("rls.") || OF_ENVOY.contains(name);
     let asked = policy.matching.attributes().iter().map(|(name, _)| &**name);
     policy.by.iter().map(String::as_str).chain(asked).find(is_envoys)
 }
 
-/// Reads files of other rate limiters, at least one. Notes are printed as remarks; mistakes are printed and end the
-/// verb.
+/// At least one file. Notes are printed as remarks; mistakes are printed and end the verb.
 ///
 /// # Errors
 /// [`AlreadyPrinted`] for mistakes, or an error if reading takes longer than 10 s.
@@ -181,8 +176,6 @@ pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
     }
 }
 
-/// Reads files of other rate limiters.
-///
 /// # Errors
 /// The mistakes in the files.
 pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagnostic>> {
@@ -190,14 +183,12 @@ pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagno
     Imported::read(&files)
 }
 
-/// Reads a policy file from YAML text.
+/// From YAML.
 pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config> {
     let source = (name.to_owned(), Some(text.to_owned()));
     accept(Loaded { outcome: Config::parse_to_serve(text, name, Format::Yaml), source }, printer)
 }
 
-/// Returns a valid configuration, or prints the mistakes.
-///
 /// # Errors
 /// [`AlreadyPrinted`] if there are mistakes.
 pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {

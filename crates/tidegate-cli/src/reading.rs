@@ -10,18 +10,15 @@ use serde_json::{Value, json};
 use tidegate::config::{self, Config};
 use tidegate::policy::{Glob, GlobError, Match, Want};
 use tidegate_core::spelling::nearest;
-use tidegate_sim::json_units::{millis, rfc3339};
-use tidegate_sim::log::{Format, Log, LogOptions, MAX_DURATION, Tally, Watch};
-use tidegate_sim::order::Order;
-use tidegate_sim::source::Input;
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::log::{Format, Input, Log, LogOptions, MAX_DURATION, Order, Tally, Watch};
+use tidegate_sim::{grouped, millis, rfc3339};
 
 use crate::args::{self, LineFormat, Reading};
 use crate::exit::Mistake;
 use crate::outcome;
 use crate::output::Printer;
 
-/// Opens the named logs, or standard input.
+/// The named logs, or standard input.
 pub(crate) fn open(reading: &Reading, printer: &Printer) -> Result<Log> {
     let options = options(reading)?;
     let mut inputs: Vec<Input> = reading.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
@@ -38,7 +35,7 @@ pub(crate) fn open(reading: &Reading, printer: &Printer) -> Result<Log> {
     Ok(Log::open(inputs, options)?)
 }
 
-/// Remarks that lines are read from the terminal, where a verb would otherwise seem to hang.
+/// A verb that reads lines from the terminal would otherwise seem to hang.
 pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
     if std::io::stdin().is_terminal() {
         printer.remark(&format!(
@@ -47,8 +44,6 @@ pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
     }
 }
 
-/// Returns the options for reading logs.
-///
 /// # Errors
 /// If the flags contradict each other.
 pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
@@ -83,7 +78,7 @@ pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
     Ok(LogOptions { format, columns: reading.column.clone(), order, matching })
 }
 
-/// Returns the option that says how lines look and the format that they have without it, if a log can be read then.
+/// The option that says how lines look and the format that they have without it, if a log can be read then.
 pub(crate) fn recognised(asked: &Reading) -> Option<(&'static str, String)> {
     let option = match (&asked.log_format, asked.format) {
         (Some(_), _) => "--log-format",
@@ -107,8 +102,7 @@ pub(crate) fn recognised(asked: &Reading) -> Option<(&'static str, String)> {
     is_read.then_some((option, format))
 }
 
-/// Returns the attribute that is probably meant by one which no request has, of those that requests have: `user.id` by
-/// `user`.
+/// Of the attributes that requests have, the one that is probably meant: `user.id` by `user`.
 pub(crate) fn meant<'n>(missing: &str, has: &[&'n str]) -> Option<&'n str> {
     let mut parts = has.iter().copied().filter(|name| name.split('.').any(|part| part == missing));
     match (parts.next(), parts.next()) {
@@ -117,7 +111,6 @@ pub(crate) fn meant<'n>(missing: &str, has: &[&'n str]) -> Option<&'n str> {
     }
 }
 
-/// A progress bar, if somebody watches.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<(ProgressBar, Watch)>,
@@ -129,7 +122,7 @@ impl Progress {
         Self::of(String::new(), watch, printer)
     }
 
-    /// Starts a bar with a word or two before it: what is read, and why.
+    /// With a word or two before the bar: what is read, and why.
     pub(crate) fn of(what: String, watch: Watch, printer: &Printer) -> Self {
         let bar = printer.progress().then(|| {
             let bar = match watch.progress().total {
@@ -145,8 +138,7 @@ impl Progress {
                 }
             };
             bar.set_message(what);
-            // Show the bar from the start: with a long line in a short log, or a slow disk, the program would
-            // otherwise seem to hang.
+            // With a long line in a short log, or a slow disk, the program would otherwise seem to hang.
             bar.tick();
             (bar, watch)
         });
@@ -170,7 +162,6 @@ impl Progress {
     }
 }
 
-/// Returns what was read, for programs.
 pub(crate) fn describe(tally: &Tally) -> Value {
     let files: Vec<Value> = tally
         .files
@@ -195,7 +186,7 @@ pub(crate) fn describe(tally: &Tally) -> Value {
     })
 }
 
-/// Remarks what to know before trusting the numbers.
+/// What to know before trusting the numbers.
 pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     let order = &tally.order;
     remark_surrounded(tally, printer);
@@ -245,14 +236,14 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     }
 }
 
-/// Remarks what surrounds the lines of files that were read, and that all requests come from a proxy.
+/// What surrounds the lines of files that were read; all requests come from a proxy.
 fn remark_surrounded(tally: &Tally, printer: &Printer) {
     for (file, told) in &tally.surrounded {
         printer.remark(&format!("{file}: {told}"));
     }
 }
 
-/// Remarks the same of files that were read by others, each of which is begun anew for it.
+/// The same of files that were read by others, each of which is begun anew for it.
 pub(crate) fn remark_begins(inputs: &[Input], options: &LogOptions, printer: &Printer) {
     if !printer.remarks() {
         return;
@@ -275,7 +266,6 @@ fn lines(count: u64) -> String {
     if count == 1 { "1 line is".to_owned() } else { format!("{} lines are", grouped(count)) }
 }
 
-/// Returns a title for pictures: what was read.
 pub(crate) fn title(tally: &Tally) -> String {
     match &tally.files[..] {
         [(file, _)] => {
@@ -286,10 +276,8 @@ pub(crate) fn title(tally: &Tally) -> String {
     }
 }
 
-// Parses `--match`, which selects requests of a log in the terms of a policy's `match`.
-
-/// Makes a match from words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same
-/// name are alternatives; those with different names must all match.
+/// From words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same name are
+/// alternatives; those with different names must all match.
 fn matching(words: &[(String, String)]) -> Result<Match> {
     let (mut asked, mut left_out) = (Vec::new(), Vec::new());
     for (name, value) in words {
@@ -305,7 +293,7 @@ fn matching(words: &[(String, String)]) -> Result<Match> {
     Ok(if left_out.is_empty() { built } else { built.not(left) })
 }
 
-/// Refuses words that fit no request, by the rules of a policy file: a network of addresses, a regular expression.
+/// Words that fit no request, by the rules of a policy file: a network of addresses, a regular expression.
 fn possible(words: &[(&str, &str)], prefix: &str) -> Result<()> {
     for (name, value) in words {
         let (part, key) = match *name {

@@ -1,7 +1,7 @@
-//! Text for people, with highlighted parts: headings, and words that a reader looks for first.
+//! Text for people, with highlighted parts.
 //!
-//! The text and its styles are kept apart until they are printed. So untrusted text is made safe first and cannot
-//! style itself, and documents for programs never contain colours.
+//! The text and its styles are kept apart until they are printed. So untrusted text is made safe first and cannot style
+//! itself, and documents for programs never contain colours.
 
 use std::fmt::Write as _;
 use std::ops::{Add, Deref, Range};
@@ -11,10 +11,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 use tidegate::visible;
 
-/// The style of a highlighted part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// The names of columns.
     Heading,
     /// Denied, failed, wrong.
     Bad,
@@ -25,7 +23,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    /// Returns the style; the colours are those of clap's messages where clap has one.
+    /// Those of clap's messages where clap has one.
     fn style(self) -> Style {
         let color = |color: AnsiColor| Style::new().fg_color(Some(color.into())).effects(Effects::BOLD);
         match self {
@@ -37,7 +35,6 @@ impl Look {
     }
 }
 
-/// A text and its highlighted parts, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Styled {
     text: String,
@@ -59,14 +56,13 @@ impl Styled {
         self.parts.push((from..self.text.len(), look));
     }
 
-    /// Returns the text for a terminal: made safe, with styles around its parts.
+    /// For a terminal: made safe, with styles around its parts.
     pub(crate) fn render(&self) -> String {
         let mut out = String::with_capacity(self.text.len() + 16 * self.parts.len());
         let mut done = 0;
         for (part, look) in &self.parts {
             let style = look.style();
             out.push_str(&visible::lines(&self.text[done..part.start]));
-            // Writing to a string does not fail.
             let _ = write!(out, "{style}{}{style:#}", visible::lines(&self.text[part.clone()]));
             done = part.end;
         }
@@ -87,7 +83,7 @@ impl From<&str> for Styled {
     }
 }
 
-/// Gives the text without its styles.
+/// The text without its styles.
 impl Deref for Styled {
     type Target = str;
 
@@ -105,9 +101,6 @@ impl Add<&str> for Styled {
     }
 }
 
-// Tables for people.
-
-/// One cell of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -115,7 +108,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell, highlighted if it has a look.
+    /// Highlighted if it has a look.
     pub(crate) fn looking(text: String, look: Option<Look>) -> Self {
         Self { text, look }
     }
@@ -127,12 +120,12 @@ impl From<String> for Cell {
     }
 }
 
-/// Returns a text of a server's answer for a cell: `-` if it is absent or empty.
+/// Of a server's answer: `-` if it is absent or empty.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 
-/// Lays out a table. The columns in `right` are numbers and right-aligned. The header is styled as a heading.
+/// The columns in `right` are numbers. The header is styled as a heading.
 pub(crate) fn table<C: Into<Cell>>(
     header: &[&str],
     right: &[usize],
@@ -145,7 +138,7 @@ pub(crate) fn table<C: Into<Cell>>(
     for row in rows {
         let mut row: Vec<Cell> = row.into_iter().map(Into::into).collect();
         for cell in &mut row {
-            // A line end within a cell would start another row.
+            // It would start another row.
             cell.text = visible::line(&cell.text).into_owned();
         }
         table.add_row(row.iter().map(|cell| &cell.text));
@@ -171,7 +164,7 @@ pub(crate) fn table<C: Into<Cell>>(
     out
 }
 
-/// Finds the cells in their line, in order and separated by blanks, and styles the highlighted ones.
+/// The cells are in order and separated by blanks.
 fn styled(line: &str, row: &[Cell]) -> Styled {
     let (mut out, mut rest) = (Styled::default(), line);
     for cell in row {

@@ -1,9 +1,8 @@
 //! The requests that `simulate` generates, and how the policies of a file are applied to them.
 //!
 //! A generated request has a key and the attributes that its segment names (`with request.path=/login`). A policy whose
-//! match needs attributes is matched as in a real check if the traffic names any of them. If the traffic names none, as
-//! where it has no attributes at all, the policy is applied to all requests, and a remark says so: matched as it is, it
-//! would limit nothing.
+//! match needs attributes is matched as in a real check if the traffic names any of them. If it names none, the policy
+//! is applied to all requests, and a remark says so: matched as it is, it would limit nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,22 +17,20 @@ use crate::exit::Mistake;
 use crate::output::Printer;
 use crate::policies;
 
-/// The most names of policies in one remark: enough to recognise them, and one line.
+/// Enough to recognise them, and one line.
 const NAMED: usize = 5;
 
-/// The policies of a file as they are applied to generated requests.
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) set: Arc<PolicySet>,
-    /// What the matches of policies need, for those that are applied to all requests: the policies by their needs.
+    /// For policies that are applied to all requests: the policies by what their matches need.
     unmatched: BTreeMap<BTreeSet<String>, Vec<String>>,
-    /// What the match of a policy needs and the traffic does not name, for those that are matched.
+    /// For those that are matched: what the match needs and the traffic does not name.
     lacking: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Applied {
-    /// Chooses the policies of a file, or the one called `only`. `named` has the attributes of the requests. Settings for
-    /// all policies of the file apply to these too.
+    /// All policies of a file, or the one called `only`. `named` has the attributes of the requests.
     ///
     /// # Errors
     /// A [`Mistake`] if the file cannot be read, or has no such policy.
@@ -88,7 +85,7 @@ impl Applied {
         Ok(Self { set, unmatched, lacking })
     }
 
-    /// Remarks on the policies that are applied to all requests, whatever their match says.
+    /// On policies that are applied to all requests, whatever their match says.
     pub(crate) fn remark_unmatched(&self, printer: &Printer) {
         for (needs, policies) in &self.unmatched {
             let (verb, all) = if policies.len() == 1 { ("was", "it") } else { ("were", "them") };
@@ -102,7 +99,7 @@ impl Applied {
         }
     }
 
-    /// Remarks on the policies that no request fitted although the traffic names a part of what their match needs.
+    /// On policies that no request fitted although the traffic names a part of what their match needs.
     pub(crate) fn remark_unfitted(&self, outcome: &Outcome, printer: &Printer) {
         for one in &outcome.policies {
             let lacking = self.lacking.get(&one.name).filter(|missing| !missing.is_empty());
@@ -117,13 +114,11 @@ impl Applied {
     }
 }
 
-/// Returns the attributes of the requests of some traffic.
 pub(crate) fn named(traffic: &Traffic) -> BTreeSet<&str> {
     traffic.attributes().collect()
 }
 
-/// Describes a generated request: its key under `key` and under each of `keys` that its segment does not name, then the
-/// attributes of the segment.
+/// Its key under `key` and under each of `keys` that its segment does not name, then the attributes of the segment.
 pub(crate) fn describe<'a>(arrival: &'a Arrival, key: &'a str, keys: &'a [String]) -> Descriptor<'a> {
     let mut request = Descriptor::new().with("key", key);
     let is_named = |name: &str| arrival.attributes.iter().any(|(other, _)| **other == *name);
@@ -136,7 +131,7 @@ pub(crate) fn describe<'a>(arrival: &'a Arrival, key: &'a str, keys: &'a [String
     request
 }
 
-/// Returns the attributes that decide whether a policy applies to a request.
+/// They decide whether a policy applies to a request.
 fn needs(policy: &Policy) -> BTreeSet<String> {
     let mut needs = BTreeSet::new();
     policy.matching.names(&mut |name| _ = needs.insert(name.to_owned()));
@@ -147,7 +142,7 @@ fn needs(policy: &Policy) -> BTreeSet<String> {
     needs
 }
 
-/// Adds the attributes that a match reads under words of its own.
+/// Under words of its own.
 fn places(matching: &Match, needs: &mut BTreeSet<String>) {
     for (name, is_read) in [
         ("request.method", !matching.methods().is_empty()),
@@ -161,7 +156,6 @@ fn places(matching: &Match, needs: &mut BTreeSet<String>) {
     matching.left_out().iter().for_each(|not| places(not, needs));
 }
 
-/// Returns the first names of a list, and how many more there are.
 fn listed(names: &[String]) -> String {
     let first = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(NAMED) {
@@ -170,7 +164,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns an attribute as a segment of traffic writes it.
+/// As a segment of traffic writes it.
 fn example(name: &str) -> String {
     let value = match name {
         "request.path" => "/login",

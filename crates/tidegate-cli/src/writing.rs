@@ -1,8 +1,8 @@
 //! Writes files completely or not at all.
 //!
 //! A new file is written beside the old one, under a random name that must not exist yet, synced to disk, and then
-//! renamed over it. So a full disk or a power cut leaves the old file intact, a server that watches it never reads
-//! half a file, and a name planted in the folder by someone else is neither followed nor overwritten.
+//! renamed over it. So a full disk or a power cut leaves the old file intact, a server that watches it never reads half
+//! a file, and a name planted in the folder by someone else is neither followed nor overwritten.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Write as _};
@@ -13,11 +13,10 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Mistake;
 
-/// Creates a file that must not exist yet, with the permissions of the process's umask.
+/// With the permissions of the process's umask.
 ///
 /// # Errors
-/// An [`io::Error`] of the kind `AlreadyExists` if the name exists, even as a dangling symlink; otherwise the error
-/// of the system.
+/// Of the kind `AlreadyExists` if the name exists, even as a dangling symlink.
 pub(crate) fn create(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path, text.as_bytes(), None)?;
     new.persist_noclobber(path).map_err(|error| error.error)?;
@@ -25,8 +24,8 @@ pub(crate) fn create(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the content of an existing file. Its permissions, owner and group stay. A symlink stays, and its target
-/// is replaced. Other hard links to the file keep the old content.
+/// Permissions, owner and group stay. A symlink stays, and its target is replaced. Other hard links to the file keep
+/// the old content.
 ///
 /// # Errors
 /// If it is not a regular file, its owner cannot be kept, or the system reports an error. The file then stays as it
@@ -47,11 +46,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
     replaced().with_context(|| format!("cannot replace {name}; it is left as it was"))
 }
 
-/// Writes a file that can be generated again, replacing any existing file. A symlink is replaced, not followed; a
-/// device or a pipe is written to.
-///
-/// # Errors
-/// The error of the system.
+/// Writes a file that can be generated again. A symlink is replaced, not followed; a device or a pipe is written to.
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let put = || match path.metadata() {
         Ok(there) if !there.is_file() && !there.is_dir() => {
@@ -73,19 +68,19 @@ fn folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes a temporary file beside `path`, with the permissions and the owner of an old one. Dropping it deletes it.
+/// With the permissions and the owner of an old one. Dropping it deletes it.
 fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tidegate-");
     #[cfg(unix)]
     if old.is_none() {
         use std::os::unix::fs::PermissionsExt as _;
-        // The umask applies, as for any new file. A file that replaces another is readable by its owner only until it
-        // gets the other's permissions.
+        // As for any new file. A file that replaces another is readable by its owner only until it gets the other's
+        // permissions.
         builder.permissions(Permissions::from_mode(0o666));
     }
     let mut new = builder.tempfile_in(folder(path)).map_err(|error| {
-        // Leave out the random name that was tried.
+        // Without the random name that was tried.
         io::Error::from(error.kind())
     })?;
     if let Some(old) = old {
@@ -96,7 +91,6 @@ fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Named
     Ok(new)
 }
 
-/// Sets owner, group and permissions of a file to those of another.
 #[cfg(unix)]
 fn like(file: &File, old: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
@@ -106,7 +100,7 @@ fn like(file: &File, old: &Metadata) -> io::Result<()> {
             io::Error::new(error.kind(), format!("its owner cannot be kept ({error}); be its owner"))
         })?;
     }
-    // After the owner, because changing the owner clears some bits.
+    // Changing the owner clears some bits.
     file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
 }
 
@@ -116,9 +110,9 @@ fn like(file: &File, old: &Metadata) -> io::Result<()> {
     file.set_permissions(permissions)
 }
 
-/// Syncs a rename to disk, where folders can be synced.
+/// Where folders can be synced.
 fn settle(path: &Path) {
-    // Errors are ignored: both files are complete, and this only decides which one exists after a power cut.
+    // Both files are complete, and this only decides which one exists after a power cut.
     let _ = File::open(folder(path)).and_then(|folder| folder.sync_all());
 }
 

@@ -82,7 +82,7 @@ fn replayed(folder: &Path, limit: &str, before: &[String]) -> Shown {
     let value: Value = serde_json::from_str(&tidegate(folder, &arguments)).unwrap();
     let policy = &value["runs"][0]["policies"][0];
     let count = |name: &str| policy[name].as_u64().unwrap();
-    let grouped = tidegate_sim::thousands::grouped;
+    let grouped = tidegate_sim::grouped;
     let signed_in = |count: u64, of: u64| match (count, of) {
         (_, 0) => String::new(),
         (0, _) => ", none of them signed in".to_owned(),

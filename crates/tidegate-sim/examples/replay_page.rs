@@ -5,11 +5,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use tidegate::config::Config;
-use tidegate_sim::ladder::Ladders;
-use tidegate_sim::log::{Log, LogOptions};
+use tidegate_sim::log::{Input, Log, LogOptions};
 use tidegate_sim::replay::{Replay, ReplayOptions, Trust};
-use tidegate_sim::report::{self, Form, Report};
-use tidegate_sim::source::Input;
+use tidegate_sim::report::{self, Form, Ladders, Report};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -20,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (config, _) = read.map_err(|mistakes| tidegate::config::report(&mistakes))?;
     let options = ReplayOptions { details: true, ..ReplayOptions::default() };
     let mut ladders = Ladders::new(&config.policies, &options);
-    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], options);
+    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], options)?;
     let mut log = Log::open(arguments.map(|arg| Input::from_arg(&arg)).collect(), LogOptions::default())?;
     log.read(|record| {
         replay.feed(record);

@@ -1,7 +1,6 @@
 //! Proposes a limit per client and minute for a log: `cargo run --release -p tidegate-sim --example suggest_limit -- LOG...`
 
-use tidegate_sim::log::LogOptions;
-use tidegate_sim::source::Input;
+use tidegate_sim::log::{Input, LogOptions};
 use tidegate_sim::suggest::{SuggestOptions, suggest};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

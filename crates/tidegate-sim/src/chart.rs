@@ -1,10 +1,8 @@
-//! Charts of a run: SVG for pages and files, PNG for programs that cannot show SVG, block characters for
-//! terminals.
+//! Charts of a run: SVG for pages and files, PNG for programs that cannot show SVG, block characters for terminals.
 //!
-//! Curves differ by dash and by name, never by colour alone. The SVG follows the reader's light or dark scheme,
-//! holds its text as text, and needs no font, script or network. The PNG is the same drawing on a light
-//! background at twice the size. Its text is drawn with a font that is built into the program, so neither
-//! drawing nor viewing it needs an installed font.
+//! Curves differ by dash and by name, never by colour alone. The SVG follows the reader's light or dark scheme and
+//! needs no font, script or network. The PNG is the same drawing on a light background at twice the size, in a font
+//! that is built into the program.
 
 mod axis;
 mod canvas;
@@ -22,9 +20,9 @@ pub use axis::TimeAxis;
 pub(crate) use movable::Movable;
 pub use over_time::OverTime;
 pub(crate) use paint::style;
-pub use panels::{Panel, Panels};
-pub use peaks_by_rank::{PeakOfKey, PeaksByRank};
-pub use terminal::{Bars, sparkline};
+pub(crate) use panels::{Panel, Panels};
+pub(crate) use peaks_by_rank::{PeakOfKey, PeaksByRank};
+pub use terminal::Bars;
 pub use tracks::{Band, Height, Track, Tracks};
 
 use tidegate::Tick;
@@ -37,15 +35,14 @@ pub trait Chart {
     /// Draws an SVG 900 units wide.
     ///
     /// # Errors
-    /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+    /// [`ChartError`] if the drawing library fails.
     fn svg(&self) -> Result<String, ChartError>;
 
-    /// Draws a PNG 1800 pixels wide: the SVG in its light scheme, with two pixels for each unit. Takes about
-    /// 0.1 s, and about 20 bytes of memory for each pixel: 26 MB for one plot, 115 MB for [`Panels`] of twelve
-    /// runs.
+    /// Draws the SVG in its light scheme as a PNG, two pixels for each unit. Takes about 0.1 s, and about 20 bytes of
+    /// memory for each pixel: 26 MB for one plot, 115 MB for twelve.
     ///
     /// # Errors
-    /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+    /// [`ChartError`] if the drawing library fails.
     fn png(&self) -> Result<Vec<u8>, ChartError>;
 }
 
@@ -75,10 +72,9 @@ impl Curve {
         Self { steps, ..averages }
     }
 
-    /// Makes a curve of levels that lasts until `end`.
-    pub fn levels(name: impl Into<String>, levels: &Levels, end: Tick) -> Self {
+    pub(crate) fn levels(name: impl Into<String>, levels: &Levels, end: Tick) -> Self {
         let mut steps: Vec<_> = levels.points().map(|(at, level)| (at, level as f64)).collect();
-        // The value of a bin is its highest level. The current level holds from the end of the last bin on.
+        // The current level holds from the end of the last bin on.
         let after = steps.last().map(|(at, _)| at.after(levels.width()));
         steps.extend(after.filter(|after| *after < end).map(|after| (after, levels.now() as f64)));
         Self { name: name.into(), steps, end }

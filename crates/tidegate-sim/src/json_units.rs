@@ -1,7 +1,5 @@
-//! Units in JSON output: spans are milliseconds under names that end in `_ms`, points in time are RFC 3339 text
-//! under names that end in `_at`.
-//!
-//! Programs that read the documents need only one rule: the name tells the unit.
+//! Units in JSON output: the name tells the unit. Spans are milliseconds under names that end in `_ms`, points in time
+//! are RFC 3339 text under names that end in `_at`.
 
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use tidegate::Tick;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate_sim::json_units::millis;
+/// use tidegate_sim::millis;
 /// assert_eq!(millis(Duration::from_secs(60)).to_string(), "60000");
 /// assert_eq!(millis(Duration::from_micros(1_500)).to_string(), "1.5");
 /// ```
@@ -33,7 +31,7 @@ pub fn millis(span: Duration) -> Number {
 /// # Examples
 /// ```
 /// use tidegate::Tick;
-/// use tidegate_sim::json_units::rfc3339;
+/// use tidegate_sim::rfc3339;
 /// assert_eq!(rfc3339(Tick::from_nanos(1_500_000_000)), "1970-01-01T00:00:01.5Z");
 /// ```
 #[must_use]
@@ -44,6 +42,10 @@ pub fn rfc3339(at: Tick) -> String {
 
 pub(crate) fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
     millis(*span).serialize(to)
+}
+
+pub(crate) fn maybe_span<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    span.map(millis).serialize(to)
 }
 
 pub(crate) fn time<S: Serializer>(at: &Tick, to: S) -> Result<S::Ok, S::Error> {

@@ -1,8 +1,8 @@
 //! Ladders of limits around the replayed ones, tried during the same reading of the log.
 //!
-//! The limit line in the report moves along a ladder. A rung is the policy's limit made smaller or larger, with
-//! its burst in proportion, decided as `gcra` on its own. The numbers of each rung are those that a replay of
-//! it would print. They are not derived from the peaks, which do not tell what a key had spent before.
+//! The limit line in the report moves along a ladder. A rung is the policy's limit made smaller or larger, with its
+//! burst in proportion, decided as `gcra` on its own. Its numbers are those that a replay would print: the peaks alone
+//! do not tell what a key had spent before.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,21 +18,19 @@ use crate::policy_yaml::{plain_or_quoted, scope};
 use crate::replay::{PeakRate, Replay, ReplayOptions, written_rate};
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 
-/// The most policies that get a ladder: each ladder remembers every key, and more charts would overload the
-/// page.
+/// Each ladder remembers every key, and more charts would overload the page.
 const MOST_LADDERS: usize = 4;
 
-/// The ladder of one policy.
 #[derive(Debug)]
-pub struct Ladder {
-    /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
+pub(crate) struct Ladder {
+    /// In [`Outcome::policies`](crate::replay::Outcome::policies).
     row: usize,
-    /// The rungs, lowest first. The rung at `replayed` is the replayed limit.
+    /// Lowest first. The one at `replayed` is the replayed limit.
     candidates: Vec<Candidate>,
     replayed: usize,
-    /// The limit as written, if it is not a `gcra`: the nearest `gcra` stands in for it.
+    /// If the limit is not a `gcra`, as written: the nearest `gcra` stands in for it.
     stands_in_for: Option<String>,
-    /// The period in which the limit is written; peaks are measured within it.
+    /// The period of the limit, in which peaks are measured.
     window: Duration,
     trial: WhatIf,
     policy: Policy,
@@ -40,13 +38,11 @@ pub struct Ladder {
     scope: Result<String, String>,
 }
 
-/// A policy without a ladder, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoLadder {
-    /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
-    pub row: usize,
-    /// The reason, as a sentence without full stop.
-    pub why: String,
+pub(crate) struct NoLadder {
+    pub(crate) row: usize,
+    /// A sentence without full stop.
+    pub(crate) why: String,
 }
 
 /// The ladders of a policy set: at most four, with about 700 bytes for each key.
@@ -75,7 +71,6 @@ impl Ladders {
                     Err(why) => all.without.push(NoLadder { row, why }),
                 }
             }
-            // A shadow limit has a row of its own.
             row += 1 + usize::from(policy.shadow_limit.is_some());
         }
         all
@@ -104,16 +99,14 @@ impl Ladders {
         }
     }
 
-    /// Returns the ladder of a policy, by its position in [`Outcome::policies`](crate::replay::Outcome::policies);
-    /// `None` if it has none.
     #[must_use]
-    pub fn of_row(&self, row: usize) -> Option<&Ladder> {
+    pub(crate) fn of_row(&self, row: usize) -> Option<&Ladder> {
         self.ladders.iter().find(|ladder| ladder.row == row)
     }
 
-    /// Returns why a policy with keys has no ladder; `None` for other policies.
+    /// `None` for a policy without keys.
     #[must_use]
-    pub fn why_not(&self, row: usize) -> Option<&str> {
+    pub(crate) fn why_not(&self, row: usize) -> Option<&str> {
         self.without.iter().find(|without| without.row == row).map(|without| without.why.as_str())
     }
 }
@@ -127,7 +120,7 @@ impl Ladder {
             return Err(no_rate());
         };
         let quota = limit.terms.quota.as_ref().ok_or_else(no_rate)?;
-        // The most that a full limit grants at once: the burst, or the count of a window.
+        // The burst, or the count of a window.
         let burst = quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit;
         let rate = Rate::new(count, window).map_err(|error| error.to_string())?;
         let (candidates, replayed) = steps(rate, burst);
@@ -141,21 +134,21 @@ impl Ladder {
         Ok(Self { row, candidates, replayed, stands_in_for, window, trial, policy: policy.clone(), scope })
     }
 
-    /// Returns the rungs worth showing, lowest limit first, and the position of the replayed limit among them.
-    /// `replay` must have read the same requests. Walks all keys once for each rung.
+    /// Returns the rungs worth showing, lowest limit first, and the position of the replayed limit. `replay` must have
+    /// read the same requests. Walks all keys once for each rung.
     #[must_use]
-    pub fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
+    pub(crate) fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
         let Self { row, candidates, replayed, window, trial, .. } = self;
         let Some(peaks) = replay.policy_peaks(0, *row) else { return (Vec::new(), 0) };
         shown(Tried { trial, candidates, replayed: *replayed, window: *window }, peaks)
     }
 
-    /// Returns a policy with the limit of a rung, to paste below `policies:`. It counts the requests that were tried,
-    /// and is in shadow mode, so that it denies nothing yet.
+    /// A policy with the limit of a rung, to paste below `policies:`. It is in shadow mode, so that it denies nothing
+    /// yet.
     ///
     /// # Errors
-    /// The reason, as a sentence without full stop, if no such policy can be written.
-    pub fn yaml(&self, rung: &Rung) -> Result<String, &str> {
+    /// The reason, as a sentence without full stop.
+    pub(crate) fn yaml(&self, rung: &Rung) -> Result<String, &str> {
         let scope = self.scope.as_deref().map_err(String::as_str)?;
         Ok(format!(
             "  - name: {}\n    mode: shadow\n{scope}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
@@ -165,34 +158,30 @@ impl Ladder {
         ))
     }
 
-    /// Returns the replayed limit as written, if it is not a `gcra`. Its rung is then the nearest `gcra`, which
-    /// has the same rate and grants as much at once, but denies other requests. `None`: the rung is the limit
-    /// itself.
+    /// The limit as written, if it is not a `gcra`. Its rung has the same rate and grants as much at once, but denies
+    /// other requests.
     #[must_use]
-    pub fn stands_in_for(&self) -> Option<&str> {
+    pub(crate) fn stands_in_for(&self) -> Option<&str> {
         self.stands_in_for.as_deref()
     }
 
-    /// Says whether there was room for all keys. If not, the counts of keys hit may be too low.
+    /// If not, the counts of keys hit may be too low.
     #[must_use]
-    pub fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.trial.evicted() == 0 && !self.trial.has_forgotten()
     }
 }
 
-// The limits of a ladder.
-
-/// Ten round steps per power of ten, in tenths; each is about a quarter more than the one before.
+/// In tenths; each is about a quarter more than the one before.
 const TENTHS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
 
-/// Rungs lie between a thousandth and a thousand times the limit. A limit further off was not meant for this
-/// log.
+/// A limit further off than this factor was not meant for this log.
 const FAR: u64 = 1_000;
 
-/// Below this count per period the steps would be coarse, and a longer period is used.
+/// Below this count the steps would be coarse, and a longer period is used.
 const FINE: u64 = 50;
 
-/// Returns the limits of a ladder, lowest first, and the position of the limit that it is built around.
+/// Lowest first, with the position of the limit that the ladder is built around.
 fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     let (count, period) = longer(rate);
     let around = |to: u64| Candidate {
@@ -204,7 +193,6 @@ fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     let (least, most) = ((count / FAR).max(1), count.saturating_mul(FAR).min(Rate::MAX_COUNT));
     let mut counts: Vec<u64> = (0..=most.ilog10())
         .flat_map(|power| TENTHS.map(|tenth| u128::from(tenth) * 10u128.pow(power)))
-        // Skip values that are not whole numbers.
         .filter(|tenths| tenths.is_multiple_of(10))
         .filter_map(|tenths| u64::try_from(tenths / 10).ok())
         .filter(|to| (least..=most).contains(to) && *to != count)
@@ -216,7 +204,7 @@ fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     (rungs, place)
 }
 
-/// Returns the same rate as a count per longer period, of at most a day, if the count is small.
+/// The same rate as a count per longer period, of at most a day, if the count is small.
 fn longer(rate: Rate) -> (u64, Duration) {
     let (mut count, mut period) = (rate.count(), rate.period());
     for times in [60u32, 60, 24] {
@@ -229,64 +217,53 @@ fn longer(rate: Rate) -> (u64, Duration) {
     (count, period)
 }
 
-// The results of each rung, compared with the replayed limit.
-
-/// The most rungs shown: the limit line moves along them, and a table lists them.
+/// The limit line moves along them, and a table lists them.
 const MOST_SHOWN: usize = 40;
-/// How many of the newly hit keys are named.
 const NAMED: usize = 10;
 
-/// One limit of a ladder, and what it would have done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rung {
-    /// The rate.
-    pub rate: PeakRate,
-    /// The burst, in cost units.
-    pub burst: u64,
-    /// The most that the limit grants to a key in the window of the peaks, in cost units.
-    pub granted: u64,
-    /// Requests denied.
-    pub denied: u64,
-    /// Their share of the requests that the policy applies to, 0 to 1.
-    pub denied_share: f64,
-    /// Keys with at least one denied request.
-    pub keys_hit: u64,
-    /// How many of these keys belong to a user who signed in and was served.
-    pub keys_hit_signed_in: u64,
-    /// How many keys this limit would have hit that the replayed limit did not hit.
-    pub newly_hit: u64,
-    /// How many of the newly hit keys belong to a user who signed in and was served.
-    pub newly_hit_signed_in: u64,
-    /// How many keys the replayed limit hit that this limit would not have hit.
-    pub spared: u64,
-    /// The newly hit keys with the most denied requests, at most ten.
-    pub newly: Vec<NewlyHit>,
-    /// Which keys this limit would have hit, in the order of [`Peaks::ranking`].
+pub(crate) struct Rung {
+    pub(crate) rate: PeakRate,
+    /// In cost units.
+    pub(crate) burst: u64,
+    /// In the window of the peaks, in cost units.
+    pub(crate) granted: u64,
+    pub(crate) denied: u64,
+    /// Of the requests that the policy applies to, 0 to 1.
+    pub(crate) denied_share: f64,
+    pub(crate) keys_hit: u64,
+    /// Of these, keys of a user who signed in and was served.
+    pub(crate) keys_hit_signed_in: u64,
+    /// Keys that the replayed limit did not hit.
+    pub(crate) newly_hit: u64,
+    /// Of these, keys of a user who signed in and was served.
+    pub(crate) newly_hit_signed_in: u64,
+    /// Keys that the replayed limit hit and this limit would not.
+    pub(crate) spared: u64,
+    /// Those with the most denied requests, at most ten.
+    pub(crate) newly: Vec<NewlyHit>,
+    /// In the order of [`Peaks::ranking`].
     pub(crate) hit: Vec<bool>,
 }
 
-/// A key that another limit would hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewlyHit {
-    /// The key, as replays show it.
-    pub key: String,
-    /// How many of its requests that limit would have denied.
-    pub denied: u64,
-    /// Whether a user signed in with this key and was served.
-    pub signed_in: bool,
-    /// The replay's details of the key; `None` if they were dropped for lack of room.
-    pub detail: Option<KeyDetail>,
+pub(crate) struct NewlyHit {
+    pub(crate) key: String,
+    pub(crate) denied: u64,
+    pub(crate) signed_in: bool,
+    /// `None` if they were dropped for lack of room.
+    pub(crate) detail: Option<KeyDetail>,
 }
 
 impl Rung {
-    /// Returns the limit in the one-line form of a policy file.
+    /// In the one-line form of a policy file.
     #[must_use]
-    pub fn limit(&self) -> String {
+    pub(crate) fn limit(&self) -> String {
         format!("gcra {} burst {}", self.rate, self.burst)
     }
 }
 
-/// Expresses a rate in the period of the limit, if that gives a whole number.
+/// In the period of the limit, if that gives a whole number.
 fn written(candidate: &Candidate, window: Duration) -> PeakRate {
     let rate = candidate.rate;
     let times = rate.period().as_nanos() / window.as_nanos().max(1);
@@ -298,18 +275,14 @@ fn written(candidate: &Candidate, window: Duration) -> PeakRate {
     }
 }
 
-/// The limits that were tried, and the position of the replayed one.
 #[derive(Clone, Copy, Debug)]
 struct Tried<'a> {
     trial: &'a WhatIf,
-    /// In the order of the trial, lowest first.
     candidates: &'a [Candidate],
     replayed: usize,
     window: Duration,
 }
 
-/// Returns the rungs worth showing, and the position of the replayed limit among them; `peaks` are those of its
-/// replay.
 fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
     let outcomes = tried.trial.outcomes();
     let ranking = peaks.ranking();
@@ -365,19 +338,18 @@ fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
     ((from..to).map(rung).collect(), tried.replayed - from)
 }
 
-/// Returns the range of rungs to show: from one that denies almost as much as the lowest rung, to one above the
-/// first that denies nothing. The range always includes the replayed limit.
+/// From a rung that denies almost as much as the lowest, to one above the first that denies nothing, with the replayed
+/// limit.
 fn worth_showing(denied: &[u64], replayed: usize) -> (usize, usize) {
     let most = denied.first().copied().unwrap_or(0);
-    // Rungs below this one deny over nine tenths of the requests that the lowest rung denies, and are not a practical
-    // choice.
+    // Rungs below deny over nine tenths of what the lowest denies, and are not a practical choice.
     let from = denied.partition_point(|denied| *denied > most - most / 10).saturating_sub(1).min(replayed);
     let nothing = denied.iter().position(|denied| *denied == 0).unwrap_or(denied.len());
     let to = (nothing + 2).max(replayed + 1).min(denied.len());
     if to - from <= MOST_SHOWN {
         return (from, to);
     }
-    // Too many: leave out rungs at the end that is further from the replayed limit.
+    // Too many: leave out rungs at the end further from the replayed limit.
     if replayed < from + MOST_SHOWN { (from, from + MOST_SHOWN) } else { (to - MOST_SHOWN, to) }
 }
 
@@ -419,7 +391,7 @@ mod tests {
         let policies = set(limit);
         let options = ReplayOptions { details: true, ..ReplayOptions::default() };
         let mut ladders = Ladders::new(&policies, &options);
-        let mut replay = Replay::new(vec![("policies".to_owned(), policies)], options);
+        let mut replay = Replay::new(vec![("policies".to_owned(), policies)], options).unwrap();
         for (at, client, path, signed_in) in requests() {
             let at = Tick::from_secs(1_000).after(Duration::from_millis(at));
             let request = Descriptor::new().with("request.path", &*path).with("client.ip", &*client);

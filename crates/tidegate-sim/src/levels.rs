@@ -1,19 +1,18 @@
-//! A level over time in bounded memory, such as how many calls are in flight, or how many may be.
+//! A level over time in bounded memory, such as how many calls are in flight.
 //!
-//! As in [`series`](crate::series), there is a fixed number of bins, which double their width when time runs
-//! past the last bin. A level holds until it is set again. Each bin keeps the highest level within it; a bin
-//! without changes has the level of the one before.
+//! As in [`series`](crate::series), a fixed number of bins double their width when time runs past the last bin. A level
+//! holds until it is set again. Each bin keeps the highest level within it.
 
 use std::time::Duration;
 
 use tidegate::Tick;
 
-/// A level over time. Uses 8 bytes for each bin.
+/// Uses 8 bytes for each bin.
 #[derive(Clone, Debug)]
-pub struct Levels {
+pub(crate) struct Levels {
     /// The most bins; an even number.
     bins: usize,
-    /// The width of a bin in nanoseconds.
+    /// In nanoseconds.
     width: u64,
     start: Option<u64>,
     highest: Vec<u64>,
@@ -21,17 +20,15 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Makes a level of 0, with at least two bins that are at first `width` wide. A width of zero becomes one
-    /// nanosecond.
+    /// With at least two bins that are at first `width` wide. A width of zero becomes one nanosecond.
     #[must_use]
-    pub fn new(bins: usize, width: Duration) -> Self {
+    pub(crate) fn new(bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
         Self { bins: bins.next_multiple_of(2).max(2), width, start: None, highest: Vec::new(), now: 0 }
     }
 
-    /// Sets the level from `at` on. A time before the first counts as the first. A time before the latest
-    /// raises the bin that it falls into.
-    pub fn set(&mut self, at: Tick, level: u64) {
+    /// A time before the first counts as the first. A time before the latest raises the bin that it falls into.
+    pub(crate) fn set(&mut self, at: Tick, level: u64) {
         let at = at.as_nanos();
         let start = *self.start.get_or_insert(at - at % self.width);
         let since = at.saturating_sub(start);
@@ -48,29 +45,25 @@ impl Levels {
         self.now = level;
     }
 
-    /// Returns the level that was set last; 0 before the first.
     #[must_use]
-    pub const fn now(&self) -> u64 {
+    pub(crate) const fn now(&self) -> u64 {
         self.now
     }
 
-    /// Returns the current width of a bin.
     #[must_use]
-    pub const fn width(&self) -> Duration {
+    pub(crate) const fn width(&self) -> Duration {
         Duration::from_nanos(self.width)
     }
 
-    /// Returns the bins in order: the start of each, and the highest level within it. Empty if no level was
-    /// set.
-    pub fn points(&self) -> impl Iterator<Item = (Tick, u64)> {
+    /// The start of each bin, and the highest level within it.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (Tick, u64)> {
         let start = self.start.unwrap_or(0);
         let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
         self.highest.iter().enumerate().map(move |(bin, level)| (at(bin), *level))
     }
 
-    /// Returns the highest level of all bins; 0 if no level was set.
     #[must_use]
-    pub fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         self.highest.iter().copied().max().unwrap_or(0)
     }
 }

@@ -1,18 +1,13 @@
 //! Drives a real gate with traffic, synthetic or recorded, on a virtual clock, and draws the results as curves.
 //!
-//! * [`source`]: opens files and standard input, plain or packed
-//! * [`log`]: access logs, JSON lines and tables as one stream of requests in time order; [`order`] sorts it
+//! * [`log`]: access logs, JSON lines and tables, plain or packed, as one stream of requests in time order
 //! * [`traffic`]: requests generated from one line of text
+//! * [`replay`]: drives real gates with either, and returns the results
+//! * [`report`]: one page with the tables and charts of a replay, and limits to try beside the replayed one
+//! * [`suggest`]: proposes a limit from a log, with the evidence
+//! * [`what_if`]: many limits tried side by side during one reading of a log
 //! * [`trace`]: operations on one limit, line by line
 //! * [`chart`]: charts, as SVG, PNG and for a terminal
-//! * [`replay`]: drives real gates with a log or with generated traffic, and returns the results
-//! * [`what_if`]: many limits tried side by side during one reading of a log
-//! * [`ladder`]: tries limits above and below the replayed one, so that the reader of a report can move the limit in
-//!   its chart
-//! * [`suggest`]: proposes a limit from a log, with the evidence
-//! * [`report`]: one page with the tables and charts of a replay
-//! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and which keys were fastest, in
-//!   bounded memory
 //!
 //! ```
 //! use tidegate::config::{Config, Format};
@@ -22,7 +17,7 @@
 //!
 //! let policies = "version: 1\npolicies:\n  - { name: all, limit: { rate: 100/s, burst: 200 } }\n";
 //! let (config, _) = Config::parse(policies, "example", Format::Yaml).unwrap();
-//! let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default());
+//! let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default()).unwrap();
 //! let traffic: Traffic = "steady 80/s 1min, burst 500, steady 150/s 1min".parse()?;
 //! for arrival in traffic.arrivals(Tick::EPOCH, 1) {
 //!     replay.feed_request(arrival.at, &Descriptor::new(), Some(arrival.cost));
@@ -34,22 +29,25 @@
 //! ```
 
 pub mod chart;
-pub mod json_units;
-pub mod ladder;
-pub mod levels;
+mod json_units;
+mod ladder;
+mod levels;
 pub mod log;
 mod meter;
-pub mod order;
-pub mod peaks;
+mod order;
+mod peaks;
 mod policy_yaml;
 pub mod replay;
 pub mod report;
-pub mod series;
-pub mod served;
-pub mod source;
+mod series;
+mod served;
+mod source;
 pub mod suggest;
-pub mod thousands;
+mod thousands;
 pub mod trace;
 pub mod traffic;
-pub mod unknown;
+mod unknown;
 pub mod what_if;
+
+pub use json_units::{millis, rfc3339};
+pub use thousands::grouped;

@@ -1,12 +1,10 @@
 //! Reads access logs, JSON lines and tables as one stream of requests in time order.
 //!
 //! Files are recognised by their content: packing by the first bytes, format by the first lines. Several files are
-//! merged into one stream by reading from the file that lags behind most. So `access.log*` works although the shell
-//! lists the newest file first, and so do the logs of several servers. A malformed line is counted, and the first few
-//! are kept to show; it never stops the reading.
+//! merged by reading from the file that lags behind most. So `access.log*` works although the shell lists the newest
+//! file first, and so do the logs of several servers. A malformed line is counted; it never stops the reading.
 //!
-//! The stream is pushed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for
-//! it.
+//! The stream is pushed to a closure: a record borrows the line it came from, and nothing is copied for it.
 
 mod clf;
 mod client;
@@ -31,15 +29,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::Tick;
 use tidegate::policy::Match;
 
-use crate::order::{Clamp, Order, OrderedLine, Reorder};
-use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
+use crate::order::{Clamp, OrderedLine, Reorder};
+use crate::source::{Lines, Opened, total_bytes};
+
+pub use crate::order::{Order, OrderTally};
+pub use crate::source::{Input, Progress, SourceError};
 
 use detect::Detected;
 pub use detect::{Format, FormatError};
 use envelope::Envelope;
 pub(crate) use fields::Wanted;
 pub use log_format::{LogFormat, LogFormatError};
-pub use malformed::{Malformed, MalformedLine};
+use malformed::Malformed;
+pub use malformed::MalformedLine;
 use reader::{LINE_BITS, Reader, TOGETHER, hand_out, is_blank};
 pub use reader::{MAX_DURATION, Tally};
 pub use record::{Record, text};
@@ -56,7 +58,7 @@ pub struct LogOptions {
     pub columns: Vec<(String, String)>,
     /// What happens to lines that go back in time.
     pub order: Order,
-    /// Which requests are handed out. The others are counted and left out. Matching describes each request once more.
+    /// Which requests are handed out. Matching describes each request once more.
     pub matching: Match,
 }
 
@@ -77,22 +79,21 @@ pub enum LogError {
     },
 }
 
-/// A log of one or more files. Memory is bounded by [`Order`] and two buffers, whatever its length.
+/// A log of one or more files. Memory is bounded by [`Order`] and two buffers.
 #[derive(Debug)]
 pub struct Log {
     inputs: Vec<Input>,
-    /// The first time of each file. Unknown if one of the files is standard input: then each file is begun after the
-    /// end of the one before.
+    /// Unknown if one of the files is standard input: then each file is begun after the end of the one before.
     firsts: Vec<Option<u64>>,
     options: LogOptions,
-    /// One reader for each file begun. They are kept, since lines held back belong to them.
+    /// One for each file begun, since lines held back belong to them.
     readers: Vec<Reader>,
     tally: Tally,
     read: Arc<AtomicU64>,
     total: Option<u64>,
 }
 
-/// A handle that reports the progress of a log being read, from the closure or from another thread.
+/// Reports the progress of a log being read, from the closure or from another thread.
 #[derive(Clone, Debug)]
 pub struct Watch {
     read: Arc<AtomicU64>,
@@ -103,7 +104,7 @@ impl Watch {
     /// Returns how much has been read.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        // Relaxed: the number is only shown and orders no other memory.
+        // Relaxed: the number is only shown.
         Progress { read: self.read.load(Ordering::Relaxed), total: self.total }
     }
 }
@@ -150,9 +151,8 @@ impl Log {
         self.read_by(1, &mut |records| records.iter().try_for_each(&mut each))
     }
 
-    /// Like [`Log::read`], but passes up to 16 requests at once where possible: always at least one, and exactly one
-    /// where records borrow from the reader of their format. A caller can prefetch memory for the requests that
-    /// follow.
+    /// Like [`Log::read`], but passes up to 16 requests at once where possible, and exactly one where records borrow
+    /// from the reader of their format. A caller can prefetch memory for the requests that follow.
     ///
     /// This holds up to 64 KiB of lines beyond the bound of [`Order::Sort`].
     ///
@@ -165,9 +165,8 @@ impl Log {
         self.read_by(TOGETHER, &mut each)
     }
 
-    /// Hands out up to `together` requests at once, at most [`TOGETHER`]. `each` is a trait object, so that this
-    /// function is compiled once instead of for each caller. The indirect call costs little compared with reading a
-    /// line.
+    /// Hands out at most [`TOGETHER`] requests at once. `each` is a trait object, so that this is compiled once; the
+    /// indirect call costs little compared with reading a line.
     fn read_by(
         &mut self,
         together: usize,
@@ -248,7 +247,7 @@ impl Log {
         self.options.columns.iter().filter(move |(_, column)| !is_met(column))
     }
 
-    /// Passes every line of every file to `each`, with the readers and a mark that encodes file and line.
+    /// Passes every line of every file to `each`, with the readers and a mark of file and line.
     fn lines(
         &mut self,
         mut each: impl FnMut(&mut [Reader], &mut Tally, u64, &[u8]) -> ControlFlow<()>,
@@ -257,7 +256,7 @@ impl Log {
         let mut open: Vec<Running> = Vec::new();
         let mut next = 0;
         loop {
-            // Read from the file that lags behind most, so that the logs of several servers are merged by time.
+            // So that the logs of several servers are merged by time.
             let lagging = open.iter().enumerate().min_by_key(|(_, file)| file.reached);
             let lagging = lagging.map(|(place, file)| (place, file.reached));
             let due = |first: Option<u64>| {
@@ -298,7 +297,7 @@ impl Log {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Opens a file. The number of its reader is part of the marks of its lines.
+    /// The number of its reader is part of the marks of its lines.
     fn begin(&mut self, place: usize) -> Result<Running, LogError> {
         let input = &self.inputs[place];
         let mut lines = Lines::new(Opened::new(input, &self.read)?);
@@ -311,17 +310,14 @@ impl Log {
     }
 }
 
-/// A file that is being read.
 #[derive(Debug)]
 struct Running {
     lines: Lines,
-    /// The number of its reader.
     file: usize,
     /// The latest time in the file so far.
     reached: u64,
-    /// Whether the reader fits the lines that follow. It does not after a comment that names other fields.
+    /// It does not fit after a comment that names other fields.
     fits: bool,
-    /// What surrounds its lines.
     envelope: Envelope,
     /// The text of a line that a JSON object holds.
     room: Vec<u8>,
@@ -333,7 +329,7 @@ fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<Dete
         .map_err(|error| LogError::Format { file: input.name(), error })
 }
 
-/// Returns the time of the first line that has one; `u64::MAX` for a file without any.
+/// `u64::MAX` for a file without any.
 fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
     let mut lines = Lines::new(Opened::new(input, &Arc::default())?);
     let Detected { mut reader, envelope, .. } = detect(&mut lines, input, options)?;

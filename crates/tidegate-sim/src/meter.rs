@@ -1,22 +1,19 @@
 //! A leaky bucket without a bound: the highest level it reaches at a rate tells the burst that the requests needed.
 //!
-//! The arithmetic is that of `gcra`. With a rate of `c` units per `p` nanoseconds in lowest terms, a unit weighs `p`,
-//! and `c` drains in each nanosecond. Nothing is rounded, so whether a level fits a burst is exactly what a gate
-//! would have decided.
+//! The arithmetic is that of `gcra`: with a rate of `c` units per `p` nanoseconds in lowest terms, a unit weighs `p`,
+//! and `c` drains in each nanosecond. Nothing is rounded, so a level fits a burst exactly as a gate would decide.
 
 use std::time::Duration;
 
 use tidegate::Rate;
 
-/// Levels from here on count as too high for any burst. Below it nothing saturates.
+/// Levels from here on are too high for any burst. Below it nothing saturates.
 const TOP: u64 = 1 << 63;
 
-/// One rate, as a drain and a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meter {
-    /// How much drains per nanosecond.
+    /// Per nanosecond.
     drain: u64,
-    /// The weight of one unit.
     unit: u64,
 }
 
@@ -26,29 +23,26 @@ impl Meter {
         Self { drain, unit }
     }
 
-    /// Returns a level after it has drained for some nanoseconds.
     #[inline]
     pub(crate) fn drained(&self, level: u64, nanos: u64) -> u64 {
         level.saturating_sub(nanos.saturating_mul(self.drain))
     }
 
-    /// Returns a level with some units added.
     #[inline]
     pub(crate) fn charged(&self, level: u64, units: u64) -> u64 {
         level.saturating_add(units.saturating_mul(self.unit))
     }
 
-    /// Returns the highest level that a burst allows; `None` if that is too high for exact arithmetic.
+    /// The highest level that a burst allows; `None` if that is too high for exact arithmetic.
     pub(crate) fn full(&self, burst: u64) -> Option<u64> {
         self.unit.checked_mul(burst).filter(|full| *full < TOP)
     }
 
-    /// Returns the smallest burst that allows a level.
     pub(crate) fn burst(&self, level: u64) -> u64 {
         level.div_ceil(self.unit)
     }
 
-    /// Returns how long a level takes to drain, rounded up to a nanosecond.
+    /// Rounded up to a nanosecond.
     pub(crate) fn drains_in(&self, level: u64) -> Duration {
         Duration::from_nanos(level.div_ceil(self.drain))
     }

@@ -1,10 +1,9 @@
 //! Sorts lines that go back in time, in bounded memory.
 //!
-//! Servers write a line when a request ends, stamped with the time when it began, and several processes share one
-//! file. So the times in real logs go back. A limit treats a step back as standing still, so an unsorted log would
-//! deny requests that the limit had allowed live. Lines are held for a window of log time (`runs`), as raw bytes:
-//! that costs a copy and a second parse, but far less than keeping parsed records. A line that comes later than the
-//! window, or does not fit the memory, is clamped to the latest time handed out, and counted.
+//! Servers write a line when a request ends, stamped with the time when it began, and several processes share one file.
+//! A limit treats a step back as standing still, so an unsorted log would deny requests that the limit had allowed
+//! live. Lines are held for a window of log time (`runs`), as raw bytes. One that comes later than the window, or does
+//! not fit the memory, is clamped to the latest time handed out, and counted.
 
 mod runs;
 
@@ -31,7 +30,7 @@ pub enum Order {
 }
 
 impl Default for Order {
-    /// Sorts within five minutes, longer than nearly every request, in at most 64 MiB.
+    /// Five minutes, longer than nearly every request, in at most 64 MiB.
     fn default() -> Self {
         Self::Sort { window: Duration::from_secs(300), bytes: 64 << 20 }
     }
@@ -53,17 +52,11 @@ pub struct OrderTally {
 }
 
 impl OrderTally {
-    /// Returns the window that would have sorted every line into place; `None` if no line came too late.
-    #[must_use]
-    pub fn window_needed(&self) -> Option<Duration> {
-        (self.clamped > 0).then(|| Duration::from_secs(self.largest_step.as_secs() + 1))
-    }
-
-    /// Returns a window that would have sufficed, as people write it, rounded up: in seconds up to two minutes, in
+    /// Returns a window that would have sorted every line into place, as people write it, rounded up: in seconds up to two minutes, in
     /// minutes up to two hours, in hours above. `None` if no line came too late.
     #[must_use]
     pub fn window_advised(&self) -> Option<String> {
-        let secs = self.window_needed()?.as_secs();
+        let secs = (self.clamped > 0).then(|| self.largest_step.as_secs() + 1)?;
         let (unit, name) = match secs {
             0..=120 => (1, "s"),
             121..=7_200 => (60, "min"),
@@ -75,25 +68,23 @@ impl OrderTally {
 
 const SECOND: u64 = 1_000_000_000;
 const MAX_WINDOW: u64 = 7 * 86_400;
-/// The share of the byte limit (one part in this many) that free memory may take for reuse.
+/// One part in this many of the byte limit may be free memory, kept for reuse.
 const SPARE: usize = 4;
 
-/// Sorts lines over a window of time. Lines that are ready do not count towards the limit, so take them
-/// ([`Reorder::ready`], [`Reorder::drop_first`]) before the next [`Reorder::push`], until few are left.
+/// Sorts lines over a window of time. Lines that are ready do not count towards the limit, so take them before the next
+/// [`Reorder::push`].
 #[derive(Debug)]
 pub(crate) struct Reorder {
-    /// The window in seconds.
+    /// In seconds.
     window: u64,
     limit: usize,
     runs: Runs,
-    /// The lines that are ready.
     ready: VecDeque<LinePosition>,
-    /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,
     latest: u64,
     before: u64,
-    /// The latest time released. Earlier lines cannot be sorted into place any more.
+    /// Earlier lines cannot be sorted into place any more.
     floor: u64,
     tally: OrderTally,
 }
@@ -119,14 +110,14 @@ impl Reorder {
         self.tally
     }
 
-    /// Adds a line of at most 64 KiB.
+    /// A line has at most 64 KiB.
     pub(crate) fn push(&mut self, time: u64, line: OrderedLine<'_>) {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
         let need = HEAD + line.bytes.len();
         while self.waiting + need > self.limit.min(u32::MAX as usize / 2)
             && let Some(first) = self.runs.next_time()
         {
-            // Release whole seconds, so that the lines of one second stay in the order of their times.
+            // Whole seconds, so that the lines of one second stay in the order of their times.
             self.tally.early += self.release(|second| second == first / SECOND);
         }
         let is_back = time < self.latest;
@@ -141,27 +132,26 @@ impl Reorder {
         self.waiting += need;
         self.runs.put(time, line);
         let keep = (self.latest / SECOND).saturating_sub(self.window);
-        // This may release the new line itself: it came after the window, but nothing later has been handed out.
+        // Perhaps the new line itself: it came after the window, but nothing later has been handed out.
         self.release(|second| second < keep);
     }
 
-    /// Ends the log: everything held becomes ready.
+    /// Everything held becomes ready.
     pub(crate) fn finish(&mut self) {
         self.release(|_| true);
     }
 
-    /// Says whether this many lines are ready, or as many bytes as the longest line has. So all lines of a crowded
-    /// second are handed out before more are held.
+    /// This many lines are ready, or as many bytes as the longest line has. So all lines of a crowded second are handed
+    /// out before more are held.
     pub(crate) fn are_ready(&self, lines: usize) -> bool {
         self.ready.len() >= lines || self.ready_bytes >= MAX_LINE
     }
 
-    /// Returns the lines that are ready, in order. They stay until [`Reorder::drop_first`].
+    /// In order. They stay until [`Reorder::drop_first`].
     pub(crate) fn ready(&self) -> impl Iterator<Item = HeldLine<'_>> {
         self.ready.iter().map(|place| self.runs.line(*place))
     }
 
-    /// Drops the first of the ready lines.
     pub(crate) fn drop_first(&mut self, lines: usize) {
         for place in self.ready.drain(..lines.min(self.ready.len())) {
             self.ready_bytes -= HEAD + self.runs.line(place).line.bytes.len();
@@ -169,7 +159,7 @@ impl Reorder {
         }
     }
 
-    /// Makes lines ready, earliest first, while their second is due. Returns how many.
+    /// Earliest first, while their second is due. Returns how many.
     fn release(&mut self, is_due: impl Fn(u64) -> bool) -> u64 {
         let mut count = 0;
         while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) {
@@ -186,7 +176,6 @@ impl Reorder {
     }
 }
 
-/// Counts a line whose time goes back.
 fn note_step(tally: &mut OrderTally, time: u64, before: &mut u64, latest: u64) {
     tally.back += u64::from(time < *before);
     *before = time;
@@ -194,7 +183,6 @@ fn note_step(tally: &mut OrderTally, time: u64, before: &mut u64, latest: u64) {
     tally.largest_step = tally.largest_step.max(step);
 }
 
-/// Clamps the times of lines that go back.
 #[derive(Debug, Default)]
 pub(crate) struct Clamp {
     latest: u64,
@@ -203,7 +191,6 @@ pub(crate) struct Clamp {
 }
 
 impl Clamp {
-    /// Returns the time that a line counts as.
     pub(crate) fn time(&mut self, time: u64) -> u64 {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
         self.tally.clamped += u64::from(time < self.latest);

@@ -1,9 +1,7 @@
 //! The highest rate of each key, in bounded memory.
 //!
-//! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy
-//! counting): keys that asked for much remain, and each figure tells by how much it may be too low. A sliding window
-//! of eight parts finds the peak: it is at least the most within seven eighths of any window, and never more than the
-//! most within one window.
+//! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy counting):
+//! keys that asked for much remain, and each figure tells by how much it may be too low.
 
 mod frequent;
 mod key_peak;
@@ -19,16 +17,16 @@ use tidegate::Tick;
 
 pub use self::frequent::PathCount;
 use self::frequent::{Frequent, shape};
-pub use self::key_peak::{KeyDetail, KeyPeak, RankedKey};
+pub use self::key_peak::{KeyDetail, KeyPeak};
 pub use frequent::Distinct;
 pub(crate) use frequent::{GivenHash, Sketch};
-pub(crate) use key_peak::SlidingPeak;
+pub(crate) use key_peak::{RankedKey, SlidingPeak};
 
 /// The part of a key's entry that not every request touches.
 #[derive(Clone, Debug)]
 struct Cold {
     key: Box<[u8]>,
-    /// The most units that the key may have asked for before it was counted here.
+    /// Units that the key may have asked for before it was counted here.
     missed: u64,
     denied: u64,
     denied_units: u64,
@@ -37,7 +35,7 @@ struct Cold {
     is_known: bool,
 }
 
-/// Details of one key, up to 2 KiB.
+/// Up to 2 KiB.
 #[derive(Clone, Debug, Default)]
 struct Detail {
     requests: u64,
@@ -50,45 +48,41 @@ pub struct Peaks {
     window: u64,
     part: u64,
     capacity: usize,
-    /// Seeded at random, so that no log can be crafted to collide. 64 bits are enough that keys do not collide by
-    /// accident.
+    /// Seeded at random, so that no log can be crafted to collide.
     hasher: RandomState,
-    /// The entry of each hash. Keys are not compared: the hash decides, which saves loading the key's bytes.
+    /// By hash. Keys are not compared, which saves loading the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
     hot: Vec<SlidingPeak>,
     cold: Vec<Cold>,
-    /// The details of each key, if they are kept.
     details: Option<Vec<Detail>>,
-    /// The path of the current request, with its numbers replaced.
+    /// Of the current request, with its numbers replaced.
     path: String,
     /// The most that a forgotten key can have asked for.
     floor: u64,
     sketch: Sketch,
 }
 
-/// The entry of a key, for recording the result of its request.
 #[derive(Debug)]
-pub struct Seen<'p> {
+pub(crate) struct Seen<'p> {
     peaks: &'p mut Peaks,
     place: usize,
 }
 
 impl Seen<'_> {
-    /// Counts a denied request that asked for `amount` units.
-    pub fn deny(&mut self, at: Tick, amount: u64) {
+    pub(crate) fn deny(&mut self, at: Tick, amount: u64) {
         let cold = &mut self.peaks.cold[self.place];
         cold.denied = cold.denied.saturating_add(1);
         cold.denied_units = cold.denied_units.saturating_add(amount);
         cold.first_denied.get_or_insert(at.as_nanos());
     }
 
-    /// Marks the key as known: a user signed in with it.
-    pub fn know(&mut self) {
+    /// A user signed in with the key.
+    pub(crate) fn know(&mut self) {
         self.peaks.cold[self.place].is_known = true;
     }
 
-    /// Counts the request and its path, if details are kept.
-    pub fn detail(&mut self, path: Option<&str>) {
+    /// If details are kept.
+    pub(crate) fn detail(&mut self, path: Option<&str>) {
         let Some(detail) = self.peaks.details.as_mut().and_then(|details| details.get_mut(self.place)) else {
             return;
         };
@@ -101,9 +95,9 @@ impl Seen<'_> {
 }
 
 impl Peaks {
-    /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes about 200 bytes per key with its name.
+    /// For at least two keys. Takes about 200 bytes per key with its name.
     #[must_use]
-    pub fn new(window: Duration, capacity: usize) -> Self {
+    pub(crate) fn new(window: Duration, capacity: usize) -> Self {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self {
             window,
@@ -123,7 +117,7 @@ impl Peaks {
     /// Also keeps the number of requests and the most frequent paths of each key: up to 2 KiB more per key. Must be
     /// called before any request is counted.
     #[must_use]
-    pub fn with_details(self) -> Self {
+    pub(crate) fn with_details(self) -> Self {
         Self { details: Some(Vec::new()), ..self }
     }
 
@@ -133,9 +127,8 @@ impl Peaks {
         Duration::from_nanos(self.window)
     }
 
-    /// Counts an amount that a key asks for. Allocates for a key not seen before.
     #[inline]
-    pub fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
+    pub(crate) fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
         let hash = self.hasher.hash_one(key);
         let place = match self.places.get(&hash) {
             Some(place) => *place,
@@ -150,8 +143,7 @@ impl Peaks {
 
     /// Prefetches the memory that the next [`Peaks::see`] of each of these keys needs, so that the loads overlap.
     pub(crate) fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        // Compute all hashes first: a processor looks only a few hundred instructions ahead, and must find the loads of
-        // many keys there.
+        // Compute all hashes first: a processor looks only a few hundred instructions ahead.
         let hashes: SmallVec<[u64; 16]> = keys.map(|key| self.hasher.hash_one(key)).collect();
         let total = |hash: &u64| self.places.get(hash).map_or(0, |place| self.hot[*place as usize].total());
         black_box(hashes.iter().fold(0, |read, hash| read ^ total(hash)));
@@ -163,7 +155,7 @@ impl Peaks {
         if self.hot.len() >= self.capacity {
             self.forget_the_lighter_half();
         }
-        // The cast is lossless: `capacity` fits 32 bits.
+        // `capacity` fits 32 bits.
         let place = self.hot.len() as u32;
         self.hot.push(SlidingPeak::default());
         self.cold.push(Cold {
@@ -206,9 +198,8 @@ impl Peaks {
         self.hot.iter().zip(&self.cold)
     }
 
-    /// Returns the number of distinct keys.
     #[must_use]
-    pub fn distinct(&self) -> Distinct {
+    pub(crate) fn distinct(&self) -> Distinct {
         if self.is_exact() {
             Distinct::Exactly(self.hot.len() as u64)
         } else {
@@ -222,23 +213,9 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// Returns the most units that a key that is not kept can have asked for; 0 while all keys are kept.
+    /// By their peaks, highest first; equal peaks by denied requests, most first.
     #[must_use]
-    pub fn floor(&self) -> u64 {
-        self.floor
-    }
-
-    /// Returns the peaks of all keys kept, highest first.
-    #[must_use]
-    pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
-        peaks.sort_unstable_by(|a, b| b.cmp(a));
-        peaks
-    }
-
-    /// Returns all keys kept by their peaks, highest first; equal peaks by denied requests, most first.
-    #[must_use]
-    pub fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
+    pub(crate) fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
         let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
             key: &cold.key,
             peak: hot.peak(),
@@ -260,9 +237,8 @@ impl Peaks {
         hit.into_iter().map(|(place, _)| self.describe(place)).collect()
     }
 
-    /// Returns the details of a key, if it is kept.
     #[must_use]
-    pub fn about(&self, key: &[u8]) -> Option<KeyDetail> {
+    pub(crate) fn about(&self, key: &[u8]) -> Option<KeyDetail> {
         self.places.get(&self.hasher.hash_one(key)).map(|place| self.describe(*place as usize))
     }
 
@@ -277,21 +253,20 @@ impl Peaks {
         }
     }
 
-    /// Returns how many keys had denied requests.
     #[must_use]
-    pub fn denied_keys(&self) -> u64 {
+    pub(crate) fn denied_keys(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0).count() as u64
     }
 
-    /// Returns how many of the keys with denied requests were marked by [`Seen::know`].
+    /// Of the keys with denied requests, those marked by [`Seen::know`].
     #[must_use]
-    pub fn denied_and_known(&self) -> u64 {
+    pub(crate) fn denied_and_known(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64
     }
 
-    /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.
+    /// The first keys by `rank`, highest first; ties in the order of the keys.
     #[must_use]
-    pub fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
+    pub(crate) fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
         let mut all: Vec<(u64, KeyPeak)> = self
             .entries()
             .map(|(hot, cold)| {
@@ -342,7 +317,7 @@ mod tests {
         for (second, amount) in [(10, 3), (11, 4), (12, 2)] {
             let _ = peaks.see(b"a", Tick::from_secs(second), amount);
         }
-        assert_eq!(peaks.falling(), [4]);
+        assert_eq!(peaks.ranking()[0].peak, 4);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Writes proposed limits as policies: the lines that say which requests a limit counts, and for whom.
+//! Writes proposed limits as policies.
 //!
 //! A limit is only worth what its policy counts. Whatever narrowed the evidence must stand in the policy, so the lines
-//! are read back as a file would be; if they do not say the same, none are written, and the reason is told instead.
+//! are read back as a file would be; if they do not say the same, the reason is told instead.
 
 use serde::Serializer;
 use serde_json::{Map, Value, json};
@@ -10,8 +10,8 @@ use tidegate::policy::{Absent, Access, CostRule, Direction, Glob, Match, Policy,
 
 use crate::replay::PeakRate;
 
-/// Returns the lines of a policy that come before its limit: `match`, `direction`, `by`, `absent` and `cost`. `read`
-/// selects the requests of the log. `cost` is the cost as it was written; `None`: the policy's own rule.
+/// The lines of a policy before its limit: `match`, `direction`, `by`, `absent` and `cost`. `read` selects the requests
+/// of the log. `cost` is as it was written; `None`: the policy's own rule.
 ///
 /// # Errors
 /// The reason, as a sentence without full stop, if no policy can count the same requests.
@@ -66,7 +66,6 @@ fn stays(what: &str) -> String {
     format!("the policy counts by {what}, which stands in its file alone: change the limit there")
 }
 
-/// Says whether a file with these lines counts what it should.
 fn reads_back(lines: &str, policy: &Policy, matching: &Match) -> Result<(), String> {
     let text = format!(
         "version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: proposed\n{lines}    limit: {{ rate: 1/s }}\n"
@@ -83,7 +82,7 @@ fn reads_back(lines: &str, policy: &Policy, matching: &Match) -> Result<(), Stri
     read.filter(same).map(|_| ()).ok_or_else(|| "a policy file reads the same words otherwise".to_owned())
 }
 
-/// Returns a match for the requests that fit both; `None` if one `match` cannot say that.
+/// The requests that fit both; `None` if one `match` cannot say that.
 pub(crate) fn both(one: &Match, other: &Match) -> Option<Match> {
     let mut built = Match::any();
     for method in narrower(one.methods(), other.methods(), |method, all| all.contains(method))? {
@@ -127,7 +126,7 @@ pub(crate) fn both(one: &Match, other: &Match) -> Option<Match> {
     Some(one.left_out().iter().chain(other.left_out()).fold(built, |built, not| built.not(not.clone())))
 }
 
-/// Returns the alternatives that fit both lists, where one lies within the other; an empty list fits everything.
+/// The alternatives that fit both lists, where one lies within the other; an empty list fits everything.
 fn narrower<'l, T>(one: &'l [T], other: &'l [T], within: impl Fn(&T, &[T]) -> bool) -> Option<&'l [T]> {
     if other.is_empty() || !one.is_empty() && one.iter().all(|each| within(each, other)) {
         return Some(one);
@@ -139,7 +138,6 @@ fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '{', '}'])
 }
 
-/// Returns a match as the value of `match` in a policy file.
 pub(crate) fn match_value(matching: &Match) -> Value {
     let mut map = Map::new();
     let mut list = |name: &str, all: Vec<Value>| {
@@ -173,8 +171,8 @@ pub(crate) fn match_value(matching: &Match) -> Value {
     map.into()
 }
 
-/// Writes a value in YAML's flow style, on one line. Texts are quoted as in JSON, which is valid YAML; a list of one
-/// is written as its element.
+/// In YAML's flow style, on one line. Texts are quoted as in JSON, which is valid YAML; a list of one is written as its
+/// element.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -189,13 +187,12 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// Writes the cost of a request as a line of a policy.
 fn cost_line(cost: &str) -> String {
     let cost = cost.parse::<i64>().map_or_else(|_| plain_or_quoted(cost), |number| number.to_string());
     format!("    cost: {cost}\n")
 }
 
-/// Writes a text as a YAML scalar: plain where that is safe, otherwise as a JSON string, which is valid YAML.
+/// Plain where that is safe, otherwise as a JSON string, which is valid YAML.
 pub(crate) fn plain_or_quoted(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_plain = text.bytes().all(plain)
@@ -206,7 +203,6 @@ pub(crate) fn plain_or_quoted(text: &str) -> String {
     if is_plain { text.to_owned() } else { Value::from(text).to_string() }
 }
 
-/// Serialises a rate as text.
 pub(crate) fn in_words<S: Serializer>(rate: &PeakRate, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(rate)
 }

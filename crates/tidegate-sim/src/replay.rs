@@ -1,7 +1,6 @@
-//! Drives real gates with requests from a log or from generated traffic, on a virtual clock that shows the times of
-//! these requests, and counts the results.
+//! Drives real gates with requests from a log or from generated traffic, on a virtual clock that shows their times, and
+//! counts the results.
 //!
-//! A request takes the same path as in a live check: a descriptor, a gate, a decision; only the clock is virtual.
 //! Several policy sets can be driven side by side during one reading of the log, to compare algorithms on the same
 //! requests. Nothing is kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all
 //! bounded in advance.
@@ -23,20 +22,20 @@ use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
 
 use crate::log::{Record, Wanted};
-use crate::peaks::Peaks;
-use crate::series::Series;
 use crate::traffic::Arrival;
-use crate::unknown::UnknownNumber;
 use in_flight::{Inside, Leaving};
 use run::{LogClock, RequestEnding, Run};
 
-pub use account::Granted;
-pub(crate) use account::{key_name, written_rate};
-pub use guards::{BreakerBand, BreakerChange, BreakerState, GuardOutcome, ServiceOutcome};
-pub(crate) use guards::{GuardLimit, Guards};
+pub use crate::peaks::{Distinct, KeyDetail, KeyPeak, PathCount, Peaks};
+pub use crate::series::{Point, Series};
+pub use crate::unknown::{AssumedOn, UnknownNumber};
+pub(crate) use account::{Granted, key_name, written_rate};
+pub(crate) use guards::{BreakerBand, BreakerState, GuardLimit, Guards};
 pub use options::ReplayOptions;
 pub(crate) use outcome::{ADMITTED, DENIED, OFFERED, WOULD_DENY, share};
-pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
+pub use outcome::{
+    BreakerChange, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, shadow_limit_name,
+};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
 
@@ -51,42 +50,28 @@ pub struct Replay {
     is_recorded: bool,
     names_users: bool,
     inside: Inside,
-    /// Whether the duration of any request is known.
     is_timed: bool,
     unheld: u64,
     without_status: u64,
     /// Attributes in `by` that no request has had so far.
     unseen: Vec<String>,
-    /// The attributes of the first request, and of those read while any of `unseen` was missing.
+    /// Of the first request, and of those read while any of `unseen` was missing.
     attributes: Vec<String>,
-    /// The attributes that the policies use.
     wanted: Wanted,
 }
 
-/// The most attributes of requests that are remembered, for messages about a missing one.
+/// For messages about a missing one.
 const ATTRIBUTES: usize = 32;
 
-/// Requests whose memory is prefetched at once: about as many loads as a core can have in flight.
+/// About as many loads as a core can have in flight.
 const TOGETHER: usize = 16;
 
 impl Replay {
-    /// Makes a replay of named policy sets.
-    ///
-    /// # Panics
-    /// If [`Replay::try_new`] fails.
-    #[must_use]
-    pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
-        Self::try_new(sets, options).expect("the system has memory for the tables")
-    }
-
     /// Makes a replay of named policy sets, each with room for [`ReplayOptions::store_keys`].
     ///
     /// # Errors
     /// [`CapacityError`] if the number of keys is out of range, or the system has no memory for them.
-    pub fn try_new(
-        sets: Vec<(String, Arc<PolicySet>)>,
-        options: ReplayOptions,
-    ) -> Result<Self, CapacityError> {
+    pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Result<Self, CapacityError> {
         let clock = LogClock::default();
         let applied =
             sets.iter().flat_map(|(_, set)| set.policies()).filter(|policy| policy.mode != Mode::Off);
@@ -117,11 +102,10 @@ impl Replay {
     }
 
     /// Asks every gate about a request of a log. The request holds its places in guards for the duration in the log,
-    /// and leaves them with the outcome that its status implies. The outcome is also reported to policies with
-    /// `charge: on-failure`. A request without a status stays charged there, like a live request whose outcome is never
-    /// reported, and guards learn nothing from it.
+    /// and leaves them with the outcome that its status implies, which is also reported to policies with `charge:
+    /// on-failure`. Without a status it stays charged there, and guards learn nothing from it.
     pub fn feed(&mut self, record: &Record<'_>) {
-        // Remember all attributes of the first request, and of others for a message about one that is missing.
+        // All attributes of the first request, and of others for a message about one that is missing.
         let request = match self.first {
             Some(_) if self.unseen.is_empty() => record.describe_only(&self.wanted),
             _ => record.describe(),
@@ -129,9 +113,9 @@ impl Replay {
         self.feed_described(record, &request);
     }
 
-    /// Asks every gate about consecutive requests of a log, as [`Replay::feed`] does for each. Faster by a sixth if
-    /// the keys do not fit the processor's caches, since the memory of several requests is prefetched at once.
-    /// [`Log::read_together`](crate::log::Log::read_together) hands out as many requests at once as are useful here.
+    /// Asks every gate about consecutive requests of a log, as [`Replay::feed`] does for each. Faster by a sixth if the
+    /// keys do not fit the processor's caches, since the memory of several requests is prefetched at once; see
+    /// [`Log::read_together`](crate::log::Log::read_together).
     pub fn feed_all(&mut self, mut records: &[Record<'_>]) {
         if let (None, [first, rest @ ..]) = (self.first, records) {
             self.feed(first);
@@ -160,22 +144,21 @@ impl Replay {
         self.ask(record.time, Check::of(request), ending);
     }
 
-    /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. The outcome
-    /// of the request is not reported.
+    /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. No outcome is
+    /// reported.
     pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
         self.ask(at, Check::of(request).maybe_cost(cost), RequestEnding::default());
     }
 
-    /// Asks every gate about a request of generated traffic, with the cost and the priority of its segment. It holds its
-    /// places in guards for the duration in its segment, and leaves them with the outcome given there: success by
-    /// default.
+    /// Asks every gate about a request of generated traffic. It holds its places in guards for the duration in its
+    /// segment, and leaves them with the outcome given there: success by default.
     pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
         let ending = RequestEnding { outcome: arrival.outcome, signed_in: false, took: arrival.took };
         let check = Check::of(request).maybe_cost(Some(arrival.cost)).priority(arrival.priority);
         self.ask(arrival.at, check, ending);
     }
 
-    /// Ends the log or the traffic: all requests still inside a guard leave, each at its time.
+    /// Ends the log or the traffic: all requests still inside a guard leave.
     pub fn finish(&mut self) {
         while let Some(leaving) = self.inside.leaves_by(Tick::MAX) {
             self.leave(&leaving);
@@ -233,22 +216,20 @@ impl Replay {
         }
     }
 
-    /// Says whether any policy limits what is in flight, so that the durations of requests matter.
+    /// Says whether any policy limits what is in flight, so that durations matter.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.runs.iter().any(|run| run.guards.is_some())
     }
 
-    /// Says whether any policy has a circuit breaker or a limit that a law adjusts, so that the outcomes of requests
-    /// matter.
+    /// Says whether any policy has a circuit breaker or a limit that a law adjusts, so that outcomes matter.
     #[must_use]
     pub fn judges(&self) -> bool {
         let guards = self.runs.iter().filter_map(|run| run.guards.as_ref());
         guards.flat_map(Guards::limits).any(GuardLimit::judges)
     }
 
-    /// Returns how many requests of a log had no status. Breakers and laws learn nothing from these; see
-    /// [`Replay::judges`].
+    /// Returns how many requests of a log had no status. Breakers and laws learn nothing from these.
     #[must_use]
     pub const fn without_status(&self) -> u64 {
         self.without_status
@@ -260,16 +241,15 @@ impl Replay {
         self.names_users
     }
 
-    /// Returns how many requests count as over at once because their duration was unknown: they left their places, and
-    /// conditions did not count them. 0 if no policy limits what is in flight and none uses it.
+    /// Returns how many requests counted as over at once because their duration was unknown. 0 if no policy limits what
+    /// is in flight and none uses it.
     #[must_use]
     pub const fn unheld(&self) -> u64 {
         self.unheld
     }
 
-    /// Returns the numbers that policies use and that the requests do not tell, with what became of the policies: the
-    /// load of the machine, signals, and without any duration the requests in flight and their latency. For switches
-    /// see [`Replay::assumed_on`].
+    /// Returns the numbers that policies use and that the requests do not tell, with what became of the policies. For
+    /// switches see [`Replay::assumed_on`].
     #[must_use]
     pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
         let mut all = Vec::new();
@@ -288,8 +268,7 @@ impl Replay {
         &self.unseen
     }
 
-    /// Returns the names of the attributes of the first request, and of all requests if [`Replay::unseen`] names any; at
-    /// most 32.
+    /// Returns the attributes of the first request, and of all requests if [`Replay::unseen`] names any; at most 32.
     #[must_use]
     pub fn attributes(&self) -> &[String] {
         &self.attributes
@@ -313,33 +292,23 @@ impl Replay {
         self.runs.get(run).map(|run| &run.series)
     }
 
-    /// Returns the figures of a run's guards; `None` if its policies have none.
     pub(crate) fn guards(&self, run: usize) -> Option<&Guards> {
         self.runs.get(run)?.guards.as_ref()
     }
 
-    /// Returns the name of a policy of a run, by its position in the set.
     pub(crate) fn policy_name(&self, run: usize, policy: usize) -> Option<&str> {
         self.runs.get(run)?.policies.policies().get(policy).map(|policy| policy.name.as_str())
     }
 
-    /// Returns the curves of one policy or shadow limit of a run, by its position in [`Outcome::policies`]: lanes
-    /// matched, passed by it and denied by it, in cost units. `None` if there is no such run or row.
+    /// What the limits of a row of [`Outcome::policies`] grant to a key in the window of [`Replay::policy_peaks`];
+    /// `None` if that cannot be told from the limits.
     #[must_use]
-    pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
-        Some(&self.runs.get(run)?.row(row)?.series)
-    }
-
-    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of
-    /// [`Replay::policy_peaks`], by its position in [`Outcome::policies`]; `None` if that cannot be told from the
-    /// limits.
-    #[must_use]
-    pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
+    pub(crate) fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
         self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
-    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its position in [`Outcome::policies`];
-    /// `None` if there is no such run or row.
+    /// Returns the peaks of the keys of one row of a run's [`Outcome::policies`]; `None` if there is no such run or
+    /// row.
     #[must_use]
     pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
         Some(&self.runs.get(run)?.row(row)?.peaks)

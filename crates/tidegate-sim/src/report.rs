@@ -1,9 +1,9 @@
 //! Writes the HTML page of a replay, made for choosing a limit: tables, charts, the keys hit, and a line that can be
 //! moved along other limits.
 //!
-//! The page loads nothing, follows the reader's light or dark scheme, and is complete without its script. Names and
-//! log lines are untrusted text: they are escaped as HTML, as JSON within the data of the script, and the script
-//! inserts them as text. Under the page's content policy a browser would not run code from them anyway.
+//! The page loads nothing and is complete without its script. Names and log lines are untrusted text: they are escaped
+//! as HTML, as JSON within the data of the script, and the script inserts them as text. Under the page's content policy
+//! a browser would not run code from them anyway.
 
 mod guards;
 mod pictures;
@@ -13,11 +13,12 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate::visible;
 
 use crate::chart::{self, Chart as _, ChartError, TimeAxis};
-use crate::ladder::Ladders;
 use crate::log::Tally;
-use crate::replay::{Doubt, Outcome, Replay};
+use crate::replay::{Doubt, Outcome, Replay, share};
 use crate::thousands::{grouped, percent};
 use trial::content_policy;
+
+pub use crate::ladder::Ladders;
 
 pub use self::pictures::{Form, Picture, first_picture, pictures};
 
@@ -43,7 +44,7 @@ pub struct Report<'a> {
 /// Returns the page: one file that loads nothing.
 ///
 /// # Errors
-/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+/// [`ChartError`] if the drawing library fails.
 pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
@@ -87,8 +88,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
             }
         }
     };
-    // Escape invisible characters in keys and log lines: the page is read in browsers and in terminals, and both act
-    // on some of them.
+    // Invisible characters in keys and log lines: browsers and terminals act on some of them.
     Ok(visible::lines(&page.into_string()).into_owned())
 }
 
@@ -122,7 +122,7 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
         h2 { @if named { (outcome.name) } @else { "Policies" } }
         p {
             (grouped(outcome.allowed)) " of " (grouped(outcome.requests)) " requests allowed, "
-            (grouped(outcome.denied)) " denied (" (percent(ratio(outcome.denied, outcome.requests))) ")"
+            (grouped(outcome.denied)) " denied (" (percent(share(outcome.denied, outcome.requests))) ")"
             @if outcome.delayed > 0 { ", " (grouped(outcome.delayed)) " delayed" }
             @if outcome.shadow_denied > 0 { ", " (grouped(outcome.shadow_denied)) " would be denied by policies in shadow mode" }
             @if let Some(marked) = outcome.marked { ", " (grouped(marked)) " marked" }
@@ -151,7 +151,7 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
                             td class="n" { (grouped(policy.matched)) }
                             @if is_shadow { td class="n quiet" { "(" (grouped(refused)) ")" } }
                             @else { td class={ "n" @if refused > 0 { " bad" } } { (grouped(refused)) } }
-                            td class="n" { (percent(ratio(refused, policy.matched))) }
+                            td class="n" { (percent(share(refused, policy.matched))) }
                             td class="n" { (grouped(policy.keys_hit)) " of " (policy.keys) }
                             td { @if let Some(worst) = &policy.worst { code { (visible::name(&worst.key)) } } }
                             td class="n" { @if let Some(peak) = policy.peak { (peak.grouped()) } }
@@ -170,10 +170,6 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
             }
         }
     }
-}
-
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 #[cfg(test)]
@@ -197,7 +193,7 @@ mod tests {
         let options = ReplayOptions { details: true, ..ReplayOptions::default() };
         for sets in [vec![("<one>".to_owned(), config.policies)], Vec::new()] {
             let ladders = sets.first().map_or_else(Ladders::default, |(_, set)| Ladders::new(set, &options));
-            let replay = Replay::new(sets, options);
+            let replay = Replay::new(sets, options).unwrap();
             let report =
                 Report { title: "<&>", replay: &replay, log: None, doubts: &[], ladders: &ladders, keys: 5 };
             let page = page(&report).unwrap();
@@ -213,7 +209,8 @@ mod tests {
                 "version: 1\npolicies:\n  - {{ name: all, mode: {mode}, limit: {{ rate: 1/s, burst: 1 }} }}\n"
             );
             let (config, _) = Config::parse(&policies, "test.yaml", tidegate::config::Format::Yaml).unwrap();
-            let mut replay = Replay::new(vec![("run".to_owned(), config.policies)], ReplayOptions::default());
+            let mut replay =
+                Replay::new(vec![("run".to_owned(), config.policies)], ReplayOptions::default()).unwrap();
             for _ in 0..1_886 {
                 replay.feed_request(tidegate::Tick::from_secs(1_000), &Descriptor::new(), None);
             }

@@ -1,8 +1,8 @@
 //! Amounts over time in bounded memory.
 //!
-//! There is a fixed number of bins. When time runs past the last bin, neighbours are joined and every bin becomes
-//! twice as wide. So an hour and a year take the same memory, and the span need not be known in advance. Joining
-//! hides bursts, so each bin also keeps the largest amount of the narrow bins that it was made of.
+//! When time runs past the last bin, neighbours are joined and every bin becomes twice as wide. So an hour and a year
+//! take the same memory. Joining hides bursts, so each bin also keeps the largest amount of the narrow bins that it was
+//! made of.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use tidegate::Tick;
 pub struct Series {
     lanes: usize,
     bins: usize,
-    /// The width of a bin at first, in nanoseconds: the resolution of the peaks.
+    /// In nanoseconds, at first: the resolution of the peaks.
     narrow: u64,
     width: u64,
     start: Option<u64>,
-    /// The sums of all lanes of the first bin, then those of the next bin, and so on.
+    /// Of all lanes of the first bin, then those of the next bin, and so on.
     sums: Vec<u64>,
     peaks: Vec<u64>,
-    /// The current narrow bin and its amounts, which are not in `peaks` yet.
+    /// Not in `peaks` yet.
     at: u64,
     now: Vec<u64>,
-    /// The last time added, and its bin: a log repeats the same second many times.
+    /// A log repeats the same second many times.
     last: Option<(u64, usize)>,
 }
 
@@ -41,10 +41,10 @@ pub struct Point {
 }
 
 impl Series {
-    /// Makes a series of at least two bins that are `width` wide at first; `width` is also the resolution of the peaks.
-    /// A width of zero is one nanosecond.
+    /// At least two bins that are `width` wide at first; `width` is also the resolution of the peaks. Zero is one
+    /// nanosecond.
     #[must_use]
-    pub fn new(lanes: usize, bins: usize, width: Duration) -> Self {
+    pub(crate) fn new(lanes: usize, bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
         Self {
             lanes,
@@ -60,12 +60,12 @@ impl Series {
         }
     }
 
-    /// Adds an amount to a lane. A time before the first counts as the first.
+    /// A time before the first counts as the first.
     ///
     /// # Panics
     /// If `lane` is out of range.
     #[inline]
-    pub fn add(&mut self, at: Tick, lane: usize, amount: u64) {
+    pub(crate) fn add(&mut self, at: Tick, lane: usize, amount: u64) {
         assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
         let at = at.as_nanos();
         let bin = match self.last {
@@ -78,9 +78,8 @@ impl Series {
         self.now[lane] = self.now[lane].saturating_add(amount);
     }
 
-    /// Makes room for a time. Returns its bin.
     fn bin(&mut self, at: u64) -> usize {
-        // Bins begin at multiples of their width, so on full seconds or minutes.
+        // At multiples of their width, so on full seconds or minutes.
         let start = *self.start.get_or_insert(at - at % self.narrow);
         let since = at.saturating_sub(start);
         let narrow = since / self.narrow;
@@ -100,7 +99,6 @@ impl Series {
         bin
     }
 
-    /// Adds the current narrow bin to the peaks.
     fn fold(&mut self) {
         let first = ((self.at * self.narrow) / self.width) as usize * self.lanes;
         for (lane, now) in self.now.iter_mut().enumerate() {
@@ -141,9 +139,8 @@ impl Series {
         Duration::from_nanos(self.narrow)
     }
 
-    /// Returns the sum of a lane.
-    #[must_use]
-    pub fn total(&self, lane: usize) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn total(&self, lane: usize) -> u64 {
         self.sums.iter().skip(lane).step_by(self.lanes.max(1)).copied().fold(0, u64::saturating_add)
     }
 

@@ -8,20 +8,19 @@ use std::time::Duration;
 
 use tidegate::Tick;
 
-/// The durations of the requests in each bin of time. Bins double their width when time runs past the last bin.
+/// Bins double their width when time runs past the last bin.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub(crate) struct Served {
     /// The most bins; an even number.
     bins: usize,
-    /// The width of a bin in nanoseconds.
+    /// In nanoseconds.
     width: u64,
     start: Option<u64>,
     times: Vec<Times>,
 }
 
-/// Durations with their counts.
 #[derive(Clone, Debug, Default)]
-pub struct Times {
+pub(crate) struct Times {
     counts: BTreeMap<u64, u64>,
     total: u64,
 }
@@ -39,10 +38,10 @@ impl Times {
         self.total += others.total;
     }
 
-    /// Returns a percentile of the durations, to three significant digits; `None` without requests. With fewer than a
-    /// hundred requests, the 99th percentile is the longest.
+    /// To three significant digits; `None` without requests. With fewer than a hundred, the 99th percentile is the
+    /// longest.
     #[must_use]
-    pub fn percentile(&self, percent: u32) -> Option<Duration> {
+    pub(crate) fn percentile(&self, percent: u32) -> Option<Duration> {
         let rank = (u128::from(self.total) * u128::from(percent.min(100))).div_ceil(100).max(1);
         let mut seen = 0u128;
         let found = self.counts.iter().find(|(_, count)| {
@@ -52,14 +51,13 @@ impl Times {
         found.map(|(nanos, _)| Duration::from_nanos(*nanos))
     }
 
-    /// Returns how many requests there were.
     #[must_use]
-    pub const fn count(&self) -> u64 {
+    pub(crate) const fn count(&self) -> u64 {
         self.total
     }
 }
 
-/// Rounds to three significant digits.
+/// To three significant digits.
 fn rounded(nanos: u64) -> u64 {
     let mut unit = 1;
     while nanos / unit >= 1_000 {
@@ -69,16 +67,15 @@ fn rounded(nanos: u64) -> u64 {
 }
 
 impl Served {
-    /// Makes an empty record, with at least two bins that are at first `width` wide. A width of zero becomes one
-    /// nanosecond.
+    /// At least two bins that are at first `width` wide. A width of zero becomes one nanosecond.
     #[must_use]
-    pub fn new(bins: usize, width: Duration) -> Self {
+    pub(crate) fn new(bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
         Self { bins: bins.next_multiple_of(2).max(2), width, start: None, times: Vec::new() }
     }
 
-    /// Adds a request that ended at `at` and took `took`. A time before the first counts as the first.
-    pub fn add(&mut self, at: Tick, took: Duration) {
+    /// A time before the first counts as the first.
+    pub(crate) fn add(&mut self, at: Tick, took: Duration) {
         let at = at.as_nanos();
         let start = *self.start.get_or_insert(at - at % self.width);
         let since = at.saturating_sub(start);
@@ -97,28 +94,26 @@ impl Served {
         self.times[bin].add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns the current width of a bin.
     #[must_use]
-    pub const fn width(&self) -> Duration {
+    pub(crate) const fn width(&self) -> Duration {
         Duration::from_nanos(self.width)
     }
 
-    /// Returns the bins in order: the start of each, and the durations within it.
-    pub fn points(&self) -> impl Iterator<Item = (Tick, &Times)> {
+    /// The start of each bin, and the durations within it.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (Tick, &Times)> {
         let start = self.start.unwrap_or(0);
         let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
         self.times.iter().enumerate().map(move |(bin, times)| (at(bin), times))
     }
 
-    /// Returns the end of the last bin; `None` without requests.
+    /// `None` without requests.
     #[must_use]
-    pub fn end(&self) -> Option<Tick> {
+    pub(crate) fn end(&self) -> Option<Tick> {
         self.points().last().map(|(at, _)| at.after(self.width()))
     }
 
-    /// Returns the durations of all bins together.
     #[must_use]
-    pub fn all(&self) -> Times {
+    pub(crate) fn all(&self) -> Times {
         let mut all = Times::default();
         self.times.iter().for_each(|times| all.add_all(times.clone()));
         all

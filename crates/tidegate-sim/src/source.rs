@@ -1,8 +1,8 @@
 //! Opens inputs: files or standard input, plain or compressed.
 //!
-//! The compression is detected from the first bytes, never from the name, because logs are renamed more often than
-//! they are recompressed. Everything streams through buffers of fixed size. A truncated compressed file is an error
-//! that names the file and the offset: a replay of half a log that looks complete would be misleading.
+//! The compression is detected from the first bytes, never from the name, because logs are renamed more often than they
+//! are recompressed. A truncated compressed file is an error: a replay of half a log that looks complete would be
+//! misleading.
 
 use std::fmt;
 use std::fs::File;
@@ -24,15 +24,15 @@ pub enum Input {
 }
 
 impl Input {
-    /// Converts a command-line argument: `-` is standard input, anything else a file.
+    /// Converts an argument: `-` is standard input, anything else a file.
     #[must_use]
     pub fn from_arg(arg: &std::ffi::OsStr) -> Self {
         if arg == "-" { Self::Stdin } else { Self::File(arg.into()) }
     }
 
-    /// Returns the name of the input for messages.
+    /// For messages.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Stdin => "standard input".to_owned(),
@@ -70,7 +70,7 @@ pub enum SourceError {
         /// The file.
         name: String,
         /// The compression.
-        packing: Packing,
+        packing: &'static str,
         /// The length of the file.
         offset: u64,
     },
@@ -91,34 +91,31 @@ pub enum SourceError {
 pub struct Progress {
     /// Bytes read.
     pub read: u64,
-    /// The bytes of all inputs; `None` if an input has no known length, such as a pipe.
+    /// The bytes of all inputs; `None` if one has no known length, such as a pipe.
     pub total: Option<u64>,
 }
 
-/// Counts the bytes read from a reader.
 #[derive(Debug)]
 struct Counted<R> {
     from: R,
-    /// Bytes of this input.
     here: Arc<AtomicU64>,
-    /// Bytes of all inputs.
     all: Arc<AtomicU64>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(into)?;
-        // Relaxed: one thread writes, and readers of the progress need no order with other memory.
+        // Relaxed: readers of the progress need no order with other memory.
         self.here.fetch_add(count as u64, Ordering::Relaxed);
         self.all.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
 
-/// An open input: decompressed bytes, with the name and the offset for errors.
+/// Decompressed bytes, with the name and the offset for errors.
 pub(crate) struct Opened {
     name: String,
-    packing: Packing,
+    packing: &'static str,
     offset: Arc<AtomicU64>,
     bytes: Box<dyn Read + Send>,
 }
@@ -133,7 +130,7 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// Opens an input; `all` counts the bytes read from every input.
+    /// `all` counts the bytes read from every input.
     pub(crate) fn new(input: &Input, all: &Arc<AtomicU64>) -> Result<Self, SourceError> {
         let name = input.name();
         let from: Box<dyn Read + Send> = match input {
@@ -146,7 +143,6 @@ impl Opened {
         Self::from_reader(name, from, all)
     }
 
-    /// Wraps any reader and detects its compression.
     pub(crate) fn from_reader(
         name: String,
         from: Box<dyn Read + Send>,
@@ -161,7 +157,7 @@ impl Opened {
         }
     }
 
-    /// Reads some bytes; 0 means the end.
+    /// 0 means the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, SourceError> {
         loop {
             match self.bytes.read(into) {
@@ -180,7 +176,7 @@ impl Opened {
     }
 }
 
-/// Adds up the lengths of the inputs; `None` if an input has no known length.
+/// `None` if an input has no known length.
 pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     inputs.iter().try_fold(0u64, |sum, input| match input {
         Input::File(path) => {
@@ -191,36 +187,31 @@ pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     })
 }
 
-// Splits bytes into lines that borrow from one buffer.
+/// In bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest request line that common servers
+/// accept by default.
+pub(crate) const MAX_LINE: usize = 64 << 10;
 
-/// The longest line that is read, in bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest
-/// request line that common servers accept by default.
-pub const MAX_LINE: usize = 64 << 10;
-
-/// The size of the buffer of decompressed bytes.
 const BUFFER: usize = 256 << 10;
 
-/// One line, without its line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
-    /// The number of the line in its file, from 1.
-    pub number: u64,
-    /// The contents; empty if the line was too long.
-    pub bytes: &'a [u8],
-    /// Whether it was longer than [`MAX_LINE`] and skipped.
-    pub too_long: bool,
+pub(crate) struct Line<'a> {
+    /// From 1.
+    pub(crate) number: u64,
+    pub(crate) bytes: &'a [u8],
+    /// Longer than [`MAX_LINE`], and skipped.
+    pub(crate) too_long: bool,
 }
 
-/// Reads the lines of one input. Holds one buffer of 256 KiB, whatever the input.
+/// Holds one buffer of 256 KiB, whatever the input.
 #[derive(Debug)]
-pub struct Lines {
+pub(crate) struct Lines {
     from: Opened,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     number: u64,
     done: bool,
-    /// Whether the rest of a line that is too long still has to be skipped.
+    /// The rest of a line that is too long still has to be skipped.
     skipping: bool,
 }
 
@@ -230,11 +221,8 @@ impl Lines {
         Self { from, buffer, start: 0, end: 0, number: 0, done: false, skipping: false }
     }
 
-    /// Returns the next line, `None` at the end. A last line without a line end counts as a line.
-    ///
-    /// # Errors
-    /// [`SourceError`] if the input cannot be read.
-    pub fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
+    /// `None` at the end. A last line without a line end counts as a line.
+    pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
         let mut searched = self.start;
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[searched..self.end]) {
@@ -259,9 +247,6 @@ impl Lines {
     }
 
     /// Returns the first bytes without consuming them: at least as many as the longest line has, or all there are.
-    ///
-    /// # Errors
-    /// [`SourceError`] if the input cannot be read.
     pub(crate) fn sample(&mut self) -> Result<&[u8], SourceError> {
         while !self.done && self.end < MAX_LINE {
             self.fill(&mut 0)?;
@@ -286,7 +271,7 @@ impl Lines {
         Line { number, bytes, too_long }
     }
 
-    /// Makes room and reads more; `false` at the end. Moves `searched` along with the bytes.
+    /// `false` at the end. Moves `searched` along with the bytes.
     fn fill(&mut self, searched: &mut usize) -> Result<bool, SourceError> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -294,7 +279,7 @@ impl Lines {
             *searched = searched.saturating_sub(self.start);
             self.start = 0;
         }
-        // There is room: at most MAX_LINE bytes are held here, a quarter of the buffer.
+        // At most MAX_LINE bytes are held here, a quarter of the buffer.
         let count = self.from.read(&mut self.buffer[self.end..])?;
         self.end += count;
         self.done = count == 0;
@@ -302,38 +287,13 @@ impl Lines {
     }
 }
 
-// Detects gzip and zstd from the first bytes and decompresses them, with any number of members or frames.
-
-/// The compression of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Packing {
-    /// Not compressed.
-    Plain,
-    /// gzip, one or more members.
-    Gzip,
-    /// Zstandard, one or more frames.
-    Zstd,
-}
-
-impl fmt::Display for Packing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain => "plain",
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-        })
-    }
-}
-
-/// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level
-/// cache.
+/// Large enough that system calls do not show in a profile, and small enough for the second-level cache.
 const UNPACKED: usize = 128 << 10;
 
-/// The window of `zstd --long=27`, 128 MiB. Larger ones are refused, because the window is allocated at once.
+/// The window of `zstd --long=27`, 128 MiB. It is allocated at once, so larger ones are refused.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// The first bytes of formats that are recognised but not supported, with their names and what to do.
+/// Recognised but not supported, with their names and what to do.
 const UNREAD: [(&[u8], &str, &str); 6] = [
     (b"\xfd7zXZ\0", "xz", "unpack it first: xz -dc FILE | tidegate replay -"),
     (b"BZh", "bzip2", "unpack it first: bzip2 -dc FILE | tidegate replay -"),
@@ -343,9 +303,9 @@ const UNREAD: [(&[u8], &str, &str); 6] = [
     (b"\xfe\xff", "UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 FILE | tidegate replay -"),
 ];
 
-type Unpacked = Result<(Packing, Box<dyn Read + Send>), (&'static str, &'static str)>;
+type Unpacked = Result<(&'static str, Box<dyn Read + Send>), (&'static str, &'static str)>;
 
-/// Returns a reader of the decompressed bytes or, for an unsupported format, its name and what to do.
+/// For an unsupported format, its name and what to do.
 fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     let mut from = BufReader::with_capacity(UNPACKED, from);
     let mut head = [0; 8];
@@ -358,15 +318,15 @@ fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
         }
     }
     Ok(Ok(if head.starts_with(b"\x1f\x8b") {
-        (Packing::Gzip, Box::new(MultiGzDecoder::new(from)))
+        ("gzip", Box::new(MultiGzDecoder::new(from)))
     } else if head.starts_with(b"\x28\xb5\x2f\xfd") || is_skippable(head) {
-        (Packing::Zstd, frames(from)?)
+        ("zstd", frames(from)?)
     } else {
-        (Packing::Plain, Box::new(from))
+        ("plain", Box::new(from))
     }))
 }
 
-/// Reads up to eight bytes; a pipe may return fewer at a time.
+/// A pipe may return fewer bytes at a time.
 fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     let mut have = 0;
     while have < head.len() {
@@ -380,12 +340,12 @@ fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     Ok(have)
 }
 
-/// Recognises Zstandard's skippable frames; pzstd output and seekable files begin with one.
+/// pzstd output and seekable files begin with a skippable frame.
 fn is_skippable(head: &[u8]) -> bool {
     matches!(head, [low, 0x2a, 0x4d, 0x18, ..] if low & 0xf0 == 0x50)
 }
 
-/// Decodes a sequence of Zstandard frames, which may include skippable ones.
+/// May include skippable ones.
 fn frames(from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut decoder = Decoder::with_buffer(from)?;
     decoder.window_log_max(MAX_WINDOW_LOG)?;
@@ -452,7 +412,7 @@ mod tests {
             let (length, error) = (bytes.len() as u64, all(bytes).unwrap_err());
             let SourceError::Truncated { name, offset, packing } = error else { panic!("{error:?}") };
             assert_eq!((name.as_str(), offset), ("test", length));
-            assert_ne!(packing, Packing::Plain);
+            assert_ne!(packing, "plain");
         }
     }
 

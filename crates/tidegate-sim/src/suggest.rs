@@ -1,16 +1,12 @@
 //! Proposes limits from a log: where the crowd of keys ends, what a limit there costs, and when the log cannot tell.
 //!
-//! The log is read four times, and more often if counts are large: at most fifteen times. The first reading measures
-//! how much burst each key needs at each of about thirty rates (`needs`). The second looks at the requests of the keys
-//! that stand out (`watch`, `signs`). Then a gap is sought that separates the most traffic at the cost of the fewest
-//! keys (`cut`, `gap`, `choose`); keys that a user signed in with, offices and jobs on a timer are spared. Rate and
-//! burst are chosen separately, on the curve of what the spared keys need (`curve`): further readings minimise them,
-//! and leave room between the spared keys and those that are cut (`room`). The last reading replays the proposals,
-//! exactly as gates decide. For keys that no limit by the key catches, a separate policy may be proposed
-//! (`narrower`).
+//! The log is read four to fifteen times. The first reading measures how much burst each key needs at each of about
+//! thirty rates (`bursts`). The second looks at the requests of the keys that stand out (`watch`, `signs`). Then a gap
+//! is sought that separates the most traffic at the cost of the fewest keys (`candidates`, `choose`). Further readings
+//! minimise rate and burst, and leave room between the spared keys and those that are cut (`margins`). The last reading
+//! replays the proposals, exactly as gates decide.
 //!
-//! Memory is bounded by [`SuggestOptions::keys`]. With more keys, the lightest are left out of the search. The last
-//! reading then forgets keys whose limits are full again first, which changes no decision.
+//! Memory is bounded by [`SuggestOptions::keys`]. With more keys, the lightest are left out of the search.
 
 mod bursts;
 mod candidates;
@@ -55,7 +51,7 @@ pub use options::Step;
 /// ```
 /// use std::fmt::Write as _;
 /// use tidegate_sim::log::LogOptions;
-/// use tidegate_sim::source::Input;
+/// use tidegate_sim::log::Input;
 /// use tidegate_sim::suggest::{Finding, SuggestOptions, suggest};
 ///
 /// // Forty clients of about twenty requests an hour each, and one of 600 in ten minutes.
@@ -100,14 +96,13 @@ pub fn suggest(
     for question in choose::questions(&found) {
         let matching = question.matching().ok().and_then(|narrower| both(&log.matching, &narrower));
         let Some(matching) = matching else { continue };
-        // A log without such requests has no answer.
         let Ok(answer) = ask(&LogOptions { matching, ..log.clone() }, &of_all) else { continue };
         found.instead.extend(question.answered(&answer));
     }
     Ok(found)
 }
 
-/// Makes the policy whose limit is sought.
+/// The policy whose limit is sought.
 fn policy(by: &[String]) -> Result<Policy, SuggestError> {
     if by.is_empty() || by.iter().any(|name| name.trim().is_empty()) {
         return Err(SuggestError::Unnamed);

@@ -1,10 +1,8 @@
-//! Formats counts and shares for people.
-
 /// Formats a count with commas between thousands: `1,204,331`.
 ///
 /// # Examples
 /// ```
-/// use tidegate_sim::thousands::grouped;
+/// use tidegate_sim::grouped;
 /// assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1,000", "1,204,331"]);
 /// ```
 #[must_use]
@@ -20,9 +18,7 @@ pub fn grouped(count: u64) -> String {
     out
 }
 
-// Formats shares as percentages.
-
-/// Writes a share as a percentage, with two decimals below 10 % and one from there on.
+/// With two decimals below 10 % and one from there on.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {

@@ -1,9 +1,8 @@
 //! Runs traces: one JSON object per line in, one decision per line out, computed by the pure arithmetic of limits.
 //!
 //! There is no gate and no clock in between, so a trace defines what a limit does, and comparing two traces compares
-//! two implementations. All policies of a file are charged or none, by the same function that every store runs.
-//! `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line ends the run: a
-//! trace with a gap proves nothing.
+//! two implementations. `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line
+//! ends the run: a trace with a gap proves nothing.
 
 mod operation_line;
 mod subject;
@@ -28,7 +27,7 @@ use crate::source::MAX_LINE;
 use crate::thousands::grouped;
 use crate::unknown::{AssumedOn, UnknownNumber};
 
-pub use subject::algorithm;
+pub(crate) use subject::algorithm;
 
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]
@@ -66,25 +65,23 @@ pub struct TraceTally {
 
 /// A limit, or the policies of a file, with the states of all keys of a trace.
 ///
-/// States are kept for every key of the trace. Receipts with their `id`s are kept until they are settled, at most a
-/// million. So memory otherwise grows only with the keys.
+/// Receipts with their `id`s are kept until they are settled, at most a million. So memory otherwise grows only with
+/// the keys.
 pub struct Trace<'m> {
     subject: Subject<'m>,
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
-    /// Charges that are allowed but not settled yet, by id. An id names one charge at a time.
+    /// By id, which names one charge at a time.
     held: HashMap<String, OpenCharge, foldhash::fast::RandomState>,
     most_held: usize,
-    /// The number of the current line, from 1.
     line: u64,
 }
 
-/// The most charges with an `id` that may be unsettled, about 300 bytes each under one limit.
+/// About 300 bytes each under one limit.
 const MOST_HELD: usize = 1_000_000;
 
 /// An allowed line that can still be settled.
 struct OpenCharge {
-    /// The number of the line, from 1.
     line: u64,
     key: String,
     lines: Vec<(ChargedLimit, Receipt)>,
@@ -97,20 +94,19 @@ impl std::fmt::Debug for Trace<'_> {
 }
 
 impl<'m> Trace<'m> {
-    /// Makes a trace of one limit. `make` builds the limit: at first with its own numbers, and after a `change` with
-    /// the rate (as written) and the burst given in the trace.
+    /// Makes a trace of one limit. `make` builds it: with its own numbers, and after a `change` with the given rate and
+    /// burst.
     ///
     /// # Errors
-    /// The error of `make` if the numbers do not form a limit.
+    /// If the numbers do not form a limit.
     pub fn of_limit(
         make: impl Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm,
     ) -> Result<Self, String> {
         Ok(Self::of(Subject::Limit(SingleLimit::new(Box::new(make))?)))
     }
 
-    /// Makes a trace of policies: each line is charged under all their limits or none, with tiers, overrides, costs
-    /// and lists as in the gate. The policies must match every request: a line of a trace need not be a request, so
-    /// it has no path to match.
+    /// Makes a trace of policies: each line is charged under all their limits or none, as in the gate. The policies
+    /// must match every request, since a line of a trace has no path to match.
     ///
     /// # Errors
     /// If all policies are off.
@@ -140,8 +136,7 @@ impl<'m> Trace<'m> {
     /// Runs operations from `from` and writes their decisions to `to`.
     ///
     /// # Errors
-    /// [`TraceError`] at the first line that cannot be read, is invalid or cannot be answered. Output written before
-    /// stays.
+    /// [`TraceError`] at the first line that cannot be read, is invalid or cannot be answered.
     pub fn run(&mut self, mut from: impl BufRead, mut to: impl Write) -> Result<TraceTally, TraceError> {
         let (mut tally, mut text, mut out, mut line) =
             (TraceTally::default(), String::new(), String::new(), 0);
@@ -149,7 +144,7 @@ impl<'m> Trace<'m> {
             text.clear();
             line += 1;
             let io = |source| TraceError::Io { line, source };
-            // Read one byte more than a line may have, to tell a line of exactly that length from a longer one.
+            // One byte more than a line may have tells a longer line from one of exactly that length.
             if io::Read::take(&mut from, MAX_LINE as u64 + 1).read_line(&mut text).map_err(io)? == 0 {
                 to.flush().map_err(io)?;
                 return Ok(tally);
@@ -231,7 +226,6 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// Refuses an id that is in use, or one too many.
     fn check_id(&self, id: &str) -> Result<(), String> {
         if let Some(OpenCharge { line, .. }) = self.held.get(id) {
             return Err(format!(
@@ -248,13 +242,12 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// Decides all limits of a line in one step, as a store does.
+    /// In one step, as a store does.
     fn take(&mut self, line: &LineIn<'_>, charged: &[ChargedLimit]) -> Settled {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(charged.len());
         for charged in charged {
-            // Keep the state from the key's first line on, even if that is refused: a limit that does not start full
-            // fills from then on.
+            // Even if the first line is refused: a limit that does not start full fills from then on.
             let fresh = || Cell::new(Arc::clone(&charged.quota), charged.quota.fresh(now));
             cells.push(Some(self.cells.remove(&charged.key).unwrap_or_else(fresh)));
         }
@@ -280,10 +273,10 @@ impl<'m> Trace<'m> {
         let (held, now) = (found.remove(), Tick::from_nanos(line.t));
         for (charged, receipt) in &held.lines {
             let cell = self.cells.get_mut(&charged.key).expect("a receipt comes from a state");
-            // A receipt holds numbers of the limit that it was made under. Under another limit nothing is refunded,
-            // and only more is charged.
+            // A receipt holds numbers of the limit that it was made under. Under another limit nothing is refunded, and
+            // only more is charged.
             let used = if cell.quota == charged.quota { used } else { used.max(receipt.cost.units()) };
-            // For a guard, the work is over; a trace does not tell the outcome.
+            // A trace does not tell the outcome.
             let finish = Finish { used, outcome: Outcome::Ignored };
             cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
@@ -310,7 +303,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// Writes the result of a line: one object for a single limit, a list of limits for policies.
+    /// One object for a single limit, a list of limits for policies.
     fn write<'a>(
         &self,
         out: &mut String,
@@ -334,8 +327,8 @@ impl<'m> Trace<'m> {
                 }
             }
             if let Some(cell) = self.cells.get(&charged.key) {
-                // A peek or a refusal leaves a state of another tier unchanged. Show it as the limit of this line
-                // would carry it over.
+                // A peek or a refusal leaves a state of another tier unchanged: show it as the limit of this line would
+                // carry it over.
                 let state = if cell.quota == charged.quota {
                     Cow::Borrowed(&cell.state)
                 } else {
@@ -356,7 +349,7 @@ impl<'m> Trace<'m> {
     }
 }
 
-/// Combines the rulings of all limits: the longest wait or, if any refuses, the refusal that lasts longest.
+/// The longest wait or, if any limit refuses, the refusal that lasts longest.
 fn ruling(settled: &Settled, charged: &[ChargedLimit]) -> Ruling {
     if settled.allowed {
         return Ruling::Allowed { wait: settled.wait };
@@ -370,16 +363,13 @@ fn ruling(settled: &Settled, charged: &[ChargedLimit]) -> Ruling {
     Ruling::Denied { retry }
 }
 
-/// Removes the parser's "at line 1", which would contradict the line number of the trace.
+/// The parser's "at line 1" would contradict the line number of the trace.
 fn short(message: &str) -> String {
     message.replace(" at line 1 column ", " at column ")
 }
 
-// The numbers and switches that the policies of a trace use: a trace tells none of them.
-
 impl Trace<'_> {
-    /// Returns the numbers that policies use, with the effect on each policy: a trace contains none of these numbers. For
-    /// switches see [`Trace::assumed_on`].
+    /// Returns the numbers that policies use, with the effect on each policy: a trace tells none of them.
     #[must_use]
     pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
         self.set().map_or_else(Vec::new, |set| UnknownNumber::of(set, why_unknown))

@@ -49,8 +49,7 @@ pub fn request_time(text: &str) -> Result<Duration, String> {
     grammar::time(text).map(Duration::from_nanos).map_err(|error| error.what)
 }
 
-/// The most requests: as many as a fast machine decides in a few minutes. A text that asks for more probably has a
-/// wrong unit.
+/// As many as a fast machine decides in a few minutes. A text that asks for more probably has a wrong unit.
 const MAX_REQUESTS: u128 = 1_000_000_000;
 
 /// The key of a request.
@@ -116,8 +115,7 @@ impl std::str::FromStr for Traffic {
 
 impl Traffic {
     /// Returns the requests, from `start` on. The same seed gives the same requests.
-    #[must_use]
-    pub fn arrivals(&self, start: Tick, seed: u64) -> Arrivals {
+    pub fn arrivals(&self, start: Tick, seed: u64) -> impl Iterator<Item = Arrival> + use<> {
         Arrivals {
             segments: Arc::clone(&self.segments),
             place: 0,
@@ -129,15 +127,14 @@ impl Traffic {
         }
     }
 
-    /// Returns the number of the first segment with requests but without durations, counted from 1; `None` if there is
-    /// no such segment.
+    /// Returns the number of the first segment with requests but without durations, from 1.
     #[must_use]
     pub fn untimed(&self) -> Option<usize> {
         let untimed = |segment: &Segment| segment.taking.is_none() && segment.shape.requests() > 0;
         self.segments.iter().position(untimed).map(|at| at + 1)
     }
 
-    /// Returns the names of the attributes that requests have, those of all segments together.
+    /// Returns the names of the attributes of all segments together.
     pub fn attributes(&self) -> impl Iterator<Item = &str> {
         let with_requests = self.segments.iter().filter(|segment| segment.shape.requests() > 0);
         with_requests.flat_map(|segment| segment.attributes.iter().map(|(name, _)| &**name))
@@ -151,12 +148,10 @@ impl Traffic {
     }
 }
 
-/// The requests of a [`Traffic`], in time order.
 #[derive(Clone, Debug)]
-pub struct Arrivals {
+struct Arrivals {
     segments: Arc<[Segment]>,
     place: usize,
-    /// The start of the current segment.
     start: u64,
     number: u64,
     last: u64,

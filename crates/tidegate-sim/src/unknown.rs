@@ -18,19 +18,17 @@ pub struct UnknownNumber {
     effect: Effect,
 }
 
-/// The effect of an unknown number on a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
-    /// The condition, as written, never held.
+    /// As written.
     NeverHeld(String),
-    /// A rate did not follow the number.
     DidNotMove,
-    /// A law took the processor as idle.
+    /// The law took the processor as idle.
     Idle,
 }
 
 impl UnknownNumber {
-    /// Returns the numbers of the policies that are not off for which `why` has a reason why they are not known.
+    /// Of the policies that are not off; `why` gives the reason why a number is not known.
     pub(crate) fn of(policies: &PolicySet, why: impl Fn(&Source) -> Option<String>) -> Vec<Self> {
         let mut found = Vec::new();
         for policy in policies.policies().iter().filter(|policy| policy.mode != Mode::Off) {
@@ -49,7 +47,7 @@ impl UnknownNumber {
     }
 }
 
-/// Returns the numbers that a policy uses, each with what happens without it.
+/// Each with what happens without it.
 fn uses(policy: &Policy) -> impl Iterator<Item = (Source, Effect)> {
     let held = policy.when.iter().map(|when| (when.source().clone(), Effect::NeverHeld(when.to_string())));
     let limits = || policy.limits.iter().chain(&policy.shadow_limit);
@@ -59,7 +57,7 @@ fn uses(policy: &Policy) -> impl Iterator<Item = (Source, Effect)> {
     held.chain(moved).chain(busy)
 }
 
-/// Says whether the law of a limit depends on how busy the processor is.
+/// The law depends on how busy the processor is.
 fn asks_cpu(limit: &Limit) -> bool {
     match limit.terms.quota.as_deref() {
         Some(Quota::Adaptive(guard)) => matches!(guard.law(), Adaptive::Bbr(_)),
@@ -73,17 +71,16 @@ fn asks_cpu(limit: &Limit) -> bool {
 pub struct AssumedOn {
     /// The name of the switch.
     pub switch: String,
-    /// Why its triggers turned nothing, each reason once; empty if it has no trigger.
+    /// Each reason once; empty if it has no trigger.
     why: Vec<String>,
-    /// Whether it has other triggers, on numbers that were known.
+    /// On numbers that were known.
     has_others: bool,
-    /// The policies that read it.
     policies: Vec<String>,
 }
 
 impl AssumedOn {
-    /// Returns the switches of a policy set with a trigger whose number `why` has a reason for not being known, or
-    /// without any trigger, which only a person or a program turns.
+    /// Those with a trigger whose number is not known for a reason that `why` gives, or without any trigger, which only
+    /// a person or a program turns.
     pub(crate) fn of(set: &PolicySet, why: impl Fn(&Source) -> Option<String>) -> Vec<Self> {
         let assumed = set.switches().filter_map(|switch| {
             let mut unknown = Vec::new();
@@ -109,7 +106,6 @@ impl AssumedOn {
     }
 }
 
-/// Returns whether a condition is on a switch.
 fn is_of(source: &Source, switch: &str) -> bool {
     matches!(source, Source::Switch(name) if **name == *switch)
 }
@@ -150,20 +146,18 @@ impl fmt::Display for UnknownNumber {
     }
 }
 
-// Suggests the nearest valid word in messages about an invalid one.
-
-/// Returns "; did you mean `word`?" for the nearest of `words`, or an empty text if none is near.
+/// "; did you mean `word`?", or an empty text if no word is near.
 pub(crate) fn nearest(wrong: &str, words: &[&str]) -> String {
     let near = tidegate_core::spelling::nearest(wrong, words.iter().copied());
     near.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
 }
 
-/// Returns "; did you mean `word`? use ...", with all of `words`; only "; use ..." if none is near.
+/// "; did you mean `word`? use ...", with all of `words`.
 pub(crate) fn possible(wrong: &str, words: &[&str]) -> String {
     nearest_and_forms(wrong, words, &words.join(", "))
 }
 
-/// Returns the same with `forms` in place of the words.
+/// With `forms` in place of the words.
 pub(crate) fn nearest_and_forms(wrong: &str, words: &[&str], forms: &str) -> String {
     let near = nearest(wrong, words);
     let stop = if near.is_empty() { ";" } else { "" };

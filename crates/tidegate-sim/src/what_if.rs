@@ -1,15 +1,13 @@
 //! Computes what many limits would have done to one log, side by side during one reading.
 //!
-//! For each candidate, a rate and a burst, it counts the requests that would have been denied and the keys hit, exactly
-//! as a gate with that `gcra` limit would have decided them. A gate per candidate would give the same numbers, but a
-//! hundred gates would take a hundred times the memory and time. Two facts make this cheap. As long as a candidate has
-//! denied no request of a key, its state for the key depends on the rate alone, so all candidates of one rate share one
-//! state. And among candidates of one rate, the one with the smallest burst denies first. So a key takes one number per
+//! For each candidate, a rate and a burst, it counts the requests denied and the keys hit, exactly as a gate with that
+//! `gcra` limit would have decided them. A hundred gates would take a hundred times the memory and time. As long as a
+//! candidate has denied no request of a key, its state for the key depends on the rate alone, so all candidates of one
+//! rate share one state. And among these, the one with the smallest burst denies first. So a key takes one number per
 //! rate, plus a state for each candidate that has denied one of its requests.
 //!
-//! The candidates replace the limit of one policy, on its own. The match, the key, the lists and the cost come from
-//! the policy; its limits, tiers and overrides are ignored, and so are denials by other policies. Several keys (`by`)
-//! take one [`WhatIf`] each, fed from the same reading.
+//! The candidates replace the limit of one policy. The match, the key, the lists and the cost come from the policy; its
+//! limits, tiers and overrides are ignored, and so are denials by other policies.
 
 mod candidate;
 mod key_table;
@@ -25,15 +23,16 @@ use crate::log::Record;
 use crate::meter::Meter;
 use crate::peaks::Distinct;
 
-pub use self::candidate::{Candidate, MAX_CANDIDATES, WhatIfError};
-pub(crate) use candidate::Asking;
+pub(crate) use self::candidate::Asking;
+use self::candidate::MAX_CANDIDATES;
+pub use self::candidate::{Candidate, WhatIfError};
 
 /// How much a [`WhatIf`] remembers and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WhatIfOptions {
-    /// The most keys remembered at once, at least two: about 200 bytes each, and 8 more per distinct rate. If there
-    /// are more, keys that are as good as new (nothing denied, every bucket drained) are forgotten first, which
-    /// changes no decision.
+    /// The most keys remembered at once, at least two: about 200 bytes each, and 8 more per distinct rate. Beyond it,
+    /// keys that are as good as new (nothing denied, every bucket drained) are forgotten first, which changes no
+    /// decision.
     pub keys: usize,
     /// The window of [`KeyHit::peak`].
     pub window: Duration,
@@ -50,22 +49,20 @@ impl Default for WhatIfOptions {
     }
 }
 
-/// The candidates of one rate, smallest burst first.
+/// Smallest burst first.
 #[derive(Clone, Debug)]
 struct Group {
     meter: Meter,
-    /// The position of the first one in [`WhatIf::ordered`].
+    /// In [`WhatIf::ordered`].
     from: usize,
-    /// The position after the last one.
     to: usize,
 }
 
-/// A candidate in the order of rates and bursts.
 #[derive(Clone, Copy, Debug)]
 struct Ordered {
-    /// The highest level that it allows.
+    /// The highest level allowed.
     full: u64,
-    /// Its position in the list that was given.
+    /// In the list that was given.
     given: usize,
 }
 
@@ -100,12 +97,12 @@ pub struct WhatIf {
     keys: KeyTable,
     options: WhatIfOptions,
     requests: u64,
-    /// Requests denied, for each candidate in the order of `ordered`.
+    /// In the order of `ordered`.
     denied: Vec<u64>,
 }
 
 impl WhatIf {
-    /// Makes a trial of candidates for the limit of a policy. Candidates may come in any order, and may be equal.
+    /// Makes a trial of candidates for the limit of a policy, in any order.
     ///
     /// # Errors
     /// [`WhatIfError`] if there are too many candidates, a candidate is not a valid limit or refills too slowly to be
@@ -153,14 +150,13 @@ impl WhatIf {
         })
     }
 
-    /// Tries a request of a log on all candidates.
-    pub fn feed(&mut self, record: &Record<'_>) {
+    pub(crate) fn feed(&mut self, record: &Record<'_>) {
         let request = self.asking.describe(record);
         self.ask(record.time, &request, None, record.is_signed_in());
     }
 
     /// Tries any request. `cost` is the cost given by the caller; a policy with a cost rule of its own uses that
-    /// instead. Times must not go back; an earlier time counts as the latest of its key.
+    /// instead. An earlier time counts as the latest of its key.
     pub fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, signed_in: bool) {
         let Self { asking, keys, groups, ordered, denied, .. } = self;
         let Some(charge) = asking.find(request, cost) else { return };
@@ -168,8 +164,7 @@ impl WhatIf {
         let units = charge.cost.units();
         let (key, passed) = keys.see(&charge.key, at, units, || asking.name(request));
         key.signed_in |= signed_in;
-        // States are in the order of candidates. Within a rate, the candidates that have denied the key something
-        // come first.
+        // In the order of candidates. Within a rate, those that have denied the key something come first.
         let mut place = 0;
         for (group, level) in groups.iter().zip(&mut key.levels) {
             let mut candidate = group.from;
@@ -194,28 +189,25 @@ impl WhatIf {
         }
     }
 
-    /// Returns how many requests the policy matched.
     #[must_use]
-    pub const fn requests(&self) -> u64 {
+    pub(crate) const fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// Returns how many distinct keys they had.
     #[must_use]
-    pub fn keys(&self) -> Distinct {
+    pub(crate) fn keys(&self) -> Distinct {
         self.keys.distinct()
     }
 
-    /// Returns how many keys were evicted while in use, for lack of room. Above zero, denials may be too few.
+    /// In use, for lack of room. If any, denials may be too few.
     #[must_use]
-    pub const fn evicted(&self) -> u64 {
+    pub(crate) const fn evicted(&self) -> u64 {
         self.keys.evicted()
     }
 
-    /// Says whether any key was forgotten. If so, the figures of a key (its requests, its peak, whether it signed in)
-    /// count from when it was last remembered.
+    /// If so, the figures of a key count from when it was last remembered.
     #[must_use]
-    pub const fn has_forgotten(&self) -> bool {
+    pub(crate) const fn has_forgotten(&self) -> bool {
         self.keys.has_forgotten()
     }
 
@@ -240,9 +232,8 @@ impl WhatIf {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// Returns all keys that a candidate would have hit, by the candidate's position in the given list; in no
-    /// particular order. Walks all keys.
-    pub fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
+    /// By the candidate's position in the given list; in no particular order. Walks all keys.
+    pub(crate) fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
         let ordered = self.ordered.iter().position(|ordered| ordered.given == candidate);
         let hit = move |key: &'_ Key| {
             let wanted = ordered?;
@@ -254,8 +245,6 @@ impl WhatIf {
         named.map(|(key, denied)| HitName { key: &key.name, denied, signed_in: key.signed_in })
     }
 }
-
-// The results of candidates: the counts, and the names of the keys hit most.
 
 /// The requests and keys that one limit would have denied.
 #[derive(Clone, Debug, PartialEq)]
@@ -270,7 +259,7 @@ pub struct WhatIfOutcome {
     pub keys_hit: u64,
     /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// How many of them belong to a user who signed in and was served.
+    /// Those of a user who signed in and was served.
     pub keys_hit_signed_in: u64,
     /// The keys hit, most denied first, ties by name; at most [`WhatIfOptions::named`].
     pub hit: Vec<KeyHit>,
@@ -291,20 +280,14 @@ pub struct KeyHit {
     pub signed_in: bool,
 }
 
-/// A key that a limit would have hit, without its other figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HitName<'w> {
-    /// The key, as replays show it.
-    pub key: &'w str,
-    /// How many of its requests would have been denied.
-    pub denied: u64,
-    /// Whether a user signed in with this key and was served.
-    pub signed_in: bool,
+pub(crate) struct HitName<'w> {
+    pub(crate) key: &'w str,
+    pub(crate) denied: u64,
+    pub(crate) signed_in: bool,
 }
 
 impl WhatIfOutcome {
-    /// Makes the outcome of a candidate from the keys hit, each with its denied requests, and from the totals of
-    /// requests and keys.
     fn new(
         candidate: Candidate,
         denied: u64,

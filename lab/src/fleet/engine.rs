@@ -16,7 +16,6 @@ pub(super) struct Engine {
     /// The steps that the replica has yet to apply: when it applies each, in nanoseconds, and the tick at which
     /// the master applied it.
     behind: VecDeque<(u64, OwnedStep, Tick)>,
-    /// The lag of the replica.
     lag: Duration,
     /// How far the engine's clock is ahead, in nanoseconds.
     ahead: i64,
@@ -34,7 +33,6 @@ impl Engine {
         self.stalled
     }
 
-    /// Stops the engine. With `forget`, it loses its state.
     pub(super) fn stop(&mut self, forget: bool) {
         self.down = true;
         if forget {
@@ -50,14 +48,12 @@ impl Engine {
         self.stalled = stalled;
     }
 
-    /// Loses all state, as a flush does.
     pub(super) fn forget(&mut self) {
         self.master = PlainStore::default();
         self.replica = PlainStore::default();
         self.behind.clear();
     }
 
-    /// Moves the engine's clock by some nanoseconds.
     pub(super) fn step_clock(&mut self, by: i64) {
         self.ahead += by;
     }

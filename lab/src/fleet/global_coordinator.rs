@@ -18,7 +18,6 @@ use super::link::{Passes, WireCondition};
 /// How long a silent member is kept; the server asks the same of etcd.
 const KEEPS: Duration = Duration::from_secs(10);
 
-/// How often a watched document is checked for a change.
 const WATCHED_EVERY: Duration = Duration::from_millis(20);
 
 /// A wire between two continents: 100 ms each way.
@@ -27,7 +26,7 @@ pub(super) const FAR: WireCondition =
 
 /// The coordinator of all regions, as seen from one region. Clones share its state.
 #[derive(Clone)]
-pub struct GlobalCoordinator {
+pub(crate) struct GlobalCoordinator {
     shared: Arc<Wires>,
     region: usize,
 }
@@ -35,12 +34,10 @@ pub struct GlobalCoordinator {
 struct Wires {
     cluster: LocalCluster,
     clock: ManualClock,
-    /// The wire of each region.
     wires: Mutex<Vec<WireCondition>>,
     /// The number of calls so far, and how many of them were made while a request was being decided.
     calls: AtomicU64,
     on_path: AtomicU64,
-    /// Whether a request is being decided.
     deciding: AtomicBool,
 }
 
@@ -58,42 +55,33 @@ impl GlobalCoordinator {
         Self { shared: Arc::new(shared), region: 0 }
     }
 
-    /// Returns the same coordinator as seen from another region.
     pub(super) fn of(&self, region: usize) -> Self {
         Self { shared: Arc::clone(&self.shared), region }
     }
 
-    /// Returns the number of this region, from 0.
-    #[must_use]
-    pub const fn region(&self) -> usize {
+    pub(crate) const fn region(&self) -> usize {
         self.region
     }
 
-    /// Returns how many regions there are.
-    #[must_use]
-    pub fn regions(&self) -> usize {
+    pub(crate) fn regions(&self) -> usize {
         self.shared.wires.lock().len()
     }
 
     /// Returns the coordinator for one node of the region, which keeps time by `clock`.
-    #[must_use]
-    pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
+    pub(crate) fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
         let inner = self.shared.cluster.node();
         Arc::new(RemoteCoordinator { global: self.clone(), clock, inner })
     }
 
-    /// Replaces the wire of this region.
     pub(super) fn rewire(&self, wire: WireCondition) {
         self.shared.wires.lock()[self.region] = wire;
     }
 
-    /// Sets whether the calls that follow are made while a request is being decided. All atomics here are
-    /// relaxed: a run has one thread.
+    /// Sets whether the calls that follow are made while a request is being decided. A run has one thread.
     pub(super) fn deciding(&self, deciding: bool) {
         self.shared.deciding.store(deciding, Ordering::Relaxed);
     }
 
-    /// Returns the number of calls, and how many of them were made while a request was being decided.
     pub(super) fn calls(&self) -> (u64, u64) {
         (self.shared.calls.load(Ordering::Relaxed), self.shared.on_path.load(Ordering::Relaxed))
     }
@@ -112,7 +100,6 @@ impl fmt::Debug for GlobalCoordinator {
     }
 }
 
-/// The coordinator of one node, at the far end of a wire.
 #[derive(Clone, Debug)]
 struct RemoteCoordinator {
     global: GlobalCoordinator,

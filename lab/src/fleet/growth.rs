@@ -14,36 +14,25 @@ use super::world::run;
 
 /// Calls per second that one core of Redis 7.0 serves, each running a script: `cargo xtask bench redis`
 /// measured 104,000 on an AMD EPYC.
-pub const CALLS_PER_CORE: f64 = 100_000.0;
+pub(crate) const CALLS_PER_CORE: f64 = 100_000.0;
 
-/// One size of a fleet.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Size {
+pub(crate) struct Size {
     /// The name of its limit.
-    pub name: &'static str,
-    /// How nodes decide: `central` or `leased`, as in [`Row::share`](super::Row::share).
-    pub share: &'static str,
-    /// The simulated scenario.
-    pub scenario: Scenario,
+    pub(crate) name: &'static str,
+    pub(crate) share: &'static str,
+    pub(crate) scenario: Scenario,
 }
 
-/// The result of one fleet.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Grown {
-    /// Messages to the engine per hundred decisions.
-    pub messages_per_hundred: f64,
-    /// Messages to the engine per second.
-    pub messages_per_second: f64,
-    /// The outcome of the run.
-    pub outcome: Outcome,
+pub(crate) struct Grown {
+    pub(crate) messages_per_hundred: f64,
+    pub(crate) messages_per_second: f64,
+    pub(crate) outcome: Outcome,
 }
 
 impl Size {
-    /// Runs the scenario with a seed.
-    #[must_use]
-    pub fn run(&self, seed: u64) -> Grown {
+    pub(crate) fn run(&self, seed: u64) -> Grown {
         let outcome = match self.share {
             "central" => run(&self.scenario, seed, &central),
             _ => run(&self.scenario, seed, &leased),
@@ -57,13 +46,9 @@ impl Size {
     }
 }
 
-/// Returns fleets of 10, 100 and 1,000 nodes, in order.
-///
-/// Three kinds: one limit that grows with the fleet, by 200 a second for each node; one limit that stays at
-/// 20,000 a second; and many keys with a limit each, ten keys for each node, 20 a second for each key. The
-/// demand on all is one and a half times what they grant, for four seconds.
-#[must_use]
-pub fn sizes() -> Vec<Size> {
+/// Returns fleets of three kinds: one limit that grows with the fleet; one limit that stays; and many keys with a limit
+/// each, ten for each node. The demand is one and a half times what they grant, for four seconds.
+pub(crate) fn sizes() -> Vec<Size> {
     let mut sizes = Vec::new();
     let mut size = |name, share, nodes: usize, keys: u32, rate: u64| {
         let scenario = Scenario {
@@ -100,7 +85,6 @@ pub fn growth(seed: u64) -> String {
     for size in sizes() {
         let grown = size.run(seed);
         let outcome = &grown.outcome;
-        // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "| {} | {} | {} | {:.0} | {:.1} | {:.0} | {:.1} % | {} | {:.1} % | {:.1} ms |",

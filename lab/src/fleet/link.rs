@@ -11,38 +11,31 @@ use tidegate::store::{
 };
 use tidegate_sim::traffic::Chance;
 
-/// The condition of a wire: delay, loss and duplication of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WireCondition {
-    /// The least time that a message takes one way.
-    pub delay: Duration,
-    /// The most time added to the delay, drawn evenly; messages may overtake each other.
-    pub jitter: Duration,
-    /// How many messages in a million are lost, each way.
-    pub lost: u32,
-    /// How many requests in a million arrive twice.
-    pub doubled: u32,
-    /// Which messages pass.
-    pub passes: Passes,
+pub(crate) struct WireCondition {
+    pub(crate) delay: Duration,
+    /// The most time added to the delay, drawn evenly.
+    pub(crate) jitter: Duration,
+    /// Of a million messages, each way.
+    pub(crate) lost: u32,
+    /// Of a million requests.
+    pub(crate) doubled: u32,
+    pub(crate) passes: Passes,
 }
 
-/// Which messages pass a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Passes {
-    /// Messages pass both ways.
+pub(crate) enum Passes {
     #[default]
     All,
     /// Requests pass; answers are lost.
     Requests,
     /// No message passes, and the sender gets no error.
     Nothing,
-    /// No message passes, and each request is refused at once.
-    Refused,
 }
 
 impl WireCondition {
     /// A wire within one building: about half a millisecond each way.
-    pub const FAIR: Self = Self {
+    pub(crate) const FAIR: Self = Self {
         delay: Duration::from_micros(400),
         jitter: Duration::from_micros(200),
         lost: 0,
@@ -50,9 +43,7 @@ impl WireCondition {
         passes: Passes::All,
     };
 
-    /// Returns this wire with another rule for which messages pass.
-    #[must_use]
-    pub const fn passing(self, passes: Passes) -> Self {
+    pub(crate) const fn passing(self, passes: Passes) -> Self {
         Self { passes, ..self }
     }
 
@@ -77,18 +68,17 @@ pub(super) fn nanos(span: Duration) -> u64 {
 
 /// The engine as seen from a node: every step is a message, and its answer arrives over the wire.
 #[derive(Clone, Debug, Default)]
-pub struct Remote {
+pub(crate) struct Remote {
     outbox: Arc<Mutex<Vec<Message>>>,
 }
 
-/// Steps on their way to the engine, and the slot for their answers.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) steps: Vec<OwnedStep>,
     pub(super) slot: Arc<Slot>,
 }
 
-/// Receives the answers to one message.
+/// Receives the answers to one message; a second set is ignored.
 #[derive(Default)]
 pub(super) struct Slot {
     inside: Mutex<(Option<Vec<Answer>>, Option<Waker>)>,
@@ -101,7 +91,6 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// Puts answers in. A second set of answers is ignored.
     pub(super) fn fill(&self, answers: Vec<Answer>) {
         let mut inside = self.inside.lock();
         if inside.0.is_none() {
@@ -130,7 +119,6 @@ impl Slot {
 }
 
 impl Remote {
-    /// Takes the messages that the node has sent since the last call.
     pub(super) fn sent(&self) -> Vec<Message> {
         std::mem::take(&mut *self.outbox.lock())
     }
@@ -171,7 +159,6 @@ impl Store for Remote {
     }
 }
 
-/// The error that a node gets when the engine does not accept connections.
 pub(super) fn refused() -> StoreError {
     StoreError::Unavailable { reason: "connection refused".to_owned() }
 }

@@ -1,6 +1,5 @@
 //! A simulated node: real stores over a simulated wire.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -15,61 +14,43 @@ use tidegate_core::{Cost, Quota, Tick};
 use super::global_coordinator::GlobalCoordinator;
 use super::link::Remote;
 
-/// The parts that a stack of stores is built from.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Parts {
-    /// The engine of the node's region.
-    pub remote: Remote,
-    /// The coordinator that all regions agree through.
-    pub global: GlobalCoordinator,
-    /// The node's clock.
-    pub clock: ManualClock,
-    /// The most nodes that the region has.
-    pub nodes: u64,
-    /// The number of this node among all nodes, from 0.
-    pub node: u64,
-    /// Runs futures in the background.
-    pub background: Background,
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) remote: Remote,
+    pub(crate) global: GlobalCoordinator,
+    pub(crate) clock: ManualClock,
+    /// Those of the region.
+    pub(crate) nodes: u64,
+    pub(crate) node: u64,
+    pub(crate) background: Background,
 }
 
-/// Runs futures in the background, as a node's runtime does.
+/// Futures in the background, as in a node's runtime.
 #[derive(Clone, Default)]
-pub struct Background {
+pub(crate) struct Background {
     put: Arc<Mutex<Vec<Later<()>>>>,
 }
 
 impl Background {
-    /// Hands a future to the node, which runs it until it ends.
-    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.put.lock().push(Box::pin(future));
     }
 }
 
-impl fmt::Debug for Background {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Background")
-    }
-}
+pub(crate) type Stack = dyn Fn(&Parts) -> Arc<dyn Store>;
 
-/// Builds the stores of a node.
-pub type Stack = dyn Fn(&Parts) -> Arc<dyn Store>;
-
-/// A request that has not been decided yet.
 struct Waiting {
     asked: u64,
     key: u32,
     answer: Later<Answer>,
 }
 
-/// One decision.
 pub(super) struct Decided {
     pub(super) asked: u64,
     pub(super) key: u32,
     pub(super) allowed: bool,
 }
 
-/// A node.
 pub(super) struct Node {
     pub(super) parts: Parts,
     store: Arc<dyn Store>,
@@ -78,7 +59,6 @@ pub(super) struct Node {
     woken: Arc<Woken>,
     /// How far the node's clock is ahead, in nanoseconds.
     pub(super) ahead: i64,
-    /// The end of the current pause.
     pub(super) paused: u64,
     pub(super) running: bool,
     /// The wake-up that was scheduled last, so that it is scheduled only once.
@@ -110,12 +90,11 @@ impl Node {
         }
     }
 
-    /// Sets the node's clock from the world's clock.
     pub(super) fn turn_to(&self, now: u64) {
         self.parts.clock.set(Tick::from_nanos(now.saturating_add_signed(self.ahead)));
     }
 
-    /// Returns the next time, by the world's clock, at which a timer of the node is due.
+    /// Returns when a timer of the node is due, by the world's clock.
     pub(super) fn next_wake(&self) -> Option<u64> {
         Some(self.parts.clock.next_wake()?.as_nanos().saturating_add_signed(self.ahead.saturating_neg()))
     }
@@ -153,7 +132,7 @@ impl Node {
         }
     }
 
-    /// Polls the node's futures until none of them has been woken again. Passes each decision to `decided`.
+    /// Polls the node's futures until none of them has been woken again.
     pub(super) fn poll(&mut self, mut decided: impl FnMut(Decided)) {
         let waker = Waker::from(Arc::clone(&self.woken));
         let mut cx = Context::from_waker(&waker);
@@ -178,7 +157,6 @@ impl Node {
         }
     }
 
-    /// Returns how many requests wait for their decision.
     pub(super) fn waits(&self) -> usize {
         self.waiting.len()
     }

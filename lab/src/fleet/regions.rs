@@ -18,16 +18,14 @@ use super::node::Parts;
 use super::scenario::{Act, Scenario};
 use super::table::{BURST, Bounds, RATE, Row, leased, limit, secs, with};
 
-/// The number of regions.
 const REGIONS: usize = 3;
-/// The number of nodes in all regions together.
 const NODES: usize = 9;
 
 /// The demand, in multiples of the rate.
 const TIMES: f64 = 1.5;
 
-/// The most excess allowed to all regions together: two answers may overtake each other on their way to the
-/// judge. The stated target is 2 % of the burst, which is ten times as much.
+/// Two answers may overtake each other on their way to the judge. The stated target is 2 % of the burst, ten times as
+/// much.
 const EXCESS: u64 = 2;
 
 /// Use is measured from here on: by then the regions have found each other and each has its part.
@@ -36,7 +34,6 @@ const BEGUN: Duration = Duration::from_secs(10);
 /// Counts what a node was asked for; set once its store exists.
 type DemandCounter = OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>;
 
-/// Builds stores that lease units from the region's engine, which holds the region's part of each limit.
 fn regional(parts: &Parts) -> Arc<dyn Store> {
     let counter: Arc<DemandCounter> = Arc::default();
     let demand = Arc::clone(&counter);
@@ -59,9 +56,8 @@ fn demand(first: &'static [f64], then: &'static [f64], from: f64) -> Demand {
     Demand::Weighted { times: TIMES, first, then, from: secs(from), within: secs(10.0) }
 }
 
-/// Returns the scenarios with several regions, each with the bounds that it must keep.
-#[must_use]
-pub fn regional_scenarios() -> Vec<Row> {
+/// The scenarios with several regions, and their bounds.
+pub(crate) fn regional_scenarios() -> Vec<Row> {
     const EVEN: &[f64] = &[1.0; REGIONS];
     let mut rows = Vec::new();
     let mut row = |name, demand, on_error, acts, healed, used: u64, excess| {
@@ -159,7 +155,6 @@ pub fn regional_page(seeds: u64) -> (String, Vec<String>) {
         let (name, bounds) = (row.scenario.name, row.bounds);
         let mut worst = (0, u64::MAX, Duration::ZERO, (0_u64, 0_u64), 0_u64, Duration::ZERO);
         for seed in 1..=seeds {
-            // Measure use only from `BEGUN` on.
             let (outcome, faults) =
                 row.judge_with(seed, |outcome| outcome.used_per_mille = outcome.used_from(BEGUN));
             broken.extend(faults.into_iter().map(|fault| format!("{name}, seed {seed}: {fault}")));
@@ -174,7 +169,6 @@ pub fn regional_page(seeds: u64) -> (String, Vec<String>) {
             worst.5 = worst.5.max(outcome.p99);
         }
         let seconds = row.scenario.length.as_secs().max(1);
-        // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {:.1} % | {:.1} % | {:.1} s | {:.1} | {} | {} | {:.1} ms |",

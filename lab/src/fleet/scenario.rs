@@ -1,4 +1,4 @@
-//! The description of a simulated run: nodes, limit, demand and faults.
+//! What a simulated run consists of.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,24 +34,18 @@ impl NodeSelection {
 
 /// An event of a scenario.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Act {
+pub(crate) enum Act {
     /// The wires of nodes change.
     Wires(NodeSelection, WireCondition),
-    /// The engine stops.
     Stop {
-        /// Whether the engine loses its state.
         forget: bool,
     },
-    /// The engine runs again.
     Start,
     /// The engine hangs (`true`) or goes on (`false`). While it hangs, requests wait.
     Stall(bool),
     /// The engine loses all state and goes on.
     Forget,
-    /// The engine's replica lags by this span.
     Lag(Duration),
-    /// The engine's replica takes over.
     FailOver,
     /// The engine's clock jumps by this many nanoseconds.
     EngineClock(i64),
@@ -65,44 +59,35 @@ pub enum Act {
     Restart(NodeSelection),
     /// All nodes get another limit.
     Limit(Arc<Quota>),
-    /// An act that applies only to the engine of one region, numbered from 0.
+    /// An act on the engine of one region only.
     OfRegion(usize, Box<Act>),
     /// The wire from one region to the coordinator changes. Its jitter and losses are ignored.
     Across(usize, WireCondition),
 }
 
-/// One simulated run.
 #[derive(Clone, Debug)]
-pub struct Scenario {
-    /// Its name.
-    pub name: &'static str,
-    /// How many nodes there are.
-    pub nodes: usize,
-    /// The number of regions. Nodes are divided among them evenly, in order. Each region has an engine, used by
-    /// its own nodes only.
-    pub regions: usize,
-    /// How many nodes run at the start; the others wait for [`Act::Restart`].
-    pub running: usize,
-    /// The limit that the nodes share.
-    pub limit: Arc<Quota>,
-    /// The number of keys. Requests choose among them evenly; each key has the limit, and is judged on its own.
-    pub keys: u32,
-    /// What happens to requests that an engine does not decide.
-    pub on_error: OnStoreError,
-    /// The demand for each key.
-    pub demand: Demand,
-    /// The wires at the start.
-    pub wire_condition: WireCondition,
-    /// The events, and when they happen.
-    pub acts: Vec<(Duration, Act)>,
-    /// When the last fault is over. Recovery is measured from here.
-    pub healed: Duration,
-    /// The length of the run.
-    pub length: Duration,
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) nodes: usize,
+    /// Nodes are divided among them evenly, in order; each region has an engine.
+    pub(crate) regions: usize,
+    /// The others wait for [`Act::Restart`].
+    pub(crate) running: usize,
+    pub(crate) limit: Arc<Quota>,
+    /// Requests choose among them evenly; each key has the limit, and is judged on its own.
+    pub(crate) keys: u32,
+    /// For requests that an engine does not decide.
+    pub(crate) on_error: OnStoreError,
+    pub(crate) demand: Demand,
+    pub(crate) wire_condition: WireCondition,
+    /// With their times.
+    pub(crate) acts: Vec<(Duration, Act)>,
+    /// When the last fault is over, and recovery begins.
+    pub(crate) healed: Duration,
+    pub(crate) length: Duration,
 }
 
 impl Scenario {
-    /// Returns the region of a node.
     pub(super) fn region_of(&self, node: usize) -> usize {
         node * self.regions / self.nodes.max(1)
     }

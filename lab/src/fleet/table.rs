@@ -1,6 +1,5 @@
 //! The scenarios of the manual, with the bounds that they must keep.
 
-use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,53 +16,34 @@ use super::outcome::Outcome;
 use super::scenario::{Act, NodeSelection, Scenario};
 use super::world::run;
 
-/// The number of nodes, unless a scenario is about their number.
 const NODES: usize = 10;
-/// The rate of the limit in units per second, unless a scenario is about it.
+/// In units per second.
 pub(super) const RATE: u64 = 2_000;
-/// The burst of the limit, unless a scenario is about it.
 pub(super) const BURST: u64 = 1_000;
-/// The time that the engine has to answer.
+/// For an answer of the engine.
 const DEADLINE: Duration = Duration::from_millis(250);
 
 /// The bounds that a scenario must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Bounds {
-    /// The most excess, in units.
-    pub excess: u64,
-    /// The least use, in thousandths of the ideal.
-    pub used_per_mille: u64,
+pub(crate) struct Bounds {
+    pub(crate) excess: u64,
+    /// In thousandths of the ideal.
+    pub(crate) used_per_mille: u64,
     /// The longest recovery after the last fault.
-    pub recovery: Duration,
+    pub(crate) recovery: Duration,
 }
 
-/// One row of the table.
-#[non_exhaustive]
-pub struct Row {
-    /// The simulated scenario.
-    pub scenario: Scenario,
+pub(crate) struct Row {
+    pub(crate) scenario: Scenario,
     /// How the nodes decide, as one word in the table: `central`, `leased` or `split`.
-    pub share: &'static str,
-    /// Builds the stores of a node.
-    pub stack: Box<Stack>,
-    /// The bounds that must hold.
-    pub bounds: Bounds,
-}
-
-impl fmt::Debug for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row")
-            .field("scenario", &self.scenario)
-            .field("share", &self.share)
-            .finish_non_exhaustive()
-    }
+    pub(crate) share: &'static str,
+    pub(crate) stack: Box<Stack>,
+    pub(crate) bounds: Bounds,
 }
 
 impl Row {
-    /// Runs the scenario with a seed. Returns the outcome and the bounds that were broken.
-    #[must_use]
-    pub fn judge(&self, seed: u64) -> (Outcome, Vec<String>) {
+    /// Returns the outcome and the bounds that were broken.
+    pub(crate) fn judge(&self, seed: u64) -> (Outcome, Vec<String>) {
         self.judge_with(seed, |_| {})
     }
 
@@ -101,12 +81,12 @@ fn fallback(parts: &Parts) -> Fallback {
     Fallback::around(parts.remote.clone(), parts.clock.clone()).nodes(parts.nodes).deadline(DEADLINE).build()
 }
 
-/// Builds stores in which every check asks the engine.
+/// Every check asks the engine.
 pub(super) fn central(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(fallback(parts))
 }
 
-/// Builds stores that draw units ahead of time, as the server does.
+/// Nodes draw units ahead of time, as the server does.
 pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
     let background = parts.background.clone();
     let store = Leased::around(fallback(parts), parts.clock.clone())
@@ -126,7 +106,6 @@ pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(store)
 }
 
-/// Builds stores that each hold an even part of the limit and ask no engine.
 fn split(parts: &Parts) -> Arc<dyn Store> {
     let memory = MemoryStore::with_capacity(1024).expect("a thousand keys");
     Arc::new(Split::new(memory, Part::even(parts.nodes)))
@@ -162,10 +141,8 @@ pub(super) fn with(scenario: Scenario, acts: Vec<(f64, Act)>, healed: f64) -> Sc
     Scenario { acts, healed: secs(healed), ..scenario }
 }
 
-/// Returns the rows of the manual's table.
-#[must_use]
 #[allow(clippy::too_many_lines, reason = "a table")]
-pub fn scenarios() -> Vec<Row> {
+pub(crate) fn scenarios() -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = |share: &'static str, scenario: Scenario, excess: u64, used: u64, recovery: f64| {
         let stack: Box<Stack> = match share {
@@ -230,7 +207,7 @@ pub fn scenarios() -> Vec<Row> {
         900,
         1.0,
     );
-    // Nodes are stopped and started one after the other, as in a rolling deployment.
+    // As in a rolling deployment.
     let mut upgrade = Vec::new();
     for node in 0..NODES {
         let at = 1.0 + node as f64 * 0.7;
@@ -362,7 +339,6 @@ pub fn page(seeds: u64, word: &str) -> (String, Vec<String>) {
         }
         let Bounds { excess, used_per_mille, .. } = row.bounds;
         let seconds = row.scenario.length.as_secs().max(1);
-        // Writing to a string does not fail.
         let _ = writeln!(
             text,
             "| {} | {} | {excess} | {} | {:.1} % | {:.1} % | {} ms | {} | {:.1} ms |",

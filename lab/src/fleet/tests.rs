@@ -6,7 +6,13 @@ use std::time::Duration;
 use tidegate::store::{Fallback, OnStoreError, Store};
 use tidegate_core::Quota;
 
-use super::*;
+use super::growth::sizes;
+use super::link::WireCondition;
+use super::node::Parts;
+use super::outcome::Outcome;
+use super::scenario::{Act, Scenario};
+use super::world::run;
+use super::{Demand, page, regional_page};
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)

@@ -23,25 +23,18 @@ use crate::event_queue::Agenda;
 /// The time at which a run begins: late enough that a clock can be set back by an hour.
 const BEGINS: u64 = 100_000 * 1_000_000_000;
 
-/// How often a node without demand checks for new demand, in nanoseconds.
+/// In nanoseconds, how often a node without demand looks for new demand.
 const LOOKS: u64 = 10_000_000;
 
-/// The time until a refused connection is noticed, in nanoseconds.
+/// In nanoseconds.
 const REFUSED_AFTER: u64 = 200_000;
 
-/// A scheduled event.
 enum Event {
-    /// Schedule the next request to a node.
     Plans(usize),
-    /// A request arrives at a node.
     Request(usize),
-    /// A message arrives at the engine.
     Arrives(usize, Message),
-    /// Answers arrive at a node.
     Answers(usize, Arc<Slot>, Vec<Answer>),
-    /// A timer of a node is due.
     Wakes(usize),
-    /// The act of this number in the scenario happens.
     Acts(usize),
 }
 
@@ -50,17 +43,16 @@ struct World<'a> {
     stack: &'a Stack,
     chance: Chance,
     agenda: Agenda<Event>,
-    /// One engine for each region.
     engines: Vec<Engine>,
     global: GlobalCoordinator,
-    /// Messages that wait for an engine that hangs, with the node that sent each.
+    /// Messages that wait for an engine that hangs, with their nodes.
     at_door: Vec<(usize, Message)>,
     nodes: Vec<Node>,
     wires: Vec<WireCondition>,
     limit: Arc<Quota>,
     judges: HashMap<u32, Envelope>,
     outcome: Outcome,
-    /// How long each decision took, in nanoseconds.
+    /// In nanoseconds, of each decision.
     took: Vec<u64>,
 }
 
@@ -68,8 +60,7 @@ struct World<'a> {
 ///
 /// # Panics
 /// If the limit cannot be described by a rate and a burst: the judge knows no other.
-#[must_use]
-pub fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
+pub(crate) fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
     let mut world = World::new(scenario, seed, stack);
     let end = BEGINS + nanos(scenario.length);
     while let Some(event) = world.agenda.next_until(end) {
@@ -157,8 +148,8 @@ impl<'a> World<'a> {
 
     /// Schedules the next request to a node.
     ///
-    /// Gaps are exponential, so the rest of a gap has the same distribution as a new one. A long gap is
-    /// therefore not waited out: after `LOOKS` a new gap is drawn, since the rate may have changed.
+    /// The rest of an exponential gap has the same distribution as a new one, so a long gap is not waited out: after
+    /// `LOOKS` a new one is drawn, since the rate may have changed.
     fn plan(&mut self, now: u64, at: usize) {
         let time = Duration::from_nanos(now - BEGINS);
         let (rate, _) = self.limit.flow().expect("a limit that is a rate and a burst");
@@ -173,7 +164,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Handles a request that arrives at a node.
     fn request(&mut self, now: u64, at: usize) {
         self.plan(now, at);
         let key = self.chance.below(self.scenario.keys);
@@ -212,7 +202,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Returns the engine that a node uses.
     fn engine(&mut self, node: usize) -> &mut Engine {
         &mut self.engines[self.scenario.region_of(node)]
     }
@@ -222,7 +211,6 @@ impl<'a> World<'a> {
         let wire = self.wires[from];
         match wire.passes {
             Passes::Nothing => return,
-            Passes::Refused => return self.refuse(now, from, &message),
             Passes::All | Passes::Requests if self.engine(from).is_down() => {
                 return self.refuse(now, from, &message);
             }
@@ -304,7 +292,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Applies an act to the engines of some regions.
     fn act_of_engines(&mut self, now: u64, act: &Act, regions: Range<usize>) {
         for engine in &mut self.engines[regions] {
             match act {

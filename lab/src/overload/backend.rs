@@ -1,57 +1,45 @@
-//! Simulated services: how many requests each works on at once, how long these take, and how overload slows the
-//! service down.
+//! Simulated services: how many requests each works on at once, how long these take, and how overload slows the service
+//! down.
 //!
-//! A backend's behaviour follows from one rate. Each request being worked on gains `rate` seconds of work per second.
-//! The rate is the product of the current speed ([`Speed`]), the share of the processors ([`Sharing`]) and the share
-//! that contention leaves ([`Contention`]). So the best throughput of a backend can be computed, and a run can be
-//! compared with it.
+//! Each request being worked on gains work at one rate: speed × share of the processors × what contention leaves. So
+//! the best throughput of a backend can be computed, and a run compared with it.
 
 mod table;
-mod wait;
-mod work;
 
 use std::time::Duration;
 
-pub(super) use table::plain;
-pub use table::{held_back, table, varied};
-pub use work::Work;
+use tidegate_core::time::nanos;
+use tidegate_sim::traffic::Chance;
 
-/// A simulated service.
+pub(super) use table::{held_back, plain, table, varied};
+
 #[derive(Clone, Debug, PartialEq)]
-pub struct Backend {
-    /// Its name, for tables.
-    pub name: String,
+pub(crate) struct Backend {
+    pub(crate) name: String,
     /// What makes it hard to protect, in one line.
-    pub about: &'static str,
-    /// How the requests inside share the processors.
-    pub sharing: Sharing,
-    /// How much work a request takes.
-    pub work: Work,
-    /// How the speed changes over time.
-    pub speed: Speed,
-    /// How the speed falls with the number of requests inside.
-    pub contention: Contention,
+    pub(crate) about: &'static str,
+    pub(crate) sharing: Sharing,
+    pub(crate) work: Work,
+    pub(crate) speed: Speed,
+    pub(crate) contention: Contention,
     /// How long a reply waits after the work is done, without using any of the service's capacity.
-    pub wait: Wait,
-    /// What happens to requests beyond the number that the service takes in.
-    pub excess: Excess,
-    /// How long callers wait for an answer. A later answer is worthless to them.
-    pub deadline: Duration,
+    pub(crate) wait: Wait,
+    pub(crate) excess: Excess,
+    /// Callers wait so long; a later answer is worthless.
+    pub(crate) deadline: Duration,
 }
 
 /// How the requests inside share the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// All requests are worked on at once by this many processors. Beyond that number all become slower together.
+pub(crate) enum Sharing {
+    /// All are worked on at once by this many processors. Beyond that number all become slower together.
     Shared(u32),
     /// This many requests are worked on; the others wait in a queue.
     Queued(u32),
 }
 
 impl Sharing {
-    /// Returns how many requests are worked on at full speed.
-    #[must_use]
-    pub const fn servers(self) -> u32 {
+    pub(crate) const fn servers(self) -> u32 {
         match self {
             Self::Shared(count) | Self::Queued(count) => count,
         }
@@ -68,57 +56,44 @@ impl Sharing {
 
 /// How the speed changes over time; 1 is the normal speed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Speed {
-    /// Constant.
+pub(crate) enum Speed {
     Steady,
     /// Changes to another speed at each of these times.
     Steps(Vec<(Duration, f64)>),
     /// Swings between 1 − depth and 1 + depth, once in each period.
     Wave {
-        /// The amplitude.
         depth: f64,
-        /// The length of one swing.
         period: Duration,
     },
     /// Drops to zero for `pause` at the end of each period.
     Pauses {
-        /// The time from one pause to the next.
         period: Duration,
-        /// The length of a pause.
         pause: Duration,
     },
-    /// After an idle time of `idle`, starts at `least` and reaches 1 after `ramp`.
+    /// Cold after `idle`; then starts at `least` and reaches 1 after `ramp`.
     Warms {
-        /// The speed when cold.
         least: f64,
-        /// The time from cold to full speed.
         ramp: Duration,
-        /// The idle time after which the service is cold again.
         idle: Duration,
     },
 }
 
 /// How the speed falls with the number of requests inside.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Contention {
-    /// Not at all.
+pub(crate) enum Contention {
     None,
     /// Each request above `from` costs `each` of the speed: 1 / (1 + each × (inside − from)).
     Linear {
-        /// The number of requests without loss.
         from: u32,
-        /// The loss for each further request.
         each: f64,
     },
-    /// Above `from` the speed falls with the square of the number inside, as when memory runs out.
+    /// Above `from` it falls with the square of the number inside, as when memory runs out.
     Square {
-        /// The number of requests without loss.
         from: u32,
     },
 }
 
 impl Contention {
-    /// Returns the share of the speed that is left with `inside` requests.
     pub(super) fn left(self, inside: u32) -> f64 {
         match self {
             Self::Linear { from, each } if inside > from => 1.0 / (1.0 + each * f64::from(inside - from)),
@@ -133,12 +108,11 @@ impl Contention {
 
 /// How long a reply waits after the work is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// It does not wait.
+pub(crate) enum Wait {
     None,
-    /// Always the same time, as for a network or for a dependency without a limit.
+    /// As for a network, or for a dependency without a limit.
     Fixed(Duration),
-    /// A random time, uniform between the two.
+    /// Uniform between the two.
     Jitter(Duration, Duration),
     /// Until a timer with this period fires next, as in a group commit.
     Timer(Duration),
@@ -148,39 +122,31 @@ pub enum Wait {
 
 /// What happens to a request that arrives when too many are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
-    /// It is taken in and waits.
+pub(crate) enum Excess {
     Waits,
     /// Above this many inside it is refused after `after`, at no work.
     Defers {
-        /// The most requests taken in.
         above: u32,
-        /// The time until the refusal.
         after: Duration,
     },
     /// Above this many inside it fails after `after`, and the failure costs `work`.
     Drops {
-        /// The most requests taken in.
         above: u32,
-        /// The time until the failure.
         after: Duration,
-        /// The work that the failure costs.
         work: Duration,
     },
-    /// A request without an answer after this time fails exactly then. The work on it goes on and is wasted.
+    /// Without an answer after this time a request fails exactly then. The work on it goes on and is wasted.
     TimesOut(Duration),
 }
 
 impl Backend {
-    /// Returns the most requests per second that it can finish at speed 1, over all numbers of requests inside.
-    #[must_use]
-    pub fn capacity(&self) -> f64 {
+    /// Returns the most requests per second that it can finish at speed 1.
+    pub(crate) fn capacity(&self) -> f64 {
         self.most_work() / (self.work.mean().as_nanos() as f64 / 1e9)
     }
 
-    /// Returns the number of requests inside that gives the most throughput: the right fixed limit.
-    #[must_use]
-    pub fn best_inside(&self) -> u32 {
+    /// Returns how many requests inside give the most throughput: the right fixed limit.
+    pub(crate) fn best_inside(&self) -> u32 {
         let servers = self.sharing.servers();
         let peak =
             (1..=servers * 4).max_by(|a, b| self.work_rate(*a).total_cmp(&self.work_rate(*b)).then(b.cmp(a)));
@@ -205,15 +171,95 @@ impl Backend {
 }
 
 impl Wait {
-    /// Returns the mean wait at the start of a run.
-    #[must_use]
-    pub fn mean(&self) -> Duration {
+    /// The mean at the start of a run.
+    pub(crate) fn mean(&self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
             Self::Fixed(wait) => *wait,
             Self::Jitter(least, most) => (*least + *most) / 2,
             Self::Timer(every) => *every / 2,
             Self::Steps(steps) => steps.first().map_or(Duration::ZERO, |(_, wait)| *wait),
+        }
+    }
+
+    /// In nanoseconds, if the work is done at `now`.
+    pub(super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Fixed(wait) => nanos(*wait),
+            Self::Jitter(least, most) => {
+                nanos(*least) + (nanos(*most - *least) as f64 * chance.share()) as u64
+            }
+            Self::Timer(every) => nanos(*every) - now % nanos(*every),
+            Self::Steps(steps) => {
+                steps.iter().rev().find(|(from, _)| nanos(*from) <= now).map_or(0, |(_, wait)| nanos(*wait))
+            }
+        }
+    }
+}
+
+/// A distribution of work, as time of one processor at full speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Uniform between the two.
+    Even(Duration, Duration),
+    Exponential(Duration),
+    /// One request in `one_in` is dear.
+    Mixed {
+        cheap: Duration,
+        dear: Duration,
+        one_in: u32,
+    },
+    /// Pareto with exponent 4/3 and this minimum, cut off at a hundred times the minimum: one request in 460 takes as
+    /// much work as 30 average ones.
+    HeavyTailed(Duration),
+    /// A cache that is empty at first: a request misses with probability `half / (half + served)`.
+    Cached {
+        hit: Duration,
+        miss: Duration,
+        half: u32,
+    },
+}
+
+/// The mean of the heavy-tailed work, as a multiple of its minimum: 4 − 3 / 100^(1/3).
+const HEAVY_MEAN: f64 = 3.353_671;
+
+impl Work {
+    pub(crate) fn mean(self) -> Duration {
+        self.mean_after(u64::MAX)
+    }
+
+    /// The mean after `served` requests.
+    pub(crate) fn mean_after(self, served: u64) -> Duration {
+        match self {
+            Self::Exponential(mean) => mean,
+            Self::Even(least, most) => (least + most) / 2,
+            Self::Mixed { cheap, dear, one_in } => (cheap * (one_in - 1) + dear) / one_in,
+            Self::HeavyTailed(least) => least.mul_f64(HEAVY_MEAN),
+            Self::Cached { hit, miss, half } => {
+                let share = f64::from(half) / (f64::from(half) + served as f64);
+                hit + (miss - hit).mul_f64(share)
+            }
+        }
+    }
+
+    pub(super) fn draw(self, chance: &mut Chance, served: u64) -> f64 {
+        let float = |span: Duration| span.as_nanos() as f64;
+        match self {
+            Self::Even(least, most) => float(least) + (float(most) - float(least)) * chance.share(),
+            Self::Exponential(mean) => float(mean) * (chance.exponential() as f64 / 4_294_967_296.0),
+            Self::Mixed { cheap, dear, one_in } => {
+                float(if chance.below(one_in) == 0 { dear } else { cheap })
+            }
+            Self::HeavyTailed(least) => {
+                // Computes U^(−3/4) with square roots alone, which all machines round alike.
+                let root = (1.0 - chance.share()).sqrt();
+                float(least) * (1.0 / (root * root.sqrt())).min(100.0)
+            }
+            Self::Cached { hit, miss, half } => {
+                let misses = chance.share() * (f64::from(half) + served as f64) < f64::from(half);
+                float(if misses { miss } else { hit })
+            }
         }
     }
 }

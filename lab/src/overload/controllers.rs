@@ -8,44 +8,40 @@ use tidegate::{Bulkhead, QueueOrder};
 use super::backend::Backend;
 use super::front::Front;
 
-/// A protection to be judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Controller {
-    /// Its name, for tables.
-    pub name: &'static str,
-    /// Its parts, in one line.
-    pub about: &'static str,
-    /// Makes the protection of a service. Only fixed limits use the backend's description.
-    pub protect: fn(&Backend) -> Front,
+pub(crate) struct Controller {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Only fixed limits use the backend's description.
+    pub(crate) protect: fn(&Backend) -> Front,
 }
 
 /// The default, [`Bulkhead::self_tuning`]: the hill climb, a short queue by priority, and shedding.
-pub const DEFAULT: Controller = Controller {
+pub(crate) const DEFAULT: Controller = Controller {
     name: "default",
     about: "hill climb on goodput, a short queue by priority, load shedding on arrival; nothing configured",
     protect: |_| Front::behind(Bulkhead::self_tuning()),
 };
 
 /// The default where calls do not say until when their callers wait.
-pub const UNTOLD: Controller = Controller {
+pub(crate) const UNTOLD: Controller = Controller {
     name: "default, not told",
     about: "the default where calls do not say how long their callers wait",
     protect: |_| Front::behind(Bulkhead::self_tuning()).without_deadlines(),
 };
 
-/// No protection.
-pub const NONE: Controller =
+pub(crate) const NONE: Controller =
     Controller { name: "none", about: "no limit: every request enters", protect: |_| Front::open() };
 
-/// The right fixed limit, which requires knowledge of the service, with the queue and shedding of the default.
-pub const RIGHT: Controller = Controller {
+/// Which requires knowledge of the service.
+pub(crate) const RIGHT: Controller = Controller {
     name: "fixed, right",
     about: "the fixed limit with the most finished requests, and the queue and load shedding of the default; it must be known, and does not adapt",
     protect: |backend| protected(right(backend)),
 };
 
 /// The published laws, as their authors run them: those without a queue refuse at once.
-pub const PUBLISHED: [Controller; 7] = [
+pub(crate) const PUBLISHED: [Controller; 7] = [
     Controller { name: "AIMD", about: "20 to 200, refuses at once", protect: |_| refusing(Aimd::default()) },
     Controller {
         name: "Vegas",
@@ -82,8 +78,7 @@ pub const PUBLISHED: [Controller; 7] = [
     },
 ];
 
-/// Wrong fixed limits.
-pub const WRONG: [Controller; 2] = [
+pub(crate) const WRONG: [Controller; 2] = [
     Controller {
         name: "fixed, ¼",
         about: "a quarter of the right limit",
@@ -96,8 +91,8 @@ pub const WRONG: [Controller; 2] = [
     },
 ];
 
-/// The default without some of its parts, to show what each part is for.
-pub const PARTS: [Controller; 2] = [
+/// The default without some of its parts, to show what each is for.
+pub(crate) const PARTS: [Controller; 2] = [
     Controller {
         name: "no line",
         about: "the hill climb alone; refuses at once",
@@ -112,7 +107,7 @@ pub const PARTS: [Controller; 2] = [
 
 /// The right fixed limit behind a queue in each order. All calls have one priority, so only the order decides who is
 /// next. They do not say how long their callers wait, except where told.
-pub const ORDERS: [Controller; 5] = [
+pub(crate) const ORDERS: [Controller; 5] = [
     Controller {
         name: "FIFO",
         about: "a long queue, the oldest first",
@@ -143,23 +138,19 @@ pub const ORDERS: [Controller; 5] = [
     },
 ];
 
-/// Returns all controllers, the default first.
-#[must_use]
-pub fn all() -> Vec<Controller> {
+pub(crate) fn all() -> Vec<Controller> {
     [&[DEFAULT, NONE, RIGHT][..], &WRONG, &PUBLISHED].concat()
 }
 
-/// Makes a fixed limit of `places`, with the queue and shedding of the default.
 fn protected(places: u64) -> Front {
     Front::behind(fixed(places).with_short_queue().with_throttle(Shedding::default()))
 }
 
-/// Makes the right fixed limit behind a queue of the default length, 65,536, for calls of one priority.
+/// For calls of one priority, with the default length, 65,536.
 fn long_queue(backend: &Backend, order: QueueOrder) -> Front {
     Front::behind(fixed(right(backend)).with_order(order)).without_priorities()
 }
 
-/// Makes a limit that a law adjusts, without a queue.
 fn refusing<L>(law: L) -> Front
 where
     L: Law + Send + 'static,
@@ -168,7 +159,7 @@ where
     Front::behind(Bulkhead::adaptive(law).with_room(0))
 }
 
-/// Makes a bulkhead of `places`, or of the nearest number allowed.
+/// A bulkhead of `places`, or of the nearest number allowed.
 pub(super) fn fixed(places: u64) -> Bulkhead {
     Bulkhead::new(places.clamp(1, Concurrency::MAX_PLACES)).expect("the number is within the range")
 }

@@ -1,9 +1,8 @@
 //! The protection in front of a simulated service: a real bulkhead of the library, driven by the virtual clock.
 //!
-//! The protection is not reimplemented here. Each call enters as in a program, by [`Bulkhead::enter`]. It is polled
-//! when it arrives, when the bulkhead wakes it, and when its timer fires. The service's answer is reported by
-//! [`Permit::leave`]. So the figures judge the code that programs run. One published protection works at the caller
-//! instead and has no places: a throttle alone.
+//! Each call enters by [`Bulkhead::enter`] and is polled when it arrives, when the bulkhead wakes it, and when its
+//! timer fires. So the figures judge the code that programs run. One published law works at the caller instead and has
+//! no places: a throttle alone.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -19,16 +18,14 @@ use tidegate::concurrency::Signal;
 use tidegate::throttle::{Arrival, Throttle};
 use tidegate::{Bulkhead, Clock, Enter, Outcome, Permit, Priority, TakeError, Tick};
 
-/// The decision about a call that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Enters,
-    /// The call waits. It must be asked about again at this time, in nanoseconds.
+    /// Asked about again at this time, in nanoseconds.
     WaitsUntil(u64),
     Refused,
 }
 
-/// A throttle with its state.
 trait ErasedThrottle: Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
@@ -53,20 +50,17 @@ where
     }
 }
 
-/// A protection; each part may be missing.
 #[derive(Debug)]
-pub struct Front {
+pub(crate) struct Front {
     bulkhead: Option<Bulkhead>,
-    /// Whether calls say until when their callers wait.
     told_deadlines: bool,
-    /// Whether calls say their priority.
     told_priorities: bool,
-    /// The throttle at the caller. It learns the outcomes that the caller sees.
+    /// At the caller, whose outcomes it learns.
     throttle: Option<Box<dyn ErasedThrottle>>,
     clock: Arc<VirtualClock>,
     line: HashMap<u32, Pin<Box<Enter>>>,
     inside: HashMap<u32, Permit>,
-    /// The calls that the bulkhead has woken, in order.
+    /// In order.
     woken: (Sender<u32>, Receiver<u32>),
 }
 
@@ -88,22 +82,18 @@ impl Default for Front {
 }
 
 impl Front {
-    /// Makes a protection that lets every call in.
-    #[must_use]
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self::default()
     }
 
-    /// Makes a protection with a bulkhead in front of the service. The bulkhead starts afresh, on the virtual clock.
-    #[must_use]
-    pub fn behind(bulkhead: Bulkhead) -> Self {
+    /// The bulkhead starts afresh, on the virtual clock.
+    pub(crate) fn behind(bulkhead: Bulkhead) -> Self {
         let clock = Arc::new(VirtualClock::default());
         Self { bulkhead: Some(bulkhead.with_clock(Arc::clone(&clock))), clock, ..Self::default() }
     }
 
-    /// Makes a protection with a throttle at the caller, which refuses a share of the calls.
-    #[must_use]
-    pub fn throttled<T>(throttle: T) -> Self
+    /// A throttle at the caller, which refuses a share of the calls.
+    pub(crate) fn throttled<T>(throttle: T) -> Self
     where
         T: Throttle + Send + 'static,
         T::State: Send + 'static,
@@ -115,26 +105,22 @@ impl Front {
         }
     }
 
-    /// Returns the same protection for calls that do not say until when their callers wait.
-    #[must_use]
-    pub fn without_deadlines(self) -> Self {
+    /// The calls do not say until when their callers wait.
+    pub(crate) fn without_deadlines(self) -> Self {
         Self { told_deadlines: false, ..self }
     }
 
-    /// Returns the same protection for calls of one priority. Among them only the order of the queue decides who is next.
-    #[must_use]
-    pub fn without_priorities(self) -> Self {
+    /// The calls have one priority: only the order of the queue decides who is next.
+    pub(crate) fn without_priorities(self) -> Self {
         Self { told_priorities: false, ..self }
     }
 
-    /// Returns the current limit of calls inside; `u64::MAX` if there is none.
-    #[must_use]
-    pub fn limit_now(&self) -> u64 {
+    pub(crate) fn limit_now(&self) -> u64 {
         self.bulkhead.as_ref().map_or(u64::MAX, |bulkhead| bulkhead.standing().limit)
     }
 
-    /// Decides about a call that arrives. Its caller waits until `deadline`, in nanoseconds; `draw` is its random number
-    /// for a throttle at the caller. The bulkhead may answer waiting calls too: call [`Front::answered`] afterwards.
+    /// Decides about a call that arrives; times are in nanoseconds, `draw` is random for a throttle at the caller. The
+    /// bulkhead may answer waiting calls too: call [`Front::answered`] afterwards.
     pub(super) fn arrive(
         &mut self,
         now: u64,
@@ -165,14 +151,13 @@ impl Front {
         }
     }
 
-    /// Asks about a waiting call whose timer has fired. Returns whether it enters (`true`) or is refused; `None` if
-    /// it still waits, or no longer waits.
+    /// Asks about a call whose timer has fired: whether it enters; `None` if it still waits, or no longer waits.
     pub(super) fn time_is_up(&mut self, now: u64, call: u32) -> Option<bool> {
         self.clock.set(now);
         self.ask(call)
     }
 
-    /// Returns the next waiting call that the bulkhead has answered, and whether it enters.
+    /// Returns the next call that the bulkhead has answered, and whether it enters.
     pub(super) fn answered(&mut self) -> Option<(u32, bool)> {
         loop {
             let call = self.woken.1.try_recv().ok()?;
@@ -194,7 +179,6 @@ impl Front {
         answer.map(|permit| self.inside.insert(call, permit)).is_ok()
     }
 
-    /// Reports that a call has left the service, and its outcome.
     pub(super) fn leave(&mut self, now: u64, call: u32, outcome: Outcome) {
         self.clock.set(now);
         if let Some(permit) = self.inside.remove(&call) {
@@ -202,14 +186,13 @@ impl Front {
         }
     }
 
-    /// Reports to the throttle how an admitted call ended for its caller, who may have stopped waiting.
+    /// Tells the throttle how an admitted call ended for its caller, who may have stopped waiting.
     pub(super) fn settled(&mut self, now: u64, latency: u64, outcome: Outcome) {
         if let Some(throttle) = &mut self.throttle {
             throttle.learn(Tick::from_nanos(now), Duration::from_nanos(latency), outcome);
         }
     }
 
-    /// Reports how busy the processors were.
     pub(super) fn sense(&mut self, now: u64, signal: Signal) {
         self.clock.set(now);
         if let Some(bulkhead) = &self.bulkhead {
@@ -218,12 +201,10 @@ impl Front {
     }
 }
 
-/// The virtual clock as the bulkhead sees it. It remembers the timer that was set; the world polls the sleeping call
-/// when the timer fires.
+/// Remembers the timer that was set; the world polls the sleeping call when it fires.
 #[derive(Debug, Default)]
 struct VirtualClock {
     now: AtomicU64,
-    /// The timer that was set last.
     alarm: AtomicU64,
 }
 
@@ -253,7 +234,7 @@ struct CallWaker {
 
 impl Wake for CallWaker {
     fn wake(self: Arc<Self>) {
-        // The send fails only after the run has ended, when no call is polled any more.
+        // Fails only after the run has ended, when no call is polled any more.
         let _ = self.woken.send(self.call);
     }
 }

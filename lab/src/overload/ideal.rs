@@ -1,22 +1,18 @@
-//! The goodput of an ideal limiter that knows the capacity at every moment: an upper bound, computed instead of
-//! simulated.
+//! The goodput of a limiter that knows the capacity at every moment: an upper bound, computed instead of simulated.
 
 use std::time::Duration;
 
 use super::backend::Backend;
 use super::load::Load;
 
-/// The step of the computation.
 const CUT: Duration = Duration::from_millis(2);
 
-/// Returns the good answers per second, between two times, of an ideal limiter. It always keeps the backend at its
-/// best and never refuses a request that could be served: at each moment it serves the lesser of load and capacity,
-/// counted from the start of the run.
+/// Returns the good answers per second between two times: at each moment the lesser of load and capacity, counted from
+/// the start of the run.
 ///
-/// It counts the work done between the two times, as [`Measured::goodput_by_work`](super::Measured::goodput_by_work) does. A
-/// run exceeds this only by chance: if the drawn work is below its mean, or the arrivals are above theirs.
-#[must_use]
-pub fn ideal(backend: &Backend, load: &Load, from: Duration, to: Duration) -> f64 {
+/// It counts the work done between the two times. A run exceeds this only by chance: if the drawn work is below its
+/// mean, or the arrivals are above theirs.
+pub(crate) fn ideal(backend: &Backend, load: &Load, from: Duration, to: Duration) -> f64 {
     let work_per_second = backend.capacity() * backend.work.mean().as_secs_f64();
     let (mut served, mut counted) = (0.0, 0.0);
     let mut at = Duration::ZERO;

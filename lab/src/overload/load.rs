@@ -1,5 +1,4 @@
-//! The callers of a simulated service: how many requests they send, how important and how patient these are, and
-//! whether they retry.
+//! The callers of a simulated service.
 
 use std::time::Duration;
 
@@ -8,48 +7,42 @@ use tidegate_sim::traffic::Chance;
 
 /// Requests that arrive at random, as from very many independent callers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Load {
-    /// The requests per second from each time on, as a Poisson process. The times ascend.
-    pub rates: Vec<(Duration, f64)>,
+pub(crate) struct Load {
+    /// Requests per second from each time on, as a Poisson process. The times ascend.
+    pub(crate) rates: Vec<(Duration, f64)>,
     /// The share of each priority level, the least important first. The sum is 1.
-    pub levels: [f64; 4],
+    pub(crate) levels: [f64; 4],
     /// Additional requests per second of the lowest level, from each time on.
-    pub extra: Vec<(Duration, f64)>,
-    /// Whether and how often callers retry.
-    pub retries: Retries,
-    /// The end of the load.
-    pub until: Duration,
+    pub(crate) extra: Vec<(Duration, f64)>,
+    pub(crate) retries: Retries,
+    pub(crate) until: Duration,
 }
 
 /// Whether and how often callers retry.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Retries {
+pub(crate) struct Retries {
     /// The most attempts per call: 1 for no retries.
-    pub attempts: u32,
-    /// The minimum wait before a retry. The wait is drawn evenly between this and twice this.
-    pub backoff: Duration,
-    /// The most retries per first attempt, over all callers; `None` for no bound.
-    pub budget: Option<f64>,
+    pub(crate) attempts: u32,
+    /// Drawn evenly between this and twice this.
+    pub(crate) backoff: Duration,
+    /// Per first attempt, over all callers; `None` for no bound.
+    pub(crate) budget: Option<f64>,
 }
 
 impl Retries {
-    /// No retries.
-    pub const NONE: Self = Self { attempts: 1, backoff: Duration::ZERO, budget: None };
+    pub(crate) const NONE: Self = Self { attempts: 1, backoff: Duration::ZERO, budget: None };
 }
 
-/// One request of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Arriving {
     pub(super) at: u64,
     pub(super) priority: Priority,
-    /// The seed of all random numbers of this request, so that every controller gets the same request.
+    /// So that every controller gets the same request.
     pub(super) seed: u64,
 }
 
 impl Load {
-    /// Makes a load of one level at one rate.
-    #[must_use]
-    pub fn steady(rate: f64, until: Duration) -> Self {
+    pub(crate) fn steady(rate: f64, until: Duration) -> Self {
         Self {
             rates: vec![(Duration::ZERO, rate)],
             levels: [0.0, 0.0, 1.0, 0.0],
@@ -59,13 +52,10 @@ impl Load {
         }
     }
 
-    /// Returns the requests per second at a time.
-    #[must_use]
-    pub fn rate(&self, at: Duration) -> f64 {
+    pub(crate) fn rate(&self, at: Duration) -> f64 {
         step(&self.rates, at) + step(&self.extra, at)
     }
 
-    /// Draws all requests in the order of their times.
     pub(super) fn arrivals(&self, seed: u64) -> Vec<Arriving> {
         let mut chance = Chance(seed);
         let mut all = Vec::new();

@@ -1,64 +1,51 @@
-//! The measurements of a run: goodput over time, latencies, and the results for each priority level.
+//! The measurements of a run.
 
 use std::time::Duration;
 
 use tidegate::Priority;
 
-/// The length of one step of the measured curves.
-pub const STEP: Duration = Duration::from_millis(20);
+/// The length of one step of the curves.
+pub(crate) const STEP: Duration = Duration::from_millis(20);
 
-/// The measurements of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
-    /// Requests that arrived in each [`STEP`].
-    pub offered: Vec<u32>,
+pub(crate) struct Measured {
+    /// In each [`STEP`].
+    pub(crate) offered: Vec<u32>,
     /// Requests answered well and in time, by the [`STEP`] of the answer.
-    pub good: Vec<u32>,
+    pub(crate) good: Vec<u32>,
     /// The same requests, each split over the [`STEP`]s in which its work was done, in proportion to the work.
-    pub worked: Vec<f64>,
+    pub(crate) worked: Vec<f64>,
     /// For each level, the least important first, and each [`STEP`]: the requests that arrived in it, and how many of
     /// them were answered well and in time.
-    pub by_level: [Vec<(u32, u32)>; 4],
+    pub(crate) by_level: [Vec<(u32, u32)>; 4],
     /// The limit of the first service at the end of each [`STEP`]; `u64::MAX` for none.
-    pub limits: Vec<u64>,
-    /// The latency of each good answer since its last attempt, in microseconds, ascending, with the step of the
-    /// answer.
-    pub latencies: Vec<(u32, u32)>,
+    pub(crate) limits: Vec<u64>,
+    /// Of each good answer since its last attempt, in microseconds, ascending, with the step of the answer.
+    pub(crate) latencies: Vec<(u32, u32)>,
     /// Answers that came after the caller had stopped waiting.
-    pub late: u64,
+    pub(crate) late: u64,
     /// Requests whose last attempt was refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// Requests whose last attempt failed or was not answered in time.
-    pub failed: u64,
+    pub(crate) failed: u64,
 }
 
 impl Measured {
-    /// Returns good answers per second from one time to another, by the time of the answer.
-    #[must_use]
-    pub fn goodput(&self, from: Duration, to: Duration) -> f64 {
+    /// Good answers per second, by the time of the answer.
+    pub(crate) fn goodput(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.good, from, to)
     }
 
-    /// Returns good answers per second from one time to another, where each counts with the share of its work that was
-    /// done between these times, whenever it began and was answered.
+    /// Good answers per second, where each counts with the share of its work that was done between the two times.
     ///
     /// So requests inside when the time is over count with what was done for them, if they are answered well later: the
-    /// load has to go on until that is known. Requests inside when it begins count with what is left to do.
-    #[must_use]
-    pub fn goodput_by_work(&self, from: Duration, to: Duration) -> f64 {
+    /// load has to go on until that is known.
+    pub(crate) fn goodput_by_work(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.worked, from, to)
     }
 
-    /// Returns arrivals per second from one time to another.
-    #[must_use]
-    pub fn arrivals(&self, from: Duration, to: Duration) -> f64 {
-        rate(&self.offered, from, to)
-    }
-
-    /// Returns a quantile of the latencies of good answers between two times; `share` is from 0 to 1. Zero if there
-    /// were none.
-    #[must_use]
-    pub fn quantile(&self, share: f64, from: Duration, to: Duration) -> Duration {
+    /// A quantile of the latencies of good answers; `share` is from 0 to 1. Zero if there were none.
+    pub(crate) fn quantile(&self, share: f64, from: Duration, to: Duration) -> Duration {
         let (from, to) = (step(from) as u32, step(to) as u32);
         let all: Vec<u32> =
             self.latencies.iter().filter(|(_, at)| (from..to).contains(at)).map(|(took, _)| *took).collect();
@@ -66,10 +53,9 @@ impl Measured {
         all.get(place).map_or(Duration::ZERO, |micros| Duration::from_micros(u64::from(*micros)))
     }
 
-    /// Returns for each level, the least important first, the requests that arrived between two times, and how many
-    /// of them were answered well and in time.
-    #[must_use]
-    pub fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
+    /// For each level, the least important first: the requests that arrived between two times, and how many of them
+    /// were answered well and in time.
+    pub(crate) fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
         let sum = |steps: &Vec<(u32, u32)>| {
             let steps = steps.get(step(from)..step(to).min(steps.len())).unwrap_or_default();
             steps.iter().fold((0, 0), |sum, step| (sum.0 + u64::from(step.0), sum.1 + u64::from(step.1)))
@@ -88,7 +74,6 @@ fn rate<T: Copy + Into<f64>>(counts: &[T], from: Duration, to: Duration) -> f64 
     counts.iter().map(|count| (*count).into()).sum::<f64>() / seconds.max(1e-9)
 }
 
-/// Collects the measurements during a run.
 #[derive(Debug)]
 pub(super) struct Meter {
     measured: Measured,
@@ -128,7 +113,7 @@ impl Meter {
         self.measured.latencies.push(((latency / 1000) as u32, step_of(at) as u32));
     }
 
-    /// Counts a share of the work on a request that was answered well, by the step in which it was done.
+    /// Counts a share of the work on a request that was answered well.
     pub(super) fn worked(&mut self, step: usize, share: f64) {
         if let Some(sum) = self.measured.worked.get_mut(step) {
             *sum += share;

@@ -17,27 +17,22 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The begin and the end of the load of [`overload`]. Before it the load is half the capacity.
-pub const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
+/// Before it the load is half the capacity.
+pub(crate) const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
 
-/// The score of a protection under steady overload.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
-    /// The goodput as a share of the ideal.
-    pub goodput: f64,
-    /// Its standard error, from the spread between seeds; zero with a single seed.
-    pub error: f64,
-    /// The 99th percentile of the latency of good answers.
-    pub p99: Duration,
+pub(crate) struct Score {
+    pub(crate) goodput: f64,
+    /// Its standard error; zero with a single seed.
+    pub(crate) error: f64,
+    pub(crate) p99: Duration,
 }
 
-/// Runs half the capacity for 2 s, then `times` the capacity for 20 s. Returns the mean score over `seeds`. The 20 s
-/// count from their first moment, also while the protection still learns.
+/// Returns the mean score over `seeds` of 20 s at `times` the capacity, after 2 s at half of it.
 ///
-/// A request that is answered well counts with the share of its work that was done in these 20 s
-/// ([`Measured::goodput_by_work`]). The load goes on afterwards, until all requests inside have been answered or are late.
-#[must_use]
-pub fn overload(
+/// They count from their first moment, by the work done in them ([`Measured::goodput_by_work`]). The load goes on
+/// afterwards, until all requests inside have been answered or are late.
+pub(crate) fn overload(
     backend: &Backend,
     controller: &Controller,
     times: f64,
@@ -49,8 +44,7 @@ pub fn overload(
     Score { goodput, error, p99: p99s.iter().sum::<Duration>().div_f64(p99s.len().max(1) as f64) }
 }
 
-/// Runs the load of [`overload`] once for each seed, and returns goodput as a share of the ideal and the 99th percentile of
-/// the latency of good answers, in the order of the seeds.
+/// Returns goodput as a share of the ideal and the 99th percentile of the latency of good answers, for each seed.
 pub(super) fn overload_by_seed(
     backend: &Backend,
     controller: &Controller,
@@ -68,7 +62,7 @@ pub(super) fn overload_by_seed(
         .collect()
 }
 
-/// Returns the mean of some numbers and its standard error, from their spread; the error of a single number is zero.
+/// Returns the mean and its standard error, which is zero for a single number.
 pub(super) fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
     let count = numbers.len().max(1) as f64;
     let mean = mean(numbers.iter().copied());
@@ -76,42 +70,32 @@ pub(super) fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0).max(1.0) / count).sqrt())
 }
 
-/// Returns the load of [`overload`], until its 20 s are over.
-#[must_use]
-pub fn overload_load(capacity: f64, times: f64) -> Load {
+pub(crate) fn overload_load(capacity: f64, times: f64) -> Load {
     let (from, to) = OVERLOAD;
     Load { rates: vec![(Duration::ZERO, capacity * 0.5), (from, capacity * times)], ..Load::steady(0.0, to) }
 }
 
-/// One service, or several that call one another.
 #[derive(Clone, Debug)]
-pub struct Chain {
-    /// Its name, for tables.
-    pub name: &'static str,
-    /// The services in the order of calls; the last has the least capacity.
-    pub services: Vec<Backend>,
+pub(crate) struct Chain {
+    pub(crate) name: &'static str,
+    /// In the order of calls; the last has the least capacity.
+    pub(crate) services: Vec<Backend>,
 }
 
 impl Chain {
-    /// Returns a single service: the first of the table.
-    #[must_use]
-    pub fn single() -> Self {
+    pub(crate) fn single() -> Self {
         Self { name: "one service", services: vec![plain("knee", "")] }
     }
 
-    /// Returns three services in a row, where each attempts a call to the next up to three times. The first two have
-    /// twice and one and a half times the capacity of the last.
-    #[must_use]
-    pub fn of_three() -> Self {
+    /// Three services in a row, each of which attempts a call to the next up to three times.
+    pub(crate) fn of_three() -> Self {
         let service = |name, work| Backend { work, ..plain(name, "") };
         let first = service("first", Work::Even(ms(8), ms(12)));
         let second = Backend { sharing: Sharing::Queued(12), ..service("second", Work::Exponential(ms(10))) };
         Self { name: "chain of three", services: vec![first, second, plain("third", "")] }
     }
 
-    /// Returns the requests per second that the whole chain can serve.
-    #[must_use]
-    pub fn capacity(&self) -> f64 {
+    pub(crate) fn capacity(&self) -> f64 {
         self.services.iter().map(Backend::capacity).fold(f64::INFINITY, f64::min)
     }
 
@@ -119,10 +103,14 @@ impl Chain {
         run(self.services.iter().map(|backend| service(backend, controller)).collect(), load, seed)
     }
 
-    /// Returns goodput as a share of the capacity, for 10 s at `times` the capacity after 2 s at half of it, by the work done
-    /// in these 10 s. In a chain every hop makes up to three attempts.
-    #[must_use]
-    pub fn overload(&self, controller: &Controller, times: f64, seeds: impl Iterator<Item = u64>) -> f64 {
+    /// Returns goodput as a share of the capacity, for 10 s at `times` the capacity after 2 s at half of it, by the
+    /// work done in these 10 s.
+    pub(crate) fn overload(
+        &self,
+        controller: &Controller,
+        times: f64,
+        seeds: impl Iterator<Item = u64>,
+    ) -> f64 {
         let capacity = self.capacity();
         let (from, to) = (OVERLOAD.0, secs(12));
         let longest = self.services.iter().map(|service| service.deadline).max().unwrap_or_default();
@@ -133,10 +121,13 @@ impl Chain {
     }
 
     /// Returns how long goodput stays below 95 % of the capacity after the load rose from 0.8 to 1.4 times the
-    /// capacity; `None` if it does not recover within 5 s. Goodput is averaged over windows of 100 ms and over the
-    /// seeds, since chance alone moves it by a tenth otherwise.
-    #[must_use]
-    pub fn spike(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> Option<Duration> {
+    /// capacity; `None` if longer than 5 s. It is averaged over 100 ms and over the seeds, since chance alone moves it
+    /// by a tenth otherwise.
+    pub(crate) fn spike(
+        &self,
+        controller: &Controller,
+        seeds: impl Iterator<Item = u64>,
+    ) -> Option<Duration> {
         let capacity = self.capacity();
         let load = Load {
             rates: vec![(Duration::ZERO, capacity * 0.8), (secs(3), capacity * 1.4)],
@@ -147,11 +138,9 @@ impl Chain {
         recovered(&good, secs(3), ms(100), capacity * 0.95)
     }
 
-    /// Returns for each level, the lowest first, the share of requests answered well while the lowest level has
-    /// twelve times its load for 10 s. The lowest level is half of a load of 0.8 times the capacity, so that 5.2
-    /// times the capacity arrives in all.
-    #[must_use]
-    pub fn levels(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> [f64; 4] {
+    /// Returns for each level, the lowest first, the share of requests answered well while the lowest level has twelve
+    /// times its load for 10 s. In all, 5.2 times the capacity arrives.
+    pub(crate) fn levels(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> [f64; 4] {
         let capacity = self.capacity();
         let load = Load {
             levels: [0.5, 0.2, 0.2, 0.1],
@@ -169,11 +158,9 @@ impl Chain {
         sums.map(|(offered, good)| good as f64 / (offered as f64).max(1.0))
     }
 
-    /// Returns how long a retry storm lasts after its trigger is over. The load is 0.8 times the capacity, every
-    /// caller makes up to three attempts, and the last service runs at 30 % of its speed for 3 s. The storm ends when
-    /// goodput is back at 95 % of the load; `None` if it is not after 15 s.
-    #[must_use]
-    pub fn storm(
+    /// Returns how long a retry storm lasts after its trigger is over: the last service at 30 % of its speed for 3 s.
+    /// It ends when goodput is back at 95 % of the load; `None` if it is not after 15 s.
+    pub(crate) fn storm(
         &self,
         controller: &Controller,
         budget: Option<f64>,
@@ -202,7 +189,6 @@ impl Chain {
         }
     }
 
-    /// Returns the good answers per second in each step, averaged over the seeds.
     fn good(&self, controller: &Controller, load: &Load, seeds: impl Iterator<Item = u64>) -> Vec<f64> {
         let mut sums: Vec<f64> = Vec::new();
         let mut count = 0.0;
@@ -218,8 +204,7 @@ impl Chain {
     }
 }
 
-/// Returns the time from `from` to the first window that reaches `wanted`, if nearly all windows of the next second
-/// do too.
+/// Returns the time until the first window that reaches `wanted`, if nearly all windows of the next second do too.
 fn recovered(good: &[f64], from: Duration, window: Duration, wanted: f64) -> Option<Duration> {
     let steps = |span: Duration| (span.as_nanos() / STEP.as_nanos()) as usize;
     let reaches = |at: usize| {

@@ -1,15 +1,14 @@
 //! A running backend: the requests inside, the progress of each, and when the next is done.
 //!
-//! All requests being worked on gain work at the same rate, so one clock of work serves them all. A request that
-//! starts when the clock shows `v` and needs `w` is done when the clock shows `v + w`, however often the rate changes
-//! in between.
+//! All requests being worked on gain work at the same rate, so one clock of work serves them all: a request that starts
+//! at `v` and needs `w` is done at `v + w`, however often the rate changes in between.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::backend::{Backend, Sharing, Speed};
 
-/// The readings of a station's clock of work between which it worked on a request.
+/// The readings of the clock of work between which a request was worked on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Worked {
     from: f64,
@@ -17,33 +16,31 @@ pub(super) struct Worked {
 }
 
 impl Worked {
-    /// Returns the work, in nanoseconds at full speed.
+    /// In nanoseconds at full speed.
     pub(super) fn work(self) -> f64 {
         self.to - self.from
     }
 }
 
-/// The state of a backend.
 #[derive(Debug)]
 pub(super) struct Station {
     backend: Backend,
     speed: f64,
-    /// The clock of work: the work that a request gained if it was worked on from the start, in nanoseconds at full
-    /// speed.
+    /// The clock of work, in nanoseconds at full speed.
     clock: f64,
     at: u64,
-    /// The clock at the begin of each step of the measured curves.
+    /// At the begin of each step of the curves.
     readings: Vec<f64>,
-    /// The work of the requests being worked on, by the reading of the clock at which each is done. Readings are positive,
-    /// so the bits of the floats sort as they do.
+    /// By the reading of the clock at which each is done. Readings are positive, so the bits of the floats sort as they
+    /// do.
     working: BTreeMap<(u64, u32), f64>,
     waiting: VecDeque<(u32, f64)>,
-    /// The number of the latest prediction of the next end; earlier predictions are void.
+    /// The latest prediction of the next end; earlier ones are void.
     prediction: u64,
     served: u64,
     warm_since: u64,
     idle_since: Option<u64>,
-    /// Server-nanoseconds used, for the processor signal.
+    /// In server-nanoseconds, for the processor signal.
     used: f64,
 }
 
@@ -71,17 +68,15 @@ impl Station {
         &self.backend
     }
 
-    /// Returns how many requests are inside, waiting or being worked on.
+    /// Waiting or being worked on.
     pub(super) fn inside(&self) -> u32 {
         (self.working.len() + self.waiting.len()) as u32
     }
 
-    /// Returns how many requests have been finished.
     pub(super) fn served(&self) -> u64 {
         self.served
     }
 
-    /// Returns the server-nanoseconds used until now.
     pub(super) fn used(&mut self, now: u64) -> f64 {
         self.advance(now);
         self.used
@@ -100,7 +95,7 @@ impl Station {
         self.start_waiting();
     }
 
-    /// Advances to `now` and moves finished requests to `done`, with the work on each. Called at a predicted end.
+    /// Moves finished requests to `done`, with the work on each. Called at a predicted end.
     pub(super) fn finish(&mut self, now: u64, done: &mut Vec<(u32, Worked)>) {
         self.advance(now);
         // Allow one nanosecond, since ends are rounded to whole nanoseconds.
@@ -120,7 +115,6 @@ impl Station {
         }
     }
 
-    /// Begins the next step of the measured curves.
     pub(super) fn begin_step(&mut self, now: u64) {
         // The station does not advance, so that measuring changes nothing, not even by rounding.
         let passed = (now - self.at) as f64;
@@ -128,8 +122,7 @@ impl Station {
         self.readings.push(self.clock + since);
     }
 
-    /// Returns the steps in which a request was worked on, with the share of its work that was done in each. The sum of
-    /// the shares is 1.
+    /// Returns the steps in which a request was worked on, with the share of its work in each. The sum is 1.
     pub(super) fn shares(&self, worked: Worked) -> impl Iterator<Item = (usize, f64)> {
         let Worked { from, to } = worked;
         let first = self.readings.partition_point(|reading| *reading <= from).saturating_sub(1);
@@ -141,14 +134,12 @@ impl Station {
         })
     }
 
-    /// Sets the speed to that of the current time.
     pub(super) fn change_speed(&mut self, now: u64) {
         self.advance(now);
         self.speed = self.backend.speed.at(now, self.warm_since);
     }
 
-    /// Predicts when the next request is done if nothing changes before. Returns that time and the number of the
-    /// prediction, which voids earlier ones.
+    /// Predicts when the next request is done if nothing changes before; voids earlier predictions.
     pub(super) fn predict(&mut self) -> Option<(u64, u64)> {
         self.prediction += 1;
         let (&(end, _), _) = self.working.first_key_value()?;
@@ -160,7 +151,6 @@ impl Station {
         Some((self.at + left as u64, self.prediction))
     }
 
-    /// Says whether a prediction still holds.
     pub(super) fn holds(&self, prediction: u64) -> bool {
         prediction == self.prediction
     }
@@ -193,12 +183,11 @@ impl Station {
 }
 
 impl Speed {
-    /// Says whether the speed ever changes.
     pub(super) fn moves(&self) -> bool {
         *self != Self::Steady
     }
 
-    /// Returns the speed at a time; `warm_since` is when the service last began to work after an idle time.
+    /// The speed at a time; `warm_since` is when the service last began to work after an idle time.
     pub(super) fn at(&self, now: u64, warm_since: u64) -> f64 {
         let nanos = |span: Duration| span.as_nanos() as u64;
         match self {

@@ -7,8 +7,13 @@ use std::time::Duration;
 
 use super::backend::{self, Backend, Contention, Excess, Sharing, Speed, Wait, Work};
 use super::controllers::{DEFAULT, NONE, PUBLISHED, fixed};
+use super::figures;
+use super::front::Front;
+use super::ideal::ideal;
+use super::load::Load;
+use super::meter::Measured;
 use super::scenario::{self, Chain};
-use super::{Front, Load, Measured, Service, figures, ideal, run};
+use super::world::{Service, run};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -78,7 +83,7 @@ fn a_loss_system_turns_away_what_erlangs_b_says() {
 #[test]
 fn work_is_neither_lost_nor_made() {
     // Twice the load that 4 workers can take: all of them are always busy, so 400 a second are finished.
-    let backend = Backend { deadline: secs(600), ..service(Sharing::Queued(4), Work::Exactly(ms(10))) };
+    let backend = Backend { deadline: secs(600), ..service(Sharing::Queued(4), Work::Even(ms(10), ms(10))) };
     let goodput = unprotected(backend, 800.0, secs(20), 8).goodput(secs(1), secs(20));
     assert!((goodput - 400.0).abs() < 1.0, "{goodput}");
     for sharing in [Sharing::Queued(4), Sharing::Shared(4)] {
@@ -100,6 +105,15 @@ fn the_same_seed_gives_the_same_run_to_the_bit_and_another_seed_another() {
         assert_eq!(once(1), once(1), "{}", backend.name);
         assert_ne!(once(1), once(2), "{}", backend.name);
     }
+}
+
+/// Sixteen places of 20 ms, and twice the load that they can take.
+#[test]
+fn the_knee_has_sixteen_places_and_collapses_without_protection() {
+    let knee = &backend::table()[0];
+    assert_eq!((knee.capacity(), knee.best_inside()), (800.0, 16));
+    let score = |controller| scenario::overload(knee, &controller, 2.0, 1..=1).goodput;
+    assert!(score(NONE) < 0.1 && score(DEFAULT) > 0.95);
 }
 
 #[test]

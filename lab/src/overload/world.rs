@@ -1,4 +1,4 @@
-//! The event loop of an overload run: callers, protections and services on one virtual clock.
+//! The event loop of an overload run.
 //!
 //! Services form a chain. The first works on a request and then calls the second, and so on. A request stays inside
 //! each service until the answer arrives. Callers, and each service towards the next, retry by the rule of the load.
@@ -12,25 +12,21 @@ use tidegate_core::time::nanos;
 use tidegate_sim::traffic::Chance;
 
 use super::backend::{Backend, Excess};
-use super::call::{Call, Parent};
 use super::front::{Admission, Front};
 use super::load::{Load, Retries};
 use super::meter::{Measured, Meter, STEP};
 use super::station::{Station, Worked};
 use crate::event_queue::Agenda;
 
-/// How often the speed of a service with changing speed is updated, in nanoseconds.
+/// In nanoseconds, for services with changing speed.
 const SPEED_EVERY: u64 = 10_000_000;
-/// How often the processor signal is read, in nanoseconds; the published law that uses the signal reads it as often.
+/// In nanoseconds; the published law that uses the signal reads it as often.
 const SENSE_EVERY: u64 = 500_000_000;
 
-/// One service of a chain, with its protection.
 #[derive(Debug)]
-pub struct Service {
-    /// The service.
-    pub backend: Backend,
-    /// The protection in front of it.
-    pub front: Front,
+pub(crate) struct Service {
+    pub(crate) backend: Backend,
+    pub(crate) front: Front,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,16 +77,45 @@ struct World<'a> {
     load: &'a Load,
 }
 
+/// The caller of a service: a request of the load, or a call at the previous service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    Request(u32),
+    Call(u32),
+}
+
+/// One attempt of one request at one service.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    parent: Parent,
+    request: u32,
+    service: u8,
+    attempt: u8,
+    /// Whether the caller has an answer or has stopped waiting.
+    settled: bool,
+    /// Whether the service has answered.
+    left: bool,
+    began: u64,
+    /// When the service worked on it; `None` until the work is done.
+    worked: Option<Worked>,
+    /// The call at the next service whose good answer it got.
+    below: Option<u32>,
+}
+
+impl Call {
+    fn begins(parent: Parent, request: u32, service: u8, attempt: u8, began: u64) -> Self {
+        let (settled, left, worked, below) = (false, false, None, None);
+        Self { parent, request, service, attempt, settled, left, began, worked, below }
+    }
+}
+
 /// Marks work that no caller waits for.
 const NO_CALLER: u32 = 1 << 31;
 
 /// The most unused retries that a budget accumulates.
 const SAVED_RETRIES: f64 = 100.0;
 
-/// Runs a load through a chain of services and returns the measurements. The same arguments give the same result, bit
-/// for bit.
-#[must_use]
-pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
+pub(crate) fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
     let deadline = services.first().map_or(Duration::MAX, |service| service.backend.deadline);
     let requests = load.arrivals(seed);
     let nodes: Vec<Node> = services.into_iter().map(Node::new).collect();
@@ -114,7 +139,7 @@ pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
     }
     world.agenda.put(SENSE_EVERY, Event::Senses);
     world.agenda.put(nanos(STEP), Event::Steps);
-    // Run for one more deadline after the load ends, so that the last requests can still be answered in time.
+    // So that the last requests can still be answered in time.
     let end = load.until.as_nanos() as u64 + world.deadline;
     while let Some(event) = world.agenda.next_until(end) {
         world.handle(event);
@@ -193,8 +218,7 @@ impl World<'_> {
         }
     }
 
-    /// Returns the random numbers of one attempt of one request at one service. They do not depend on anything that
-    /// happened before.
+    /// The random numbers of one attempt of one request at one service; they do not depend on what happened before.
     fn chance(&self, call: &Call) -> Chance {
         let request = self.requests[call.request as usize].seed;
         let mut chance = Chance(request ^ (u64::from(call.service) << 32 | u64::from(call.attempt)));
@@ -202,7 +226,6 @@ impl World<'_> {
         chance
     }
 
-    /// Calls a service, for a request or for a call at the previous service.
     fn call(&mut self, parent: Parent, service: u8, attempt: u8) {
         let now = self.agenda.now();
         let request = match parent {
@@ -230,7 +253,7 @@ impl World<'_> {
         self.answered(service);
     }
 
-    /// Handles the waiting calls that the bulkhead has answered: each enters or is refused.
+    /// Each enters or is refused.
     fn answered(&mut self, service: u8) {
         while let Some((call, enters)) = self.nodes[service as usize].front.answered() {
             if enters { self.enter(call) } else { self.refuse(call) }
@@ -271,7 +294,7 @@ impl World<'_> {
         }
     }
 
-    /// Handles finished work: replies wait, or calls go on to the next service.
+    /// Replies wait, or calls go on to the next service.
     fn done(&mut self, service: u8, prediction: u64) {
         let now = self.agenda.now();
         if !self.nodes[service as usize].station.holds(prediction) {
@@ -303,7 +326,7 @@ impl World<'_> {
         self.predict(service);
     }
 
-    /// Handles the answer of a service: the call leaves it, and the caller gets the answer.
+    /// The call leaves the service, and the caller gets the answer.
     fn leave(&mut self, number: u32, outcome: Outcome) {
         let now = self.agenda.now();
         let call = &mut self.calls[number as usize];
@@ -328,7 +351,7 @@ impl World<'_> {
         }
     }
 
-    /// Ends a call for its caller, who has an answer or stops waiting.
+    /// Ends a call for its caller.
     fn settle(&mut self, number: u32, outcome: Outcome, refused: bool) {
         let now = self.agenda.now();
         let call = &mut self.calls[number as usize];
@@ -364,8 +387,8 @@ impl World<'_> {
         }
     }
 
-    /// Counts the work on a request that was answered well, at all services, by when it was done. Work on attempts that
-    /// failed is wasted, and does not count.
+    /// Counts the work on a request that was answered well, at all services. Work on attempts that failed does not
+    /// count.
     fn count_work(&mut self, number: u32) {
         let calls =
             || successors(Some(&self.calls[number as usize]), |call| Some(&self.calls[call.below? as usize]));

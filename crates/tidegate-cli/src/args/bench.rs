@@ -1,5 +1,3 @@
-//! The flags of `bench`.
-
 use std::path::PathBuf;
 use std::time::Duration;
 

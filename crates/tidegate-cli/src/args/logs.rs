@@ -1,4 +1,4 @@
-//! The flags of the verbs that read logs: `replay` and `suggest`.
+//! The flags of `replay` and `suggest`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,8 +88,6 @@ pub(crate) struct Suggest {
     #[command(flatten)]
     pub(crate) reading: Reading,
 }
-
-// The flags for reading logs, shared by all verbs that read them.
 
 /// How to read logs.
 #[derive(Args, Clone, Debug)]

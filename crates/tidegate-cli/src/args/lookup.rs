@@ -8,11 +8,11 @@ use tidegate_core::spelling::nearest;
 
 use super::LineFormat;
 
-/// The shortest word that is looked for in the names of subcommands.
+/// For a look into the names of subcommands.
 const SHORTEST: usize = 3;
 
-/// Options of other programs, each with the words that do the same here. `{}` stands for the value given, in the form that
-/// the last word names, or for the example after it.
+/// Options of other programs, each with the words that do the same here. `{}` stands for the value given, in the form
+/// that the last word names, or for the example after it.
 const OPTIONS: [(&str, &str, Given, &str); 33] = [
     ("--port", "--http {}", Given::Address, "127.0.0.1:8080"),
     ("-p", "--http {}", Given::Address, "127.0.0.1:8080"),
@@ -58,11 +58,10 @@ const OPTIONS: [(&str, &str, Given, &str); 33] = [
     ("--test", "--check", Given::Word, ""),
     ("--daemon", "serve, which stays in the foreground; a service manager runs it", Given::Word, ""),
 ];
-/// The form of a limit in a policy file.
 const IN_FILE: &str = "policies: [{ name: api, by: [client.ip], limit: { rate: {} } }] in the file";
-/// The form of a log, which is named without an option.
+/// A log is named without an option.
 const BARE_LOG: &str = "{} without an option, as in tidegate replay {}";
-/// Options of one verb that other verbs have in another meaning, or not at all.
+/// In another meaning, or not at all, in other verbs.
 const OF_A_VERB: [(&str, &str, &str, Given, &str); 10] = [
     ("top", "--limit", "-n {}", Given::Word, "20"),
     ("top", "--count-by", "--by {}", Given::Word, "denied"),
@@ -75,7 +74,7 @@ const OF_A_VERB: [(&str, &str, &str, Given, &str); 10] = [
     ("suggest", "--log", "{} without an option, as in tidegate suggest {}", Given::Word, "access.log"),
     ("suggest", "--file", "{} without an option, as in tidegate suggest {}", Given::Word, "access.log"),
 ];
-/// Options that no other words replace, each with the verb (empty: any) and what to know.
+/// No other words replace these. With the verb (empty: any) and what to know.
 const NOTES: [(&str, &str, &str); 4] = [
     ("", "--token", TOKEN),
     ("suggest", "-c", NO_POLICIES),
@@ -90,28 +89,24 @@ const TOKEN: &str = "set the environment variable TIDEGATE_TOKEN; other users ma
 const NO_POLICIES: &str =
     "suggest reads no policy file: it proposes a limit from the log alone, as in tidegate suggest access.log";
 
-/// The form in which the value of an option is handed on.
+/// How the value of an option is handed on.
 #[derive(Clone, Copy)]
 enum Given {
-    /// An address to listen on, or a port.
     Address,
-    /// The kind of a store.
     Store,
-    /// A rate with its period.
     Rate,
-    /// The address of an engine.
     Url,
     Word,
 }
 
-/// Says whether a word of the command line means the same without quotes.
+/// The word means the same without quotes.
 fn is_plain(word: &str) -> bool {
     let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/[]@~%".contains(&byte);
     !word.is_empty() && word.bytes().all(is_safe)
 }
 
 impl Given {
-    /// Returns the value as it is written here; `None` if it cannot be.
+    /// `None` if the value cannot be written here.
     fn written(self, value: &str) -> Option<String> {
         let value = Some(value).filter(|value| is_plain(value))?;
         match self {
@@ -125,7 +120,6 @@ impl Given {
             Self::Url if value.contains("://") => Some(value.to_owned()),
             Self::Url => Some(format!("redis://{value}")),
             Self::Address => {
-                // A port alone is one of this machine.
                 let local = value.trim_start_matches(['*', ':']);
                 let address = match local.parse::<u16>() {
                     Ok(port) => format!("127.0.0.1:{port}"),
@@ -138,12 +132,10 @@ impl Given {
     }
 }
 
-/// Returns the words of the command line, without those that are no text.
 fn typed() -> Vec<String> {
     std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect()
 }
 
-/// Returns the value that an option of the command line has.
 fn value_of(flag: &str, words: &[String]) -> Option<String> {
     words.iter().enumerate().find_map(|(at, word)| {
         let after = word.strip_prefix(flag)?;
@@ -155,7 +147,7 @@ fn value_of(flag: &str, words: &[String]) -> Option<String> {
     })
 }
 
-/// Verbs of other programs, each with the one here.
+/// Of other programs, each with the one here.
 const VERBS: [(&str, &str); 12] = [
     ("start", "serve"),
     ("run", "serve"),
@@ -171,7 +163,7 @@ const VERBS: [(&str, &str); 12] = [
     ("status", "ready"),
 ];
 
-/// The same of the verbs of `key`.
+/// Likewise for the verbs of `key`.
 const KEY_VERBS: [(&str, &str); 6] = [
     ("show", "key get"),
     ("info", "key get"),
@@ -181,10 +173,10 @@ const KEY_VERBS: [(&str, &str); 6] = [
     ("clear", "key reset"),
 ];
 
-/// How a reload is done, which no verb does.
+/// No verb does it.
 const RELOAD: &str = "a running server reads its policy file again when it changes, on SIGHUP (kill -HUP PID) and on POST /v1/reload";
 
-/// Adds to an error of the command line where the option is, or which subcommand has the word in its name.
+/// Adds where the option is, or which subcommand has the word in its name.
 pub(super) fn with_hint(error: clap::Error, command: &Command) -> clap::Error {
     match error.kind() {
         ErrorKind::UnknownArgument => option_elsewhere(error, command),
@@ -194,7 +186,7 @@ pub(super) fn with_hint(error: clap::Error, command: &Command) -> clap::Error {
     }
 }
 
-/// Formats of logs by the names of the programs that write them, each with the one here.
+/// By the names of the programs that write them, each with the one here.
 const FORMATS: [(&str, &str); 7] = [
     ("nginx", "combined"),
     ("apache", "combined"),
@@ -205,7 +197,7 @@ const FORMATS: [(&str, &str); 7] = [
     ("iis", "w3c"),
 ];
 
-/// For a format of logs that is called otherwise here, names it.
+/// The format of a log is called otherwise here.
 fn format_like(mut error: clap::Error) -> clap::Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
@@ -220,9 +212,9 @@ fn format_like(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// For an option that this verb lacks, says what to write instead of a similarly spelled option.
+/// This verb lacks the option: what to write instead of a similarly spelled one.
 fn option_elsewhere(mut error: clap::Error, command: &Command) -> clap::Error {
-    // If the option was put before a verb that has it, clap's message says so already.
+    // Clap's message says so already if the option was put before a verb that has it.
     let says_where = match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips.iter().any(|tip| tip.to_string().contains("exists")),
         _ => false,
@@ -244,14 +236,13 @@ fn option_elsewhere(mut error: clap::Error, command: &Command) -> clap::Error {
         }
         return error;
     };
-    // Build a new error: the old one shows the usage of the similarly spelled option.
+    // The old error shows the usage of the similarly spelled option.
     let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
     told.insert(ContextKind::InvalidArg, ContextValue::String(flag));
     told.insert(kind, tip);
     told
 }
 
-/// Returns the option of a verb that a misspelt one probably means.
 fn spelled_like(flag: &str, here: &Command) -> Option<String> {
     let long = flag.strip_prefix("--")?;
     let visible = here.get_arguments().filter(|option| !option.is_hide_set());
@@ -259,7 +250,6 @@ fn spelled_like(flag: &str, here: &Command) -> Option<String> {
     nearest(long, visible.filter_map(clap::Arg::get_long).chain(globals)).map(|near| format!("--{near}"))
 }
 
-/// Returns what to write in place of a word that the verb does not take.
 fn tip(flag: &str, words: &[String], here: &Command, command: &Command) -> Option<String> {
     let is_typed = |verb: &str| verb.is_empty() || words.iter().any(|word| word == verb);
     if let Some((.., says)) = NOTES.iter().find(|(verb, name, _)| *name == flag && is_typed(verb)) {
@@ -312,13 +302,12 @@ fn tip(flag: &str, words: &[String], here: &Command, command: &Command) -> Optio
     (!verbs.is_empty()).then(|| format!("'{flag}' is an option of: {}", verbs.join(", ")))
 }
 
-/// Says whether a word may be the name of an attribute, such as `client.ip`.
+/// Such as `client.ip`.
 fn is_attribute(name: &str) -> bool {
     name.contains('.') && name.starts_with(|letter: char| letter.is_ascii_lowercase()) && is_plain(name)
 }
 
-/// Returns the options for an attribute of a request that was written without `--attr`, as `client.ip=203.0.113.9`,
-/// `--client.ip 203.0.113.9` or `GET /api`.
+/// An attribute written without `--attr`: `client.ip=203.0.113.9`, `--client.ip 203.0.113.9` or `GET /api`.
 fn attributes(stray: &str, words: &[String]) -> Option<String> {
     const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     let attribute = |name: &str, value: &str| is_plain(value).then(|| format!("--attr {name}={value}"));
@@ -343,7 +332,7 @@ fn attributes(stray: &str, words: &[String]) -> Option<String> {
     }
 }
 
-/// Returns the key or the caller whose name and value were written as two words, or without `--key`.
+/// A key or caller whose name and value were written as two words, or without `--key`.
 fn key(stray: &str, words: &[String], is_of_policy: bool) -> Option<String> {
     if let Some((name, value)) = stray.split_once('=') {
         return (is_attribute(name) && is_plain(value)).then(|| format!("--key {stray}"));
@@ -353,8 +342,7 @@ fn key(stray: &str, words: &[String], is_of_policy: bool) -> Option<String> {
     Some(if is_of_policy { format!("POLICY --key {name}={stray}") } else { format!("{name}={stray}") })
 }
 
-/// For a subcommand that does not exist and is not spelled like any, names those with the word in their names: for
-/// `open`, `force-open`.
+/// Names the subcommands with the word in their names: for `open`, `force-open`.
 fn subcommand_like(mut error: clap::Error, command: &Command) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let word = word.clone();
@@ -368,7 +356,7 @@ fn subcommand_like(mut error: clap::Error, command: &Command) -> clap::Error {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![(*here).to_owned()]));
         return error;
     }
-    // Names with similar letters alone are no better than none.
+    // Similar letters alone are no better than none.
     if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
         let near = |name: &String| nearest(&word, [name.as_str()]).is_some() || name.starts_with(&word);
         let names: Vec<String> = names.into_iter().filter(near).collect();
@@ -389,8 +377,8 @@ fn subcommand_like(mut error: clap::Error, command: &Command) -> clap::Error {
     error
 }
 
-/// Returns the verbs that are wanted, each with the verbs before it, as it is typed: `breaker force-open`. Below a verb
-/// that is wanted none is looked for.
+/// Each verb that is wanted with the verbs before it: `breaker force-open`. Below one that is wanted none is looked
+/// for.
 fn paths(command: &Command, is_wanted: &dyn Fn(&Command) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for verb in command.get_subcommands() {

@@ -1,5 +1,4 @@
-//! The tables of verbs, options and variables in the manual (docs/command-line.md), made from the definition of the
-//! command line.
+//! The tables of the manual (docs/command-line.md), made from the definition of the command line.
 
 use clap::{Arg, Command, CommandFactory as _};
 use tidegate_testkit::{cell, keep_tables, table};
@@ -8,13 +7,12 @@ use super::Cli;
 
 const PAGE: &str = "docs/command-line.md";
 
-/// The verbs with a table of options. Those of a verb's subcommands are in its table.
+/// Those of a verb's subcommands are in its table.
 const OPTIONS: [&str; 13] = [
     "init", "config", "replay", "suggest", "simulate", "explain", "serve", "bench", "top", "key", "switch",
     "breaker", "policies",
 ];
 
-/// The verbs with a table of subcommands.
 const SUBCOMMANDS: [&str; 5] = ["config", "key", "switch", "breaker", "policies"];
 
 /// The headings of options that have a table of their own on the page, or are in that of another verb.
@@ -22,7 +20,7 @@ const GLOBAL: &str = "Global options";
 const READING: &str = "Reading";
 const LIMIT: &str = "Limit";
 
-/// The page or section that says more about an option.
+/// Where the manual says more about an option.
 const SECTIONS: &[(&str, &str)] = &[
     ("--output", "#output-and-files"),
     ("--ca", "running.md#tls"),
@@ -50,12 +48,11 @@ const SECTIONS: &[(&str, &str)] = &[
     ("serve --from-envoy", "migrate.md"),
 ];
 
-/// A row of a table of options.
 #[derive(PartialEq)]
 struct Row {
     option: String,
     what: String,
-    /// The name under which a section is looked up.
+    /// A section is looked up by it.
     long: String,
 }
 
@@ -81,7 +78,7 @@ impl Row {
         Self { option: format!("{}{}", spelled(arg), default(arg)), what, long }
     }
 
-    /// Returns the cells of the row in the table of a verb.
+    /// In the table of a verb.
     fn cells(&self, verb: &str) -> [String; 2] {
         let of = format!("{verb} {}", self.long);
         let section = SECTIONS.iter().find(|(known, _)| *known == of.trim());
@@ -95,7 +92,7 @@ fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values()
 }
 
-/// Writes an option as `` `-c`, `--config FILE` ``, and an argument as `` `FILE` ``.
+/// An option as `` `-c`, `--config FILE` ``, an argument as `` `FILE` ``.
 fn spelled(arg: &Arg) -> String {
     let value = value(arg);
     if arg.is_positional() {
@@ -108,7 +105,7 @@ fn spelled(arg: &Arg) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the value of an option, in brackets if it may be left out.
+/// In brackets if it may be left out.
 fn value(arg: &Arg) -> String {
     let named = arg.get_value_names().and_then(|names| names.first());
     let name = named.map_or_else(|| arg.get_id().as_str().to_uppercase(), ToString::to_string);
@@ -134,15 +131,14 @@ fn verb<'c>(cli: &'c Command, name: &str) -> &'c Command {
     cli.find_subcommand(name).unwrap_or_else(|| panic!("there is no verb {name}"))
 }
 
-/// Lists the options that many verbs have: those of all, the policy file, and the server.
+/// Those of all verbs, the policy file, and the server.
 fn common(cli: &Command) -> Vec<Row> {
     let file = verb(cli, "replay").get_arguments().filter(|arg| arg.get_id().as_str() == "config");
     let server = verb(cli, "ready").get_arguments();
     cli.get_arguments().chain(file).chain(server).filter(|arg| is_shown(arg)).map(Row::of).collect()
 }
 
-/// Makes the table of a verb's options and those of its subcommands, without those that the page has elsewhere. The
-/// arguments of subcommands are in the table of [`subcommands`].
+/// A verb's options and those of its subcommands, without those that the page has elsewhere.
 fn options(cli: &Command, name: &str, common: &[Row]) -> Vec<[String; 2]> {
     let elsewhere = |arg: &Arg| match arg.get_help_heading() {
         Some(GLOBAL | READING) => true,
@@ -176,13 +172,12 @@ fn options(cli: &Command, name: &str, common: &[Row]) -> Vec<[String; 2]> {
     rows.collect()
 }
 
-/// A row, and the subcommands that have the option, or the verb itself.
+/// With the subcommands that have the option, or the verb itself.
 struct Found<'c> {
     row: Row,
     of: Vec<&'c str>,
 }
 
-/// Makes the table of a verb's subcommands.
 fn subcommands(command: &Command) -> Vec<[String; 2]> {
     let rows = command.get_subcommands().map(|of| {
         let arguments = of.get_arguments().filter(|arg| arg.is_positional()).map(|arg| {
@@ -194,7 +189,7 @@ fn subcommands(command: &Command) -> Vec<[String; 2]> {
     rows.collect()
 }
 
-/// Makes the table of environment variables that stand for an option.
+/// Those that stand for an option.
 fn variables(cli: &Command) -> Vec<[String; 2]> {
     let mut found: Vec<[String; 2]> = Vec::new();
     for command in cli.get_subcommands().flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands()))

@@ -1,4 +1,4 @@
-//! The flags of the verbs that use a running server: which server, and the certificates of both sides; and those verbs.
+//! The flags of the verbs that use a running server, and those verbs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,8 +36,6 @@ pub(crate) struct Trust {
     pub(crate) client_key: Option<PathBuf>,
 }
 
-// The arguments that select one key of a policy, or a caller for all policies.
-
 /// A policy and one of its keys; a policy without `by` has one key, which has no attributes.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyKey {
@@ -61,24 +59,20 @@ pub(crate) struct KeyOrCaller {
 }
 
 impl KeyOrCaller {
-    /// Returns the attribute of a caller for all policies; `None` if a policy is named.
+    /// `None` if a policy is named.
     pub(crate) fn caller(&self) -> Option<(&str, &str)> {
         self.policy.split_once('=').filter(|(name, _)| self.key.is_empty() && !name.is_empty())
     }
 
-    /// Returns the values of the key or the caller.
     pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
         let caller = self.caller().map(|(_, value)| value);
         self.key.iter().map(|(_, value)| &**value).chain(caller)
     }
 
-    /// Returns the key of the named policy.
     pub(crate) fn of_policy(&self) -> PolicyKey {
         PolicyKey { policy: self.policy.clone(), key: self.key.clone() }
     }
 }
-
-// The subcommands of `breaker`.
 
 #[derive(Args, Debug)]
 pub(crate) struct Breakers {
@@ -121,8 +115,6 @@ pub(crate) struct Forcing {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }
-
-// The subcommands of `key`.
 
 /// The most keys that the server lists in one answer.
 const MOST: usize = 100;
@@ -174,8 +166,6 @@ pub(crate) struct Blocking {
     pub(crate) reason: Option<String>,
 }
 
-// The subcommands of `policies`.
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policies {
     /// Check policies, and put them in force on every node; -c names the node's own file
@@ -216,8 +206,6 @@ pub(crate) enum Policies {
         own: PolicyFile,
     },
 }
-
-// The subcommands of `switch`.
 
 #[derive(Args, Debug)]
 pub(crate) struct Switches {
@@ -265,8 +253,6 @@ pub(crate) struct TurnedOn {
     #[arg(long, value_name = "TEXT", requires = "lasts")]
     pub(crate) reason: Option<String>,
 }
-
-// The flags of `top`.
 
 #[derive(Args, Debug)]
 pub(crate) struct Top {

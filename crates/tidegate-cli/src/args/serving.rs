@@ -21,7 +21,7 @@ pub(crate) struct Imports {
 }
 
 impl Imports {
-    /// Returns all these files, each with the rate limiter that it belongs to.
+    /// With the rate limiter that each belongs to.
     pub(crate) fn files(&self) -> Vec<(Peer, PathBuf)> {
         let envoy = self.from_envoy.iter().map(|file| (Peer::Envoy, file.clone()));
         envoy.chain(self.from_limitador.iter().map(|file| (Peer::Limitador, file.clone()))).collect()
@@ -111,7 +111,6 @@ pub(crate) enum MetricsNames {
 }
 
 impl MetricsNames {
-    /// Returns the rate limiter with these names.
     pub(crate) fn peer(self) -> Peer {
         match self {
             Self::Envoy => Peer::Envoy,

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{IntErrorKind, ParseIntError};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate::config::{Address, DoorName};
@@ -12,20 +13,19 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
-/// Checks a time that is sent on as it was written, so that an answer names what the user wrote.
+/// The time is sent on as it was written, so that an answer names what the user wrote.
 pub(super) fn written_duration(text: &str) -> Result<String, String> {
     duration(text).map(|_| text.to_owned())
 }
 
-/// Parses how long requests are in flight, by the rule of traffic.
+/// By the rule of traffic.
 pub(super) fn hold(text: &str) -> Result<Duration, String> {
     tidegate_sim::traffic::request_time(text)
 }
 
-/// The shortest period of a proposed rate: few logs have finer times, and a limit per shorter period is not readable.
+/// Few logs have finer times, and a limit per shorter period is not readable.
 const LEAST_PERIOD: Duration = Duration::from_millis(1);
 
-/// Parses the period of a proposed rate.
 pub(super) fn period(text: &str) -> Result<Duration, String> {
     let period = duration(text)?;
     if period < LEAST_PERIOD {
@@ -48,7 +48,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Parses a whole number, including 0; each flag defines its own meaning of 0.
+/// Each flag defines its own meaning of 0.
 pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("`{text}` is too large; use {} at most", u64::MAX),
@@ -64,46 +64,44 @@ pub(super) fn level(text: &str) -> Result<Criticality, String> {
     text.parse().map_err(|error| format!("`{text}` {error}"))
 }
 
-/// The most keys: a table for a billion keys takes 24 GB at once, so more is likely a typing mistake.
+/// A table for a billion keys takes 24 GB at once, so more is likely a typing mistake.
 const MAX_KEYS: usize = 1_000_000_000;
 
 pub(super) fn keys(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of keys; use 1 to {MAX_KEYS}"))
+    one_to(MAX_KEYS, text, "keys")
 }
 
-/// The most keys to list: more than anybody reads.
+/// From 1 to `most`; the error names what is counted.
+fn one_to(most: usize, text: &str, what: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("`{text}` is not a number of {what}; use 1 to {most}"))
+}
+
+/// More than anybody reads.
 const MAX_LISTED: usize = 100_000;
 
 pub(super) fn listed(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
-    number.ok_or_else(|| {
-        format!(
-            "`{text}` is not a number of keys to list; use 1 to {MAX_LISTED}, or write the option after the log"
-        )
-    })
+    one_to(MAX_LISTED, text, "keys to list")
+        .map_err(|wrong| format!("{wrong}, or write the option after the log"))
 }
 
-/// Parses how many keys to list, of at most `MOST` that a server lists in one answer.
+/// At most `MOST`, which a server lists in one answer.
 pub(super) fn keys_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of keys to list; use 1 to {MOST}"))
+    one_to(MOST, text, "keys to list")
 }
 
-/// The most connections: far more than one machine serves.
+/// Far more than one machine serves.
 const MAX_CONNECTIONS: usize = 1_000_000;
 
 pub(super) fn connections(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is not a number of connections; use 1 to {MAX_CONNECTIONS}"))
+    one_to(MAX_CONNECTIONS, text, "connections")
 }
 
 pub(super) fn door(text: &str) -> Result<DoorName, String> {
     text.parse().map_err(|why| format!("`{text}` {why}"))
 }
 
-/// Parses an address to listen on. A port alone, and `localhost`, mean the loopback address; no other name is looked
-/// up.
+/// A port alone, and `localhost`, mean the loopback address; no other name is looked up.
 ///
 /// `:8080` is refused: in other programs it means every address of the machine, which has to be written explicitly
 /// here.
@@ -114,7 +112,7 @@ pub(super) fn listened(text: &str) -> Result<Address, String> {
     reached(text).map(Address::Tcp)
 }
 
-/// Parses an address and port, or a port alone on the loopback address.
+/// A port alone is on the loopback address.
 fn reached(text: &str) -> Result<SocketAddr, String> {
     let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     if let Ok(addr) = text.parse() {
@@ -166,31 +164,28 @@ pub(super) fn speed(text: &str) -> Result<Speed, String> {
     }
 }
 
-/// A request rate, as an exact ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerSecond {
     pub(crate) count: u64,
-    /// The period in nanoseconds.
+    /// In nanoseconds.
     pub(crate) period: u64,
 }
 
 impl PerSecond {
-    /// Returns the requests per second.
     pub(crate) fn per_second(self) -> f64 {
         self.count as f64 * 1e9 / self.period as f64
     }
 
-    /// Returns the rate as text for people.
     pub(crate) fn text(self) -> String {
         let rate = self.per_second();
         if rate.fract() == 0.0 { format!("{rate}/s") } else { format!("{rate:.3}/s") }
     }
 }
 
-/// The highest rate: far more than one machine sends.
+/// Far more than one machine sends.
 const MAX_PER_SECOND: f64 = 10_000_000.0;
 
-/// Parses a request rate: `500` means per second, `30/min` names its period.
+/// `500` means per second, `30/min` names its period.
 pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
     let whole =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}/s") } else { text.to_owned() };
@@ -212,50 +207,42 @@ pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
 
 const MAX_AT_ONCE: usize = 10_000;
 
-/// Parses the number of connections of a load generator.
 pub(super) fn at_once(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
-    number.ok_or_else(|| {
-        format!("`{text}` is not a number of connections; use 1 to {MAX_AT_ONCE} (a policy file is named by --config here)")
-    })
+    one_to(MAX_AT_ONCE, text, "connections")
+        .map_err(|wrong| format!("{wrong} (a policy file is named by --config here)"))
 }
 
-/// Parses the length of a load.
 pub(super) fn lasting(text: &str) -> Result<Duration, String> {
-    let most = Duration::from_secs(86_400);
-    let span = duration(text)?;
-    if (Duration::from_secs(1)..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(format!("`{text}` is too short or too long for a run; use 1s to 24h"))
+    let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    span_within(range, text, "for a run; use 1s to 24h")
 }
 
-/// Parses the timeout of an answer.
 pub(super) fn waiting(text: &str) -> Result<Duration, String> {
-    let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
-    let span = duration(text)?;
-    if (least..=most).contains(&span) {
-        return Ok(span);
-    }
-    Err(format!("`{text}` is too short or too long to wait for an answer; use 1ms to 60s"))
+    let range = Duration::from_millis(1)..=Duration::from_secs(60);
+    span_within(range, text, "to wait for an answer; use 1ms to 60s")
 }
 
-/// Parses the time between two answers of a server that are shown one after the other.
+/// Between two answers of a server that are shown one after the other.
 pub(super) fn refresh(text: &str) -> Result<Duration, String> {
-    let span = duration(text)?;
-    if (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&span) {
-        return Ok(span);
-    }
-    Err(format!("`{text}` is too short or too long between two lists; use 1s to 1h"))
+    let range = Duration::from_secs(1)..=Duration::from_secs(3600);
+    span_within(range, text, "between two lists; use 1s to 1h")
 }
 
-/// Parses how many lists to show.
+/// The error ends with the purpose and the range.
+fn span_within(range: RangeInclusive<Duration>, text: &str, purpose: &str) -> Result<Duration, String> {
+    let span = duration(text)?;
+    if range.contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("`{text}` is too short or too long {purpose}"))
+}
+
 pub(super) fn refreshes(text: &str) -> Result<u64, String> {
     let number = whole(text)?;
     (number > 0).then_some(number).ok_or_else(|| "`0` shows nothing; use 1 or more".to_owned())
 }
 
-/// An upper bound, as a number or as a share.
+/// A number or a share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Most {
     Count(u64),
@@ -278,8 +265,7 @@ pub(super) fn most(text: &str) -> Result<Most, String> {
 }
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
-    // Parse the number with an exponent of -2, as in 99.9e-2, to get the float nearest to the share; 99.9 / 100 would
-    // be slightly larger.
+    // With an exponent of -2, as in 99.9e-2, it is the float nearest to the share; 99.9 / 100 would be slightly larger.
     let number =
         text.strip_suffix('%').map_or_else(|| text.to_owned(), |number| format!("{}e-2", number.trim()));
     match number.trim().parse::<f64>() {

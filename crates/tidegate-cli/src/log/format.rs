@@ -1,4 +1,4 @@
-//! The format of a line in the log: a single line of bounded length, without characters that a terminal acts on.
+//! A line in the log: of bounded length, without characters that a terminal acts on.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,16 +10,16 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The longest line, in bytes: a path of 8 KiB nearly fits even if every byte is escaped.
+/// In bytes: a path of 8 KiB nearly fits even if every byte is escaped.
 const MOST_BYTES: usize = 16 << 10;
-/// The bytes kept of a longer line.
+/// Of a longer line.
 const KEPT_BYTES: usize = 4 << 10;
 
 /// Formats by `inner`, then bounds and escapes the result.
 #[derive(Debug)]
 pub(crate) struct Bounded<F> {
     pub(crate) inner: F,
-    /// Whether a line is a JSON object. If not, it begins with its level.
+    /// If a line is no JSON object, it begins with its level.
     pub(crate) json: bool,
 }
 
@@ -58,7 +58,6 @@ where
     }
 }
 
-/// Returns the line, cut if it is too long.
 fn whole_text(line: &str) -> Cow<'_, str> {
     if line.len() <= MOST_BYTES {
         return Cow::Borrowed(line);
@@ -67,7 +66,7 @@ fn whole_text(line: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{kept} … cut, {} bytes in all", line.len()))
 }
 
-/// Returns the line or, if it is too long, a replacement object with its beginning.
+/// A line that is too long becomes an object with its beginning.
 fn whole_json(line: &str, level: Level) -> Cow<'_, str> {
     if line.len() <= MOST_BYTES {
         return Cow::Borrowed(line);

@@ -1,12 +1,11 @@
 //! A queue of log lines for standard error: pushing never blocks, and a thread of its own writes.
 //!
-//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A direct write would block
-//! for as long as the reader takes, and a program must not fail because its log does. So a line that does not fit the
-//! queue is dropped, as is one that cannot be written. Both are counted, and once writing works again, the log
-//! reports how many are missing.
+//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A line that does not fit the
+//! queue is dropped, as is one that cannot be written. Both are counted, and once writing works again, the log reports
+//! how many are missing.
 //!
-//! `tracing-appender` has such a queue, but it does not count lines that cannot be written and bounds lines instead
-//! of bytes. If it cannot be flushed at the end, it prints to standard output, which panics if that is closed.
+//! `tracing-appender` does not count lines that cannot be written and bounds lines instead of bytes. If it cannot be
+//! flushed at the end, it prints to standard output, which panics if that is closed.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
@@ -20,22 +19,20 @@ use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The most bytes that wait to be written: a few thousand lines, a fraction of a second of a slow reader.
+/// A few thousand lines, a fraction of a second of a slow reader.
 const MOST_BYTES: usize = 1 << 20;
-/// The overhead counted for each line, in bytes.
+/// The overhead of each line.
 const LINE_BYTES: usize = 64;
-/// How long the writer waits for a line before it checks for missing lines that are not reported yet.
+/// Then the writer checks for missing lines that are not reported yet.
 const QUIET: Duration = Duration::from_secs(10);
-/// The reasons for missing lines, as logged.
 const WHY: &str = "nobody read the log, it could not be written, or one place logged too often";
 
-/// A bounded queue of lines with one writer.
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    /// Signals that lines were pushed.
+    /// Lines were pushed.
     more: Condvar,
-    /// Signals that all lines are written or dropped.
+    /// All lines are written or dropped.
     idle: Condvar,
     dropped: Arc<AtomicU64>,
 }
@@ -43,12 +40,12 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
-    /// The bytes of all lines not yet written, including the one that is being written.
+    /// Not yet written, including the one that is being written.
     bytes: usize,
 }
 
 impl Queue {
-    /// Starts a thread that writes to `out`, one whole line per call. It runs as long as the process.
+    /// Writes to `out`, one whole line per call, as long as the process runs.
     pub(crate) fn start(out: impl Write + Send + 'static) -> Arc<Self> {
         let queue = Arc::new(Self {
             waiting: Mutex::default(),
@@ -58,13 +55,12 @@ impl Queue {
         });
         let writer = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("tidegate-log".to_owned());
-        // If the thread cannot be started, the queue fills, and lines are dropped and counted as with a log that is
-        // not read.
+        // Without a thread, the queue fills, and lines are dropped and counted.
         let _ = thread.spawn(move || writer.write(out));
         queue
     }
 
-    /// Pushes a line, including its line end, or drops and counts it if there is no room. Never waits for the writer.
+    /// A line has its line end. Dropped and counted if there is no room; never waits for the writer.
     pub(crate) fn push(&self, line: Vec<u8>) {
         let size = line.len() + LINE_BYTES;
         {
@@ -79,18 +75,15 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// Counts a line that was dropped.
     pub(crate) fn drop_one(&self) {
         // Relaxed: the count is only shown.
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the count of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.dropped)
     }
 
-    /// Waits until all lines are written, at most for `most`.
     pub(crate) fn flush(&self, most: Duration) {
         let mut waiting = self.waiting.lock();
         self.idle.wait_while_for(&mut waiting, |waiting| waiting.bytes > 0, most);
@@ -98,7 +91,7 @@ impl Queue {
 
     fn write(&self, mut out: impl Write) {
         let mut told = 0;
-        // End a line that was cut by a failed write before the next one begins.
+        // A failed write may have cut the line before.
         let mut cut = false;
         let often = Quota::per_minute(6).burst(1).gcra();
         let often = Limiter::new(often.expect("a rate in range")).expect("a quota in range");
@@ -115,7 +108,7 @@ impl Queue {
                 self.done(&line);
             }
             let dropped = self.dropped.load(Ordering::Relaxed);
-            // Not while lines wait: there may be no room for this one.
+            // While lines wait there may be no room for this one.
             if works && dropped > told && self.waiting.lock().lines.is_empty() && often.admit() {
                 let lines = dropped - told;
                 told = dropped;
@@ -124,7 +117,6 @@ impl Queue {
         }
     }
 
-    /// Waits for the next line; `None` if none came for a while.
     fn next(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         if waiting.lines.is_empty() {
@@ -142,8 +134,7 @@ impl Queue {
     }
 }
 
-/// Returns standard error without its global lock, so that a blocked write does not hold up threads that only query
-/// it.
+/// Without its global lock, so that a blocked write does not hold up threads that only query it.
 pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     #[cfg(unix)]
     {
@@ -155,22 +146,19 @@ pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     Box::new(io::stderr())
 }
 
-// Bounds the rate of log lines from each place in the program.
-//
-// Hostile requests may cause a log line each, and disks are finite. Each place in the program that logs has its own
-// limit, enforced by Tidegate's own limiter. Lines beyond it are dropped and counted with the other missing lines.
-// Lines below the level `info` are not limited: they are written only when the user asks for them.
+// Bounds the rate of log lines from each place in the program, by Tidegate's own limiter. Lines beyond it are dropped
+// and counted with the other missing lines. Lines below the level `info` are not limited: they are written only when
+// the user asks for them.
 
-/// The lines per second that one place may write continuously: 86,400 a day.
+/// 86,400 a day.
 const RATE: u64 = 1;
-/// The lines it may write at once: each mistake in a file takes a line.
+/// Each mistake in a file takes a line.
 const BURST: u64 = 100;
 
-/// Makes a writer for each line that may be written.
 #[derive(Debug)]
 pub(crate) struct RateLimitedWriter {
     queue: Arc<Queue>,
-    /// One limiter for each place that has logged; bounded by the number of places in the program.
+    /// Bounded by the number of places in the program.
     places: Mutex<HashMap<Identifier, Limiter>>,
 }
 
@@ -207,7 +195,7 @@ impl<'a> MakeWriter<'a> for RateLimitedWriter {
     }
 }
 
-/// A writer for one line, or for none.
+/// For one line, or for none.
 #[derive(Debug)]
 pub(crate) struct LineWriter<'a>(Option<&'a Queue>);
 

@@ -38,12 +38,12 @@ use crate::output::Printer;
 use crate::policies;
 use report::{Done, Report};
 
-/// How long to wait for answers after Ctrl-C.
+/// After Ctrl-C.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     let target = Target::read(&bench.url)?;
-    // The start time in nanoseconds gives each run another seed.
+    // Each run has another seed.
     let seed = bench.asks.seed.unwrap_or_else(|| SystemClock::new().now().as_nanos() >> 10);
     let mut question = Question::read(&bench.asks, bench.judging.expect.as_ref(), seed)?;
     if target.protocol == Protocol::Grpc {
@@ -72,13 +72,13 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(ask(load, judge, printer));
-    // Does not wait for tasks: those left by Ctrl-C may wait for an answer that never comes.
+    // Those left by Ctrl-C may wait for an answer that never comes.
     runtime.shutdown_background();
     let done = done?;
     report::print(&Report { bench, seed, by: &by, done: &done }, printer)
 }
 
-/// Returns the judge, if there is a policy file to judge by, or each ask brings its limit.
+/// A policy file to judge by, or each ask brings its limit.
 fn judge_of(bench: &Bench, question: &Question, printer: &Printer) -> Result<Option<Judge>> {
     let (config, name) = match (&bench.judging.config, question.throttle) {
         (Some(file), _) => (policies::read(file, printer)?, file.display().to_string()),
@@ -95,7 +95,6 @@ fn judge_of(bench: &Bench, question: &Question, printer: &Printer) -> Result<Opt
     Judge::new(&judged, question, bench.asks.keys.count(), bench.judging.slack).map(Some)
 }
 
-/// Sends asks until the time is over or Ctrl-C is pressed.
 async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Result<Done> {
     let clients = load.connect().await?;
     let (running, mut workers) = Arc::clone(&load).start(clients);
@@ -105,8 +104,7 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // The first tick fires at once.
     seconds.tick().await;
-    // Keep one listener for the whole run. A listener made anew in each turn would miss a Ctrl-C pressed while a row
-    // is written.
+    // A listener made anew in each turn would miss a Ctrl-C pressed while a row is written.
     let mut pressed = pin!(tokio::signal::ctrl_c());
     let interrupted = loop {
         tokio::select! {
@@ -122,12 +120,12 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     running.stop();
     let took = running.took();
     if interrupted {
-        // Asks without an answer by then are reported as unanswered.
+        // Those without an answer by then are reported as unanswered.
         let _ = tokio::time::timeout(LAST_ANSWERS.min(load.timeout), ended(&mut workers)).await;
         workers.abort_all();
         ended(&mut workers).await;
     }
-    // Asks that were due but not sent at an interruption do not count as failures.
+    // Asks that were due but not sent at an interruption are no failures.
     let (unsent, waited) = if interrupted { (0, 0) } else { running.left_over() };
     {
         let mut tally = running.tally().lock();
@@ -152,7 +150,6 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     Ok(Done { tally, judge, took, unsent, interrupted })
 }
 
-/// Waits until all connections are done.
 async fn ended(workers: &mut JoinSet<()>) {
     while let Some(worker) = workers.join_next().await {
         if let Err(error) = worker
@@ -163,7 +160,6 @@ async fn ended(workers: &mut JoinSet<()>) {
     }
 }
 
-/// Passes the asks that have ended to the judge.
 fn take(running: &Running, judge: Option<&mut Judge>) {
     let Some(judge) = judge else { return };
     let taken = {

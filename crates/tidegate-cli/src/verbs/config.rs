@@ -31,7 +31,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
         Config::Show { policies, origin } => show(policies, *origin, printer),
         Config::Schema { of } => {
             let schema = of.schema()?;
-            // In the formats for people it is JSON too, since it usually goes into a file.
+            // It usually goes into a file.
             printer.value(&schema, |_| Ok(serde_json::to_string_pretty(&schema)?))?;
             Ok(Exit::Done)
         }
@@ -39,7 +39,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     }
 }
 
-/// Reports every mistake in every file.
+/// In every file.
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     let (mut found, mut sources) = (Vec::<Diagnostic>::new(), Vec::new());
     let mut costs: Vec<(String, PolicyCost)> = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
                 let unbuilt = unbuilt.map(|error| format!("{error}; the file is checked all the same"));
                 let about_file = |message| Diagnostic::of_file(&name, Severity::Warn, message);
                 found.extend(unknown.chain(unbuilt).map(about_file));
-                // A file that says nothing of doors is opened by flags.
+                // Flags open the doors.
                 let says_doors = config
                     .effective
                     .origins
@@ -125,7 +125,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     Ok(if errors > 0 { Exit::Bad } else { Exit::Done })
 }
 
-/// Returns a table of the round trips to the engine that policies cost.
+/// Round trips to the engine.
 fn costs_table(costs: &[(String, PolicyCost)], several: bool) -> Styled {
     let rows = costs.iter().map(|(file, cost)| {
         let trips = match (cost.decided_in, cost.round_trips) {
@@ -168,7 +168,7 @@ fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Tidies files without changing their meaning: the configuration parsed before and after must be the same.
+/// Without changing their meaning: the configuration parsed before and after must be the same.
 fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
     let mut untidy = Vec::new();
     for file in files {
@@ -199,8 +199,7 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
     Ok(if check && !untidy.is_empty() { Exit::No } else { Exit::Done })
 }
 
-/// Normalises line ends to LF, removes blanks at line ends, allows one empty line in a row, and ends with a single
-/// line end.
+/// Line ends are LF, without blanks before them; at most one empty line in a row, and a single line end at the end.
 fn tidied(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut blank = true;

@@ -17,7 +17,6 @@ use crate::output::Printer;
 use crate::policies;
 use crate::styled::{Look, Styled};
 
-/// The source of the explanation.
 #[derive(Debug)]
 enum ExplainSource {
     Server(ServerUrl),
@@ -25,8 +24,8 @@ enum ExplainSource {
 }
 
 impl ExplainSource {
-    /// Chooses the source: a typed option, otherwise an environment variable, otherwise the policy file in the
-    /// current folder, otherwise the default server.
+    /// A typed option, otherwise an environment variable, otherwise the policy file in the current folder, otherwise
+    /// the default server.
     fn of(explain: &Explain, typed: Typed) -> Result<Self> {
         if typed.server && typed.config {
             return Err(
@@ -37,8 +36,7 @@ impl ExplainSource {
         let server = |url: Option<&str>| {
             ServerUrl::read(url.unwrap_or(USUAL_SERVER), &explain.server.trust).map(Self::Server)
         };
-        // A variable that names a server is meant for this verb; one that names a file is meant for all verbs, so the
-        // server wins.
+        // A variable that names a file is meant for all verbs, so the server wins.
         if explain.id.is_some() || typed.server || said.is_some() && !typed.config {
             return server(said);
         }
@@ -48,7 +46,7 @@ impl ExplainSource {
         })
     }
 
-    /// Returns the last line of the text, which names the source and the question.
+    /// It names the source and the question.
     fn line(&self, answers: &Value) -> String {
         match self {
             Self::Server(url) if answers == "then" => format!("  asked: the server at {url}"),
@@ -59,7 +57,6 @@ impl ExplainSource {
         }
     }
 
-    /// Prints an explanation with its source.
     fn print(&self, mut answer: Value, text: &str, printer: &Printer) -> Result<Exit> {
         let denied = answer["decision"] == "denied";
         if let Value::Object(answer) = &mut answer {
@@ -80,7 +77,7 @@ impl ExplainSource {
 }
 
 pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<Exit> {
-    // Given twice, a file would use the first value and a server the last.
+    // A file would use the first value and a server the last.
     for (at, (name, _)) in explain.attributes.iter().enumerate() {
         if explain.attributes[..at].iter().any(|(before, _)| before == name) {
             return Err(
@@ -128,17 +125,16 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
     }
 }
 
-/// The decision at the beginning of an explanation.
+/// At the beginning of an explanation.
 const DECISIONS: [(&str, Look); 3] =
     [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
 
-/// The words after the name of a policy, if its result is not good.
+/// After the name of a policy.
 const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
 
-/// The beginning of the line that says how a request on record would be decided now.
+/// Before how a request on record would be decided now.
 const NOW: &str = "now: would be ";
 
-/// Styles the lines of an explanation.
 fn styled(text: &str) -> Styled {
     let mut out = Styled::default();
     for (at, line) in text.trim_end().lines().enumerate() {

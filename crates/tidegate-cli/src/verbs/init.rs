@@ -48,8 +48,6 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-// Generates completion scripts and man pages from the definition of the command line.
-
 pub(crate) fn completions(shell: clap_complete::Shell, printer: &Printer) -> Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);

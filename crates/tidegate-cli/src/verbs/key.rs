@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::grouped;
 
 use crate::args::{Blocking, Key, KeyOrCaller, Keys, PolicyKey};
 use crate::exit::{Exit, Mistake};
@@ -43,7 +43,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
                     format!("reset is of one policy; write tidegate key reset POLICY --key {}", which.policy);
                 return Err(Mistake(tidegate::visible::line(&what).into_owned()).into());
             }
-            // Only tells what the reset does; a key that cannot be read may still be reset.
+            // A key that cannot be read may still be reset.
             let before = online::ask(&server, &path_of(which), None).ok();
             let answer = online::delete(&server, &path_of(which)).map_err(with_options)?;
             let spent = before.as_ref().and_then(has_spent);
@@ -83,7 +83,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Says whether a key has spent anything of any limit; `None` if that of one limit is unknown.
+/// `None` if that of one limit is unknown.
 fn has_spent(key: &Value) -> Option<bool> {
     let spent = |limit: &Value| {
         let (remaining, most) = (limit["remaining"].as_u64()?, limit["most"].as_u64()?);
@@ -94,13 +94,13 @@ fn has_spent(key: &Value) -> Option<bool> {
     if limits.contains(&Some(true)) { Some(true) } else { (!limits.contains(&None)).then_some(false) }
 }
 
-/// Says whether the reset of a key has ended anything but what it has spent, or left a breaker forced.
+/// Anything but what the key has spent, or it left a breaker forced.
 fn releases(answer: &Value) -> bool {
     let some = |name: &str| answer[name].as_u64().is_some_and(|count| count > 0);
     answer["unblocked"] == true || some("places_forgotten") || some("breakers_still_forced")
 }
 
-/// Describes what the reset of a key has ended, and what not.
+/// What the reset of a key has ended, and what not.
 fn released(answer: &Value, key: &str, spent: Option<bool>) -> String {
     let any = if spent == Some(true) { "" } else { ", if any," };
     let mut done = format!("the units that {key} has spent{any} are forgotten");
@@ -122,7 +122,7 @@ fn released(answer: &Value, key: &str, spent: Option<bool>) -> String {
     done
 }
 
-/// Refuses a bare address, which would be taken for the name of a policy.
+/// It would be taken for the name of a policy.
 fn checked(which: &KeyOrCaller) -> Result<()> {
     let word = which.policy.as_str();
     let (address, length) = word.split_once('/').unwrap_or((word, "0"));
@@ -132,8 +132,7 @@ fn checked(which: &KeyOrCaller) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path of a policy's keys. `/v1/keys/top` lists the keys of all policies, so a policy of that name has its
-/// first letter encoded.
+/// `/v1/keys/top` lists the keys of all policies, so a policy of that name has its first letter encoded.
 fn path(policy: &str) -> String {
     let name = if policy == "top" { "%74op".to_owned() } else { encoded(policy) };
     format!("/v1/keys/{name}")
@@ -143,7 +142,7 @@ fn path_of(which: &PolicyKey) -> String {
     path(&which.policy) + &query(which)
 }
 
-/// The path of the callers that are blocked for all policies.
+/// Of the callers that are blocked for all policies.
 const ALL: &str = "/v1/keys";
 
 fn path_of_any(which: &KeyOrCaller) -> String {
@@ -153,7 +152,7 @@ fn path_of_any(which: &KeyOrCaller) -> String {
     }
 }
 
-/// Returns a key and its policy in words, or a caller.
+/// With its policy, or a caller.
 fn named_any(which: &KeyOrCaller) -> String {
     match which.caller() {
         Some((name, value)) => {
@@ -163,24 +162,24 @@ fn named_any(which: &KeyOrCaller) -> String {
     }
 }
 
-/// Returns a key and its policy in words, on one line.
+/// With its policy, on one line.
 fn named(which: &PolicyKey) -> String {
     tidegate::visible::line(&format!("{} of policy {:?}", pairs(which), which.policy)).into_owned()
 }
 
-/// Returns the attributes of a key, as they were given.
+/// As they were given.
 fn pairs(which: &PolicyKey) -> String {
     let pairs: Vec<String> = which.key.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if pairs.is_empty() { "(all)".to_owned() } else { pairs.join(", ") }
 }
 
-/// Asks for one key. The policy says which attributes it is made of: if others were sent, or none, the server would take
-/// them for the parameters of a list.
+/// The policy says which attributes a key is made of: if others were sent, or none, the server would take them for the
+/// parameters of a list.
 fn get(server: &ServerUrl, which: &PolicyKey) -> Result<Value> {
     let policy = online::ask(server, &format!("/v1/policies/{}", encoded(&which.policy)), None)?;
     let by: Vec<&str> = policy["by"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let is_named = |name: &&str| which.key.iter().any(|(have, _)| have == name);
-    // The plan of a key may be given too: it selects the limit.
+    // It selects the limit.
     let selects = |name: &str| {
         let limits = policy["limits"].as_array().into_iter().flatten();
         by.contains(&name) || limits.into_iter().any(|limit| limit["tiers"]["by"] == *name)
@@ -207,10 +206,9 @@ fn block(server: &ServerUrl, blocking: &Blocking) -> Result<Value> {
     online::put(server, &path_of_any(&blocking.which), &json!({ "block": block })).map_err(with_options)
 }
 
-/// Lists keys: what each has left of each limit, how often it was refused or near a limit, and its block.
+/// What each key has left of each limit, how often it was refused or near a limit, and its block.
 fn listed(answer: &Value, keys: &[Value], printer: &Printer) -> Styled {
     if keys.is_empty() {
-        // A page after the last one is empty too.
         return match answer["known"].as_u64() {
             Some(known @ 1..) => format!("no more keys: {} are known", grouped(known)),
             _ if answer["policy"].is_null() => "no caller is blocked for all policies".to_owned(),
@@ -238,14 +236,14 @@ fn listed(answer: &Value, keys: &[Value], printer: &Printer) -> Styled {
     table(&header, &[3, 4], rows)
 }
 
-/// Joins what is said about each limit of a key; `-` if its state is unknown.
+/// `-` if the key's state is unknown.
 fn each(key: &Value, words: impl Fn(&Value) -> String) -> String {
     let limits = key["standing"].as_array().map_or(&[][..], Vec::as_slice);
     let words: Vec<String> = limits.iter().map(words).collect();
     if words.is_empty() { "-".to_owned() } else { words.join("; ") }
 }
 
-/// Returns the units that a key has left of a limit, or on which attributes they depend.
+/// Or on which attributes they depend.
 fn left(limit: &Value) -> String {
     let (Some(remaining), Some(most)) = (limit["remaining"].as_u64(), limit["most"].as_u64()) else {
         let on = limit["depends_on"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -259,7 +257,6 @@ fn left(limit: &Value) -> String {
     format!("{} of {}{debt}", grouped(remaining), grouped(most))
 }
 
-/// Returns the time until a key has all units of a limit again.
 fn full_in(limit: &Value) -> String {
     match limit["reset_after_ms"].as_u64() {
         None | Some(0) => "-".to_owned(),

@@ -9,7 +9,7 @@ use crate::online::{self, ServerUrl, encoded, query, with_end, with_options};
 use crate::output::Printer;
 use crate::styled::{Cell, Look, Styled, table, text};
 
-// Asks a running server whether it is ready, for container health checks and for scripts that wait.
+// For container health checks and for scripts that wait.
 
 pub(crate) fn ready(asked: &WhichServer, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::of(asked)?;
@@ -22,8 +22,6 @@ pub(crate) fn ready(asked: &WhichServer, printer: &Printer) -> Result<Exit> {
     printer.value(&json!({ "ready": ready, "server": server.to_string() }), |_| Ok(said.to_owned()))?;
     Ok(if ready { Exit::Done } else { Exit::No })
 }
-
-// Lists the degrade switches of a running server, and turns them off or keeps them on by hand.
 
 pub(crate) fn switch(switches: &Switches, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::of(&switches.server)?;
@@ -55,7 +53,7 @@ fn wanted_switch(off: &TurnedOff) -> Value {
     body
 }
 
-/// Lists the switches: one that was set has a row for each who set it.
+/// A switch that was set has a row for each who set it.
 fn listed_switches(answer: &Value) -> Styled {
     let switches = answer["switches"].as_array().map_or(&[][..], Vec::as_slice);
     if switches.is_empty() {
@@ -82,8 +80,6 @@ fn switch_row(one: &Value, look: Option<Look>, words: [String; 4]) -> Vec<Cell> 
     let named = [Cell::from(text(&one["name"])), Cell::looking(text(&one["state"]), look)];
     named.into_iter().chain(words.map(Cell::from)).collect()
 }
-
-// Lists the breakers of a running server, and forces their states.
 
 pub(crate) fn breaker(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::of(&breakers.server)?;
@@ -137,7 +133,7 @@ fn listed_breakers(answer: &Value) -> Styled {
     table(&["POLICY", "KEY", "LIMIT", "MODE", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
 }
 
-/// Returns the limit of a breaker as the file has it, after its number if the key has several breakers.
+/// As the file has it, after its number if the key has several breakers.
 fn limit(one: &Value, all: &[Value]) -> String {
     let is_same = |other: &&Value| other["policy"] == one["policy"] && other["key"] == one["key"];
     match (all.iter().filter(is_same).nth(1), one["limit_number"].as_u64()) {
@@ -146,13 +142,13 @@ fn limit(one: &Value, all: &[Value]) -> String {
     }
 }
 
-/// Describes why a breaker sheds, and how much; `None` if it does not shed.
+/// `None` if it does not shed.
 fn shed(one: &Value) -> Option<String> {
     let percent = one.get("refused_share")?.as_f64()? * 100.0;
     Some(format!("{}; refuses {percent:.1} % of the calls", one["tripped_by"].as_str()?))
 }
 
-/// Describes what a breaker that only measures would have done; `None` if it would have done nothing.
+/// `None` if it would have done nothing.
 fn would_have_opened(one: &Value) -> Option<String> {
     let would = one.get("would_have_opened")?;
     let times = match would["times"].as_u64()? {

@@ -18,7 +18,6 @@ use crate::output::Printer;
 use crate::policies::{self, Loaded};
 use crate::styled::{Cell, Look, table};
 
-/// The access to the cluster.
 type Cluster = Arc<dyn Coordinator>;
 
 pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
@@ -33,8 +32,7 @@ pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
             Policies::Show { which, own } => show(&cluster(own, printer).await?, *which, printer).await,
             Policies::History { own } => history(&cluster(own, printer).await?, printer).await,
             Policies::Rollback { which: version, own } => {
-                let again = put_for_all::rollback(&*cluster(own, printer).await?, *version).await;
-                let again = again.map_err(refused)?;
+                let again = put_for_all::rollback(&*cluster(own, printer).await?, *version).await?;
                 let told = format!("version {version} is put for all nodes again, as version {again}");
                 printer.value(&json!({ "version": again, "of": version }), |_| Ok(told))?;
                 Ok(Exit::Done)
@@ -42,12 +40,12 @@ pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
             Policies::Nodes { own } => nodes(&cluster(own, printer).await?, printer).await,
         }
     });
-    // Does not wait for tasks: a client of an engine may keep a task that never ends.
+    // A client of an engine may keep a task that never ends.
     runtime.shutdown_background();
     ended
 }
 
-/// Reads a node's own file, which tells how to reach the cluster.
+/// A node's own file tells how to reach the cluster.
 fn own_file(named: &PolicyFile, printer: &Printer) -> Result<Config> {
     let Some(file) = policies::file(named) else {
         let wrong = "name a node's own file, which says how the cluster is reached: -c tidegate.yaml";
@@ -73,7 +71,7 @@ async fn cluster(own: &PolicyFile, printer: &Printer) -> Result<Cluster> {
     reach(&own_file(own, printer)?).await
 }
 
-/// Reads policies and checks them as the node with the file `own` will.
+/// As the node with the file `own` will.
 fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
     let name = file.display().to_string();
     let text = policies::patiently(file, |file| read_text(file, MAX_BYTES as u64))?
@@ -94,7 +92,7 @@ fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
 }
 
 async fn put(cluster: &Cluster, text: String, replacing: Option<u64>, printer: &Printer) -> Result<Exit> {
-    let version = put_for_all::put(&**cluster, text.into_bytes(), replacing).await.map_err(refused)?;
+    let version = put_for_all::put(&**cluster, text.into_bytes(), replacing).await?;
     let told =
         format!("version {version} is put for all nodes; `tidegate policies nodes` says which nodes use it");
     printer.value(&json!({ "version": version }), |_| Ok(told))?;
@@ -120,11 +118,11 @@ async fn show(cluster: &Cluster, version: Option<u64>, printer: &Printer) -> Res
 
 const NONE: &str = "no policies were put for all nodes; put some with `tidegate policies put FILE`";
 
-/// Returns the versions that are kept, ascending, and whether each is in force.
+/// Ascending, and whether each is in force.
 async fn kept(cluster: &Cluster) -> Result<Vec<(Version, bool)>> {
-    let current = put_for_all::current(&**cluster).await.map_err(refused)?;
-    let before = put_for_all::history(&**cluster).await.map_err(refused)?;
-    // A version put in between appears in both answers; list it only as the one in force.
+    let current = put_for_all::current(&**cluster).await?;
+    let before = put_for_all::history(&**cluster).await?;
+    // Put in between, a version appears in both answers.
     let before =
         before.into_iter().filter(|held| current.as_ref().is_none_or(|now| held.version < now.version));
     let mut all: Vec<_> = before.map(|held| (held, false)).collect();
@@ -150,11 +148,11 @@ async fn history(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
 }
 
 async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
-    // A document that cannot be parsed is probably the one that nodes refuse, so list the nodes all the same.
+    // Probably the document that nodes refuse, so list the nodes all the same.
     let in_force = match put_for_all::current(&**cluster).await {
         Ok(current) => current.map_or(0, |now| now.version),
         Err(PutError::Foreign(_)) => 0,
-        Err(error) => return Err(refused(error)),
+        Err(error) => return Err(error.into()),
     };
     let mut nodes = put_for_all::nodes(&**cluster).await.context("the members cannot be asked for")?;
     nodes.sort_by(|one, other| one.node.cmp(&other.node));
@@ -183,9 +181,4 @@ async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
         Ok(table(&["NODE", "USES", "REFUSES", "WHY"], &[], rows))
     })?;
     Ok(if nodes.iter().any(|node| node.refused.is_some()) { Exit::No } else { Exit::Done })
-}
-
-/// Converts an error. A missing or replaced version, and a failing engine, all end with exit code 1.
-fn refused(error: PutError) -> anyhow::Error {
-    anyhow::Error::from(error)
 }

@@ -12,11 +12,10 @@ use serde_json::json;
 use tidegate::policy::{Descriptor, Match, Mode, OnCostError, PolicySet, Relevance};
 use tidegate::store::CapacityError;
 use tidegate::visible;
-use tidegate_sim::ladder::Ladders;
+use tidegate_sim::grouped;
 use tidegate_sim::log::{Format, Log, Record, Tally};
 use tidegate_sim::replay::{Doubt, Outcome, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
-use tidegate_sim::report::{self, Report};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::report::{self, Ladders, Report};
 
 use crate::args::{self, Order, Reading, Speed, Typed};
 use crate::exit::{Exit, Mistake, no_room};
@@ -27,11 +26,11 @@ use crate::pictures::Plot;
 use crate::styled::{Look, Styled};
 use crate::{outcome, policies, reading, writing};
 
-/// The remark if places are held and the log does not have the durations of requests.
+/// Places are held and the log does not have the durations of requests.
 const NO_HOLD: &str = "a concurrency limit counts requests in flight, and the log does not say how long requests took: \
      name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
 
-/// How many of the keys hit the report lists for each policy, unless `--hit` is given.
+/// For each policy, unless `--hit` is given.
 const LISTED: usize = 50;
 
 pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Exit> {
@@ -56,7 +55,7 @@ pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Res
         _ => Ladders::default(),
     };
     let tables = sets.len();
-    let mut runs = Replay::try_new(sets, options).map_err(|error| match error {
+    let mut runs = Replay::new(sets, options).map_err(|error| match error {
         CapacityError::NoMemory { keys } => no_room("--keys", keys, tables),
         error => error.into(),
     })?;
@@ -154,8 +153,7 @@ pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Res
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
 }
 
-/// Returns the policy sets to run side by side: those of the file or of the given limit, then the limits to compare
-/// with.
+/// Those of the file or of the given limit, then the limits to compare with.
 fn sets(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let words = LimitSpec::of(&replay.limit)?;
     let mut sets = Vec::new();
@@ -167,7 +165,7 @@ fn sets(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Vec<(S
             }
         }
         (None, Some(file)) => {
-            // Policies of a file have keys and costs of their own.
+            // They have keys and costs of their own.
             let unused = [("--by", "by", typed.by), ("--cost", "cost", replay.cost.is_some())];
             if let Some((flag, key, _)) = unused.into_iter().find(|(.., given)| *given) {
                 let what = format!(
@@ -200,7 +198,7 @@ fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {
     texts.iter().map(read).collect()
 }
 
-/// Rejects a threshold about a policy that does not exist: it could never fail.
+/// A threshold about a policy that does not exist could never fail.
 fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     let Some(name) = threshold.policy() else { return Ok(()) };
     let mut names = Vec::new();
@@ -220,7 +218,7 @@ fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", "))).into())
 }
 
-/// Reads the log through the gates, at the requested speed.
+/// At the requested speed.
 #[allow(
     clippy::disallowed_methods,
     reason = "a person waits: the time it took, and the pace of --speed, are the machine's"
@@ -255,7 +253,7 @@ fn feed(
     Ok(start.elapsed())
 }
 
-/// Returns how long a span of log takes at `times` its speed; `Duration::MAX` if that overflows for a speed near 0.
+/// `Duration::MAX` if that overflows for a speed near 0.
 fn slowed(span: Duration, times: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() / times).unwrap_or(Duration::MAX)
 }
@@ -274,7 +272,6 @@ fn headline(tally: &Tally, took: Duration) -> String {
     )
 }
 
-/// Writes the pictures and the report page, or a single picture.
 fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Result<()> {
     let files = match plot {
         Plot::File(form) => vec![(path.to_owned(), report::first_picture(report.replay, form)?.bytes)],
@@ -292,9 +289,7 @@ fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Resu
     Ok(())
 }
 
-// Refuses replays without meaning: a run that read or matched nothing would pass every threshold.
-
-/// Refuses a log without requests, or without any that match; `verb` says what there is nothing to do with.
+/// A run that read or matched nothing would pass every threshold. `verb` says what there is nothing to do with.
 pub(crate) fn parsed(tally: &Tally, reading: &Reading, verb: &str) -> Result<()> {
     if tally.records > 0 {
         return Ok(());
@@ -332,8 +327,7 @@ pub(crate) fn parsed(tally: &Tally, reading: &Reading, verb: &str) -> Result<()>
     Err(Mistake(what).into())
 }
 
-/// Refuses `--column` with a column that the log does not have. A JSON field may be missing for a whole day, so that
-/// is only a remark.
+/// A column that the log does not have. A JSON field may be missing for a whole day, so that is only a remark.
 pub(crate) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     let Some((attribute, column)) = log.unmet_columns().next() else { return Ok(()) };
     let what = format!("--column {attribute}={column}: no line has a column {column}");
@@ -344,7 +338,7 @@ pub(crate) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     Err(Mistake(what).into())
 }
 
-/// Returns why the match of the first policy that has one does not fit the first request of a log.
+/// Of the first policy that has a match, for the first request of a log.
 fn first_misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> {
     policies.policies().iter().zip(policies.relevance(first)).find_map(|(policy, relevance)| {
         let Relevance::NoMatch { part, .. } = relevance else { return None };
@@ -370,7 +364,7 @@ fn first_misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> 
     })
 }
 
-/// Refuses policies that matched no request of the log; `misfit` says why the first request does not fit.
+/// `misfit` says why the first request does not fit.
 fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>, misfit: Option<&str>) -> Result<()> {
     let met =
         |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
@@ -393,7 +387,7 @@ fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>, misfit: O
     Err(Mistake(what).into())
 }
 
-/// A policy that could not compute the cost of some requests.
+/// Of some requests.
 struct UnknownCosts<'p> {
     policy: &'p str,
     requests: u64,
@@ -401,8 +395,7 @@ struct UnknownCosts<'p> {
     why: String,
 }
 
-/// Returns the policies that could not compute the cost of some requests. Without this, a misspelt column would show a
-/// limit that refuses everything.
+/// Without this, a misspelt column would show a limit that refuses everything.
 fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
     let named = policies.policies().iter().enumerate();
     let unknown = named.map(|(at, policy)| {
@@ -417,7 +410,7 @@ fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
     unknown.filter(|one| one.requests > 0).collect()
 }
 
-/// Refuses a policy that could compute the cost of no request: whatever it did with them says nothing of its limit.
+/// Whatever such a policy did with the requests says nothing of its limit.
 fn costs(unknown: &[UnknownCosts<'_>], run: &Outcome, runs: &Replay) -> Result<()> {
     let matched = |name: &str| run.policies.iter().find(|row| row.name == name).map_or(0, |row| row.matched);
     let Some(one) = unknown.iter().find(|one| one.requests >= matched(one.policy)) else { return Ok(()) };
@@ -430,7 +423,7 @@ fn costs(unknown: &[UnknownCosts<'_>], run: &Outcome, runs: &Replay) -> Result<(
     Err(Mistake(what).into())
 }
 
-/// Remarks on policies that matched nothing, if thresholds judge all policies together.
+/// If thresholds judge all policies together.
 fn remark_unmet(run: &Outcome, thresholds: &[Threshold], printer: &Printer) {
     if thresholds.iter().all(|threshold| threshold.policy().is_some()) {
         return;
@@ -446,7 +439,6 @@ fn remark_unmet(run: &Outcome, thresholds: &[Threshold], printer: &Printer) {
     }
 }
 
-/// Remarks on attributes of keys that no request has.
 fn remark_unseen(runs: &Replay, printer: &Printer) {
     if !runs.unseen().is_empty() {
         printer.remark(&unseen(runs));
@@ -454,7 +446,7 @@ fn remark_unseen(runs: &Replay, printer: &Printer) {
 }
 
 fn unseen(runs: &Replay) -> String {
-    // Escape the names of fields: they are untrusted text, and the message must be one line.
+    // The names of fields are untrusted text, and the message must be one line.
     let names: Vec<&str> = runs.attributes().iter().map(String::as_str).collect();
     let has = names.join(", ");
     let has = if has.is_empty() { "times and nothing else" } else { &has };
@@ -471,7 +463,7 @@ fn unseen(runs: &Replay) -> String {
     what
 }
 
-/// Refuses to judge by a log that was not read well enough; the message tells what would help.
+/// The message tells what would help.
 pub(crate) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<()> {
     if doubts.is_empty() {
         return Ok(());

@@ -26,7 +26,7 @@ use crate::policies;
 
 pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let imports = serve.imports.files();
-    // With imports on the command line, the default policy file is ignored.
+    // Imports replace the default policy file.
     let file = if imports.is_empty() { policies::file(&serve.policies) } else { None };
     if serve.check && !imports.is_empty() {
         let imported = policies::import(&serve.imports, printer)?;
@@ -84,8 +84,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         warnings.extend(policies::as_served(&config, has_grpc).into_iter().map(|(_, told)| told));
         let mut settings = settings(config, warnings, proxy);
         if quickstart && proxy.is_some() {
-            // The quickstart trusts no proxies. With a proxy named, all its callers would then be one client, so
-            // trust proxies on this machine.
+            // The quickstart trusts no proxies. With a proxy named, all its callers would then be one client.
             let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
             settings.client_ip.trusted_proxies =
                 loopback.filter_map(|network| network.parse().ok()).collect();
@@ -96,7 +95,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         Some(watched) => Source::sharing(load).watching(watched),
         None => Source::sharing(load),
     };
-    // Before other threads start: this removes inherited sockets from the environment.
+    // This removes inherited sockets from the environment.
     options.check_addresses().map_err(refusal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -115,12 +114,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         server.run().await;
         Ok(Exit::Done)
     });
-    // Does not wait for tasks: the drain is over, and a task that still runs may never end.
+    // The drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
 }
 
-/// Reads the policy file. Mistakes are printed and end the verb; in a log of JSON they are one line.
+/// In a log of JSON, mistakes are one line.
 fn read(file: &Path, printer: &Printer, log: &Log) -> Result<Config> {
     if !log.is_json() {
         return policies::read(file, &printer.silent());
@@ -128,7 +127,7 @@ fn read(file: &Path, printer: &Printer, log: &Log) -> Result<Config> {
     policies::load(file)?.outcome.map(|(config, _)| config).map_err(|mistakes| mistaken(&mistakes, log))
 }
 
-/// Reads files of other rate limiters, as [`read`] does.
+/// As [`read`] does.
 fn import(serve: &Serve, printer: &Printer, log: &Log) -> Result<Config> {
     if !log.is_json() {
         return Ok(policies::import(&serve.imports, &printer.silent())?.config);
@@ -144,7 +143,7 @@ fn mistaken(mistakes: &[config::Diagnostic], log: &Log) -> anyhow::Error {
     AlreadyPrinted.into()
 }
 
-/// Returns where counters are kept: the flag wins over the file.
+/// The flag wins over the file.
 fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
     let mut store = config.store.clone();
     if let Some(path) = &serve.store_path {
@@ -161,15 +160,14 @@ fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
     Ok(store)
 }
 
-/// Converts an error. Wrong settings are the caller's mistake; a folder in use, or an engine that refuses, is not.
+/// Wrong settings are the caller's mistake; a folder in use, or an engine that refuses, is not.
 pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
     let in_the_file = error.is_in_the_file();
     let error = anyhow::Error::from(error);
-    // Include the causes.
     if in_the_file { Mistake(format!("{error:#}")).into() } else { error }
 }
 
-/// Converts an error. A wrong file, or an address that needs a token, is the caller's mistake; a taken port is not.
+/// A wrong file, or an address that needs a token, is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
         ServeError::Tls(ref error) if !error.is_a_mistake() => error.clone().into(),
@@ -204,7 +202,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
     }
 }
 
-/// Reads the file, or the quickstart without one.
+/// Or the quickstart.
 fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     let outcome = match file {
         Some(file) => Config::read_to_serve(file),
@@ -216,7 +214,6 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     }
 }
 
-/// Reads files of other rate limiters.
 fn load_imports(files: &[(Peer, PathBuf)]) -> Result<(Config, Vec<String>), Refused> {
     match policies::imported(files) {
         Ok(imported) => Ok((imported.config, lines(&imported.notes))),
@@ -237,7 +234,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
             Proxy::Caddy => OriginalHeaders::Caddy,
             Proxy::Traefik => OriginalHeaders::Traefik,
         };
-        // Keep the file's other settings of forward-auth.
+        // The file's other settings stay.
         let mut door = settings.forward_auth.unwrap_or_else(|| ForwardAuth::of(original.clone()));
         door.original = original;
         settings.forward_auth = Some(door);
@@ -245,7 +242,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
     settings
 }
 
-/// Returns the options: flag before environment before file before default. Clap handles the first two.
+/// Flag before environment before file before default. Clap handles the first two.
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.clone().unwrap_or_else(|| config.server.http.clone());
@@ -282,7 +279,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     Ok(options)
 }
 
-/// Reads what `serve --check` checks besides the policies. Returns warnings.
+/// What `serve --check` checks besides the policies.
 fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     let mut warnings = secrets(serve, config)?.0.warnings;
     warnings.extend(environment::unknown());
@@ -291,12 +288,12 @@ fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// Returns where spans of decisions are exported: the environment wins over the file.
+/// The environment wins over the file.
 fn collected(config: &Config) -> Result<Option<OtlpSettings>> {
     otlp_of(config.server.otlp.as_ref()).map_err(|error| Mistake(error.to_string()).into())
 }
 
-/// Returns the TLS settings of the doors, flag before file, with warnings about them. Files are only checked for use.
+/// Flag before file, with warnings. Files are only checked for use.
 fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Vec<String>)> {
     let (flags, file) = (&serve.tls, config.server.tls.as_ref());
     let cert = flags.tls_cert.as_ref().or(file.map(|file| &file.cert));
@@ -325,7 +322,7 @@ fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Ve
     Ok((Some(settings), warnings))
 }
 
-/// Reads the ticket keys and the callers' tokens. A tokens file is only checked for use.
+/// A tokens file is only checked for use.
 fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Token>)> {
     let said = config.tickets.clone();
     let file = said.key_file.clone().unwrap_or_else(|| PathBuf::from("TIDEGATE_TICKET_KEY_FILE"));
@@ -351,13 +348,12 @@ fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Toke
     Ok((tickets, token))
 }
 
-/// Returns the address of a door for display.
+/// For display.
 fn url(ready: &Ready, door: DoorName, address: &Address) -> String {
     let scheme = if ready.encrypted.contains(&door) { "https" } else { "http" };
     address.tcp().map_or_else(|| address.to_string(), |addr| format!("{scheme}://{addr}"))
 }
 
-/// Returns the greeting after the start: commands that work as they stand.
 fn greeting(server: &Server, quickstart: bool) -> String {
     let ready = server.ready();
     let at = url(&ready, DoorName::Http, &ready.addr);
@@ -392,7 +388,6 @@ fn greeting(server: &Server, quickstart: bool) -> String {
             "This build is not optimised; for real load: cargo install --path crates/tidegate-cli\n",
         );
     }
-    // Writing to a string does not fail.
     // Over TLS the commands would also need the server's certificate.
     if quickstart && ready.addr.tcp().is_some() && ready.encrypted.is_empty() {
         let _ = write!(

@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::Tick;
 use tidegate::policy::PolicySet;
+use tidegate_sim::grouped;
 use tidegate_sim::replay::{Replay, ReplayOptions};
 use tidegate_sim::report;
-use tidegate_sim::thousands::grouped;
 use tidegate_sim::trace::Trace;
 use tidegate_sim::traffic::Traffic;
 
@@ -41,8 +41,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         applied.remark_unmatched(printer);
     }
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
-    let mut replay =
-        Replay::try_new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() })?;
+    let mut replay = Replay::new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() })?;
     if replay.holds()
         && simulate.hold.is_none()
         && let Some(segment) = traffic.untimed()
@@ -85,10 +84,10 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Policy sets to run side by side, each with its name.
+/// Side by side, each with its name.
 type Sets = Vec<(String, Arc<PolicySet>)>;
 
-/// Returns the given limit and those compared with it, or the policies of a file, with how they are applied.
+/// The given limit and those compared with it, or the policies of a file, with how they are applied.
 fn sets(simulate: &Simulate, traffic: &Traffic, printer: &Printer) -> Result<(Sets, Option<Applied>)> {
     let by = ["key".to_owned()];
     let single = |words: &LimitSpec| {
@@ -114,7 +113,7 @@ fn sets(simulate: &Simulate, traffic: &Traffic, printer: &Printer) -> Result<(Se
     Ok((vec![(name, Arc::clone(&applied.set))], Some(applied)))
 }
 
-/// Runs a trace: operations in, decisions out, both as JSON lines whatever `-o` is.
+/// Operations in, decisions out, both as JSON lines whatever `-o` is.
 fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit> {
     let words = LimitSpec::of(&simulate.limit)?;
     let trace = match (words, policies::file(&simulate.policies)) {

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use tidegate::visible;
+use tidegate_sim::grouped;
+use tidegate_sim::log::Input;
 use tidegate_sim::replay::{PeakRate, Trust};
-use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{
     self, Caution, ClientKind, Fate, Finding, Instead, Proposal, Purpose, Signs, Spared, StandsOut, Step,
     SuggestError, SuggestOptions, Suggestion, WrittenCost,
 };
-use tidegate_sim::thousands::grouped;
 
 use crate::args::{LimitArgs, Reading, Suggest};
 use crate::exit::{Exit, Mistake};
@@ -21,7 +21,7 @@ use crate::reading::{self, Progress};
 use crate::styled::{Look, Styled, table};
 use crate::verbs::replay;
 
-/// The message without a file: the log is read several times, which is impossible from a terminal or a pipe.
+/// The log is read several times, which is impossible from a terminal or a pipe.
 const NO_FILE: &str = "no log named; name files, such as `tidegate suggest access.log`: a log is read several times, so it cannot come \
      through a pipe (write what comes through one to a file first)";
 
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
 }
 
-/// Reads a log once. Refuses one without requests, without any that match, or without a column that a flag names.
+/// Refuses a log without requests, without any that match, or without a column that a flag names.
 fn read(reading: &Reading, printer: &Printer) -> Result<()> {
     let mut log = reading::open(reading, printer)?;
     let progress = Progress::start(log.watch(), printer);
@@ -94,7 +94,7 @@ fn read(reading: &Reading, printer: &Printer) -> Result<()> {
     replay::columns(&log, printer)
 }
 
-/// Parses the cost of a request, as in a policy file.
+/// As in a policy file.
 fn cost(written: &str) -> Result<WrittenCost> {
     let any = LimitArgs { rate: Some("1/s".to_owned()), ..LimitArgs::default() };
     let read = LimitSpec::of(&any)?.map(|words| words.file(&[], Some(written)).read());
@@ -105,7 +105,7 @@ fn cost(written: &str) -> Result<WrittenCost> {
     Ok(WrittenCost { rule, written: written.to_owned() })
 }
 
-/// Returns which attributes are probably meant by those that no request has.
+/// For attributes that no request has.
 fn hint(mistake: &SuggestError) -> String {
     let SuggestError::NoKey { by, has, .. } = mistake else { return String::new() };
     let has: Vec<&str> = has.split(", ").collect();
@@ -114,7 +114,6 @@ fn hint(mistake: &SuggestError) -> String {
     if meant.is_empty() { String::new() } else { format!("; did you mean {}?", meant.join(", ")) }
 }
 
-/// Returns the flag that an error is about, if any.
 fn flag(mistake: &SuggestError) -> Option<&'static str> {
     match mistake {
         SuggestError::Quota(_) => Some("--per"),
@@ -127,14 +126,11 @@ fn flag(mistake: &SuggestError) -> Option<&'static str> {
     }
 }
 
-// The table of keys that stand out, each with its evidence and its fate.
-
-/// Keys shown of each fate, unless all columns are wanted.
+/// Of each fate, unless all columns are wanted.
 const SHOWN: usize = 3;
-/// The longest agent shown, in characters.
+/// In characters.
 const AGENT: usize = 40;
 
-/// Returns the table of the keys that stand out; `None` if there are none.
 fn evidence(found: &Suggestion, wide: bool) -> Option<Styled> {
     let shown = if wide { usize::MAX } else { SHOWN };
     let of = |fate| found.stand_out.iter().filter(move |key| key.fate == fate).take(shown);
@@ -171,7 +167,7 @@ const fn looks(looks: ClientKind) -> &'static str {
     }
 }
 
-/// Returns the evidence in words, the most telling part first.
+/// The most telling part first.
 fn because(key: &StandsOut) -> String {
     let texts = EvidenceTexts::of(&key.signs);
     let signed_in = key.signed_in.then(|| "signed in".to_owned());
@@ -187,7 +183,7 @@ fn because(key: &StandsOut) -> String {
     parts.into_iter().chain([signed_in]).flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the evidence about a crawler or a guesser in words.
+/// About a crawler or a guesser.
 fn seen(signs: &Signs) -> String {
     let texts = EvidenceTexts::of(signs);
     let parts = if signs.refused_share >= Some(0.5) {
@@ -198,7 +194,7 @@ fn seen(signs: &Signs) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The evidence in words; `None` where the log lacks it.
+/// `None` where the log lacks it.
 struct EvidenceTexts {
     paths: Option<String>,
     pages: Option<String>,
@@ -236,7 +232,7 @@ impl EvidenceTexts {
     }
 }
 
-/// Formats an agent, which is untrusted text, in one short line.
+/// Untrusted text, in one short line.
 fn short(agent: &str) -> String {
     let name = visible::name(agent);
     if name.chars().count() <= AGENT {
@@ -248,11 +244,11 @@ fn short(agent: &str) -> String {
 // Formats a suggestion for a person on call: what stands out, which line to copy, which keys it hits, how certain it
 // is.
 
-/// Names shown in a row of the table, unless all columns are wanted.
+/// In a row of the table, unless all columns are wanted.
 const NAMES: usize = 3;
-/// The name of the policy in the text to copy.
+/// In the text to copy.
 const NAME: &str = "suggested";
-/// The name of a policy for only some requests.
+/// For only some requests.
 const APART: &str = "suggested-apart";
 
 fn text(found: &Suggestion, wide: bool) -> Styled {
@@ -327,7 +323,6 @@ fn heading(found: &Suggestion) -> String {
     text
 }
 
-/// Describes the policies for traffic that no limit by the key catches.
 fn apart(found: &Suggestion) -> String {
     let mut text = String::new();
     for (place, narrower) in found.narrower.iter().enumerate() {
@@ -348,7 +343,7 @@ fn apart(found: &Suggestion) -> String {
     text
 }
 
-/// Describes a narrower question whose answer cuts what is spared here.
+/// Its answer cuts what is spared here.
 fn other_question(instead: &Instead) -> String {
     let Instead { key, name, pattern, proposal } = instead;
     let word = visible::name(&format!("{name}={pattern}")).replace('\'', "?");
@@ -472,8 +467,7 @@ fn purpose(found: &Suggestion, proposal: &Proposal) -> String {
     }
 }
 
-/// Returns the proposal to copy: the recommended one, otherwise the one that hits no key, unless there is a policy
-/// for the culprit alone.
+/// The recommended proposal, otherwise the one that hits no key, unless there is a policy for the culprit alone.
 fn copied(found: &Suggestion) -> Option<&Proposal> {
     let is_ceiling = |proposal: &&Proposal| proposal.purpose == Purpose::Ceiling && found.narrower.is_empty();
     let ceiling = || found.proposals.iter().find(is_ceiling);
@@ -493,7 +487,7 @@ fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
 }
 
 fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
-    // A line end within a name would let the log's author add a line.
+    // It would let the log's author add a line.
     let who = |spared: &Spared| {
         format!("{}{}", visible::name(&spared.key), if spared.signed_in { " (signed in)" } else { "" })
     };

@@ -20,7 +20,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 86_400;
 
-/// The steps between time ticks, in seconds.
+/// In seconds.
 const STEPS: [u64; 23] = [
     1,
     2,
@@ -47,11 +47,11 @@ const STEPS: [u64; 23] = [
     14 * DAY,
 ];
 
-/// A tick of an axis: seconds since the start, and its label.
+/// Seconds since the start, and the label.
 pub(super) type TickMark = (f64, String);
 
 impl TimeAxis {
-    /// Places at most about `most` ticks between `start` and `end`.
+    /// At most about `most` ticks.
     pub(super) fn ticks(self, start: Tick, end: Tick, most: usize) -> Vec<TickMark> {
         let span = end.since(start);
         let most = most.max(2) as f64;
@@ -92,7 +92,7 @@ impl TimeAxis {
             .collect()
     }
 
-    /// Returns the caption of the axis: the time zone and the days that the axis covers.
+    /// The time zone and the days that the axis covers.
     pub(super) fn caption(self, start: Tick, end: Tick) -> String {
         if self == Self::Elapsed {
             return "time since the beginning".to_owned();
@@ -106,9 +106,9 @@ impl TimeAxis {
         }
     }
 
-    /// Returns a time for tables, to the second. UTC times include the date.
+    /// A time for tables, to the second. UTC times include the date.
     #[must_use]
-    pub fn label(self, at: Tick, start: Tick) -> String {
+    pub(crate) fn label(self, at: Tick, start: Tick) -> String {
         match self {
             Self::Utc => date_time(at).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             Self::Elapsed => elapsed(at.since(start).as_secs()),
@@ -116,7 +116,7 @@ impl TimeAxis {
     }
 }
 
-/// Converts a tick to civil time in UTC. Ticks end in 2554, long before the last civil time.
+/// Ticks end in 2554, long before the last civil time.
 fn date_time(at: Tick) -> DateTime {
     let at = Timestamp::from_nanosecond(i128::from(at.as_nanos())).unwrap_or(Timestamp::MAX);
     at.to_zoned(jiff::tz::TimeZone::UTC).datetime()
@@ -138,13 +138,12 @@ fn elapsed(seconds: u64) -> String {
     if shown.is_empty() { "0 s".to_owned() } else { shown.join(" ") }
 }
 
-/// Places ticks on the first days of months, quarters or years.
+/// On the first days of months, quarters or years.
 fn months(start: Tick, end: Tick, wanted: f64) -> Vec<TickMark> {
     let months = (wanted / (30.4 * DAY as f64)).ceil() as i64;
     let step = [1, 2, 3, 6, 12, 24, 60, 120].into_iter().find(|step| *step >= months).unwrap_or(240);
     let first = date_time(start);
-    // Start at a month that is a multiple of the step: at a year that `step / 12` divides, or at the start of a
-    // quarter.
+    // At a year that `step / 12` divides, or at the start of a quarter.
     let years = (step / 12).max(1) as i16;
     let month = i64::from(first.month() - 1) / step.min(12) * step.min(12) + 1;
     let begin =

@@ -10,11 +10,9 @@ use plotters_backend::{
 
 use super::pixels::Pixels;
 
-/// The drawing library divides the font size of an SVG by this factor. The pixel surface divides it too, to
-/// match.
+/// The drawing library divides the font size of an SVG by this factor, and the pixel surface to match.
 const SMALLER: f64 = 1.24;
 
-/// A picture in either form.
 pub(super) enum Canvas<'s> {
     Svg(SVGBackend<'s>),
     Pixels { size: (u32, u32), pixels: &'s mut Pixels },
@@ -137,13 +135,10 @@ pub(super) const LIMIT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 
 /// The colour of keys with denied requests.
 pub(super) const HIT: RGBColor = RGBColor(0xc2, 0x38, 0x2e);
-/// The colour of keys that a policy in shadow mode would have denied requests of, in both schemes.
 pub(super) const WOULD_HIT: RGBColor = RGBColor(0xc9, 0x8a, 0x1b);
-/// The opacity of the area of keys that were hit.
 pub(super) const HIT_OPACITY: f64 = 0.75;
 
-/// Curves in order: colour, dash, colour on dark paper. The colours follow Okabe and Ito and are distinct to
-/// most eyes; the dashes tell the curves apart without colour.
+/// Curves in order: colour, dash, colour on dark paper. The colours follow Okabe and Ito and are distinct to most eyes.
 pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
     (RGBColor(0x00, 0x72, 0xb2), "", "#58a6ff"),
     (RGBColor(0xd5, 0x5e, 0x00), "7 4", "#ff9352"),
@@ -153,8 +148,7 @@ pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
     (RGBColor(0x3d, 0x3d, 0x9e), "1 5", "#a5a5f5"),
 ];
 
-/// Returns the colours that are drawn dashed, with their dashes: the lengths of lines and gaps in turn, as in
-/// SVG.
+/// The colours that are drawn dashed: the lengths of lines and gaps in turn, as in SVG.
 pub(super) fn dashed() -> impl Iterator<Item = (RGBColor, &'static str)> {
     let curves = CURVES.into_iter().map(|(colour, dash, _)| (colour, dash));
     curves.chain([(LIMIT, "4 3")]).filter(|(_, dash)| !dash.is_empty())

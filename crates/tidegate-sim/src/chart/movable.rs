@@ -1,5 +1,4 @@
-//! The chart of peaks with a limit line that a page can move. The fixed parts are drawn here; the movable ones
-//! have a CSS class.
+//! The chart of peaks with a limit line that a page can move. The movable parts have a CSS class.
 
 use maud::html;
 
@@ -7,10 +6,9 @@ use super::canvas::{HIT_OPACITY, INK, LIMIT, PAPER, hex};
 use super::peaks_by_rank::{LEFT, PeaksByRank, RIGHT, Scale};
 use super::{ChartError, Level, paint};
 
-/// How far from the line, in units of the picture, a pointer can still grab it.
+/// In units of the picture, how far from the line a pointer can still grab it.
 const GRIP: f64 = 16.0;
 
-/// A chart of peaks that can show one of several limits.
 #[derive(Debug)]
 pub(crate) struct Movable<'a> {
     chart: PeaksByRank<'a>,
@@ -18,32 +16,27 @@ pub(crate) struct Movable<'a> {
 }
 
 impl<'a> Movable<'a> {
-    /// Makes a chart with room for all these levels.
     pub(crate) fn new(chart: &PeaksByRank<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
         Self { scale: Scale::new(chart.keys, levels), chart: PeaksByRank { level: None, ..*chart } }
     }
 
-    /// Says whether a level lies above the plot. Its line is then drawn at the upper edge.
+    /// Its line is then drawn at the upper edge.
     pub(crate) fn is_above(&self, level: f64) -> bool {
         self.scale.is_above(level)
     }
 
-    /// Returns the vertical position of a level, from the top of the picture.
+    /// From the top of the picture.
     pub(crate) fn y(&self, level: f64) -> f64 {
         self.scale.y(level)
     }
 
-    /// Returns the outline of the keys that a limit hits, as the path data of an SVG.
+    /// The outline of the keys that a limit hits, as the path data of an SVG.
     pub(crate) fn outline(&self, hit: &[bool]) -> String {
         self.scale.outline(self.chart.keys, |place| hit.get(place).copied().unwrap_or(false))
     }
 
-    /// Draws the picture with one of the limits. Three elements have classes: `.hits` is the outline of the
-    /// keys that the limit hits, `.level` is the limit's line, which moves by its `transform`, and `.grip` is
-    /// the area that a pointer grabs.
-    ///
-    /// # Errors
-    /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+    /// Draws the picture with one of the limits. `.hits` is the outline of the keys that the limit hits, `.level` its
+    /// line, which moves by its `transform`, and `.grip` the area that a pointer grabs.
     pub(crate) fn svg(&self, level: &Level, hit: &[bool]) -> Result<String, ChartError> {
         let chart = &self.chart;
         let drawn = paint::svg(chart.title, paint::HEIGHT, |page| {

@@ -5,11 +5,10 @@ use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 use super::ChartError;
 
-/// Closed loops of lines and curves, in pixels from the upper left corner of the picture.
+/// Closed loops of lines and curves, in pixels from the upper left corner.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outline {
     parts: Vec<OutlinePiece>,
-    /// The first and the current point of the loop that is being drawn.
     first: Point,
     last: Point,
 }
@@ -17,7 +16,6 @@ pub(super) struct Outline {
 #[derive(Clone, Copy, Debug)]
 enum OutlinePiece {
     Line(Point, Point),
-    /// A quadratic curve: start, control point, end.
     Curve(Point, Point, Point),
 }
 
@@ -30,7 +28,6 @@ pub(super) struct Bounds {
     pub(super) height: usize,
 }
 
-/// Makes a point.
 pub(super) fn at(x: f32, y: f32) -> Point {
     at_point(x, y)
 }
@@ -40,16 +37,14 @@ fn distance(from: Point, to: Point) -> f32 {
 }
 
 impl Outline {
-    /// Makes the outline of a polygon.
     pub(super) fn polygon(corners: impl IntoIterator<Item = Point>) -> Self {
         let mut out = Self::default();
         out.add(corners);
         out
     }
 
-    /// Makes the outline of a line with a width through corners. `dashes` holds the lengths of dashes and gaps
-    /// in turn; empty means a solid line. Ends are cut off straight and corners are square, as step curves need
-    /// them.
+    /// A line with a width through corners. `dashes` holds the lengths of dashes and gaps in turn. Ends are cut off
+    /// straight and corners are square, as step curves need them.
     pub(super) fn line_through(corners: &[Point], width: f32, dashes: &[f32]) -> Self {
         let mut out = Self::default();
         for piece in pieces(corners, dashes) {
@@ -58,7 +53,7 @@ impl Outline {
                 let length = distance(from, to);
                 let half = width / 2.0;
                 let (x, y) = ((to.x - from.x) / length * half, (to.y - from.y) / length * half);
-                // Extend by half the width where another stretch follows, to fill the corner between the two.
+                // By half the width where another stretch follows, to fill the corner between the two.
                 let before = if place > 0 { 1.0 } else { 0.0 };
                 let after = if place + 2 < piece.len() { 1.0 } else { 0.0 };
                 let (from, to) =
@@ -100,7 +95,7 @@ impl Outline {
         self.close();
     }
 
-    /// Returns the pixels that the outline may touch in a picture of this size; `None` if it lies outside.
+    /// `None` if it lies outside.
     pub(super) fn bounds(&self, width: usize, height: usize) -> Option<Bounds> {
         let points = self.parts.iter().flat_map(|part| match *part {
             OutlinePiece::Line(from, to) => [from, to, to],
@@ -110,8 +105,7 @@ impl Outline {
         let (low, high) = points.fold((at(far, far), at(-far, -far)), |(low, high), point| {
             (at(low.x.min(point.x), low.y.min(point.y)), at(high.x.max(point.x), high.y.max(point.y)))
         });
-        // Casts saturate: a negative value becomes 0, infinity the largest integer. Everything is inside the
-        // picture after that.
+        // Casts saturate: a negative value becomes 0, infinity the largest integer.
         let (left, top) = (low.x.floor() as usize, low.y.floor() as usize);
         let (right, bottom) = ((high.x.ceil() as usize).min(width), (high.y.ceil() as usize).min(height));
         (left < right && top < bottom).then(|| Bounds {
@@ -122,9 +116,9 @@ impl Outline {
         })
     }
 
-    /// Calls `each` with the coordinates of every pixel within bounds and the share of it, 0 to 1, that the
-    /// outline covers. Loops of the same direction add up to one area, as the letters of the font and the
-    /// stretches of a line need. `raster` is a work area; its earlier contents do not matter.
+    /// Calls `each` with every pixel within bounds and the share of it, 0 to 1, that the outline covers. Loops of the
+    /// same direction add up to one area, as the letters of the font and the stretches of a line need. `raster` is a
+    /// work area.
     pub(super) fn cover(
         &self,
         bounds: Bounds,
@@ -133,7 +127,7 @@ impl Outline {
     ) {
         let Bounds { left, top, width, height } = bounds;
         raster.reset(width, height);
-        // Move points outside to the edge: the rasterizer expects all points inside.
+        // The rasterizer expects all points inside.
         let inside = |point: Point| {
             at(
                 (point.x - left as f32).clamp(0.0, width as f32),
@@ -152,7 +146,7 @@ impl Outline {
     }
 }
 
-/// Cuts a line into its dashes. Equal neighbouring corners count once.
+/// Equal neighbouring corners count once.
 fn pieces(corners: &[Point], dashes: &[f32]) -> Vec<Vec<Point>> {
     let mut corners = corners.to_vec();
     corners.dedup();
@@ -191,36 +185,30 @@ fn pieces(corners: &[Point], dashes: &[f32]) -> Vec<Vec<Point>> {
     out
 }
 
-// Text as outlines, in the font that is built into the program, so that pictures look the same on a machine
-// without fonts.
-//
-// The font is Noto Sans, with Latin, Greek and Cyrillic letters and arrows. A missing letter is drawn as a
-// box. Letters are placed side by side from left to right, so scripts with joined letters or other directions
-// are not set correctly.
+// Text in a font that is built into the program, so that pictures look the same on a machine without fonts: Noto Sans,
+// with Latin, Greek and Cyrillic letters and arrows. A missing letter is drawn as a box. Scripts with joined letters or
+// other directions are not set correctly.
 
-/// The built-in font, parsed.
 pub(super) struct Font(Face<'static>);
 
 impl Font {
-    /// Parses the font. Takes microseconds and copies nothing.
+    /// Takes microseconds and copies nothing.
     pub(super) fn read() -> Result<Self, ChartError> {
         let face = Face::parse(ttf_noto_sans::REGULAR, 0);
         face.map(Self).map_err(|error| ChartError(error.to_string()))
     }
 
-    /// Returns the width of a text in pixels, at a font size in pixels.
     pub(super) fn width(&self, text: &str, size: f32) -> f32 {
         text.chars().map(|letter| self.advance(self.glyph(letter), size)).sum()
     }
 
-    /// Returns the height of an `x` at a font size, for centring text vertically.
+    /// For centring text vertically.
     pub(super) fn x_height(&self, size: f32) -> f32 {
-        // For a font without an x-height, use half the size, as CSS does.
+        // Half the size if the font does not tell, as CSS does.
         self.0.x_height().map_or(size / 2.0, |height| f32::from(height) * self.scale(size))
     }
 
-    /// Returns the outlines of the letters of a text that starts at a point on its baseline. Letters that start
-    /// right of `end` are left out.
+    /// The letters of a text that starts at a point on its baseline. Letters that start right of `end` are left out.
     pub(super) fn letters(
         &self,
         text: &str,
@@ -244,7 +232,7 @@ impl Font {
         out
     }
 
-    /// Returns the glyph of a letter, or the font's first glyph, a box, if the font lacks the letter.
+    /// The font's first glyph, a box, stands for what it lacks.
     fn glyph(&self, letter: char) -> GlyphId {
         self.0.glyph_index(letter).unwrap_or(GlyphId(0))
     }
@@ -258,7 +246,7 @@ impl Font {
     }
 }
 
-/// Converts the outline of a glyph from font units, with y upward, to pixels of the picture.
+/// Converts from font units, with y upward, to pixels.
 struct Pen {
     outline: Outline,
     x: f32,
@@ -285,8 +273,7 @@ impl OutlineBuilder for Pen {
         self.outline.curve(self.place(x1, y1), self.place(x, y));
     }
 
-    /// Draws a cubic curve as two straight lines. The built-in font has only quadratic curves, so this is never
-    /// visible.
+    /// As two straight lines: the font has only quadratic curves, so this is never visible.
     fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
         self.outline.line(self.place((x1 + x2) / 2.0, (y1 + y2) / 2.0));
         self.outline.line(self.place(x, y));

@@ -56,8 +56,7 @@ impl OverTime<'_> {
         let end = all().filter_map(Curve::span).map(|(_, end)| end).max().unwrap_or(start);
         let end = end.max(Tick::from_nanos(start.as_nanos() + 1_000_000));
         let highest = all().map(Curve::max).fold(0.0, f64::max);
-        // A line far above the load would flatten the load's curve. Show only the name of such a limit, at the
-        // top.
+        // A line far above the load would flatten the load's curve: only the name of such a limit is shown.
         let near = |limit: &&Level| highest == 0.0 || limit.value <= highest * FAR;
         let drawn = self.limit.as_ref().filter(near);
         let highest = drawn.map_or(highest, |limit| limit.value.max(highest));
@@ -105,14 +104,13 @@ impl OverTime<'_> {
     }
 }
 
-/// Splits a curve at stretches that lie on the axis, and leaves those out: a line there would hide the axis.
+/// Splits a curve at stretches that lie on the axis: a line there would hide the axis.
 pub(super) fn pieces(corners: &[(f64, f64)]) -> Vec<&[(f64, f64)]> {
     let rests = |a: &(f64, f64), b: &(f64, f64)| a.1 == 0.0 && b.1 == 0.0;
     corners.chunk_by(|a, b| !rests(a, b)).filter(|piece| piece.len() > 1).collect()
 }
 
-/// Returns the corners of a curve: seconds since the start, and values. Equal values in a row take two corners
-/// only.
+/// Seconds since the start, and values. Equal values in a row take two corners only.
 pub(super) fn steps(curve: &Curve, start: Tick) -> Vec<(f64, f64)> {
     let mut out: Vec<(f64, f64)> = Vec::with_capacity(curve.steps.len() * 2 + 2);
     let at = |tick: Tick| tick.since(start).as_secs_f64();

@@ -1,5 +1,4 @@
-//! Parts that all charts share: frame, title, legend, and the final step that adapts an SVG to the reader's
-//! scheme.
+//! Parts that all charts share, and the final step that adapts an SVG to the reader's scheme.
 
 use std::ops::Range;
 
@@ -16,11 +15,10 @@ use super::pixels::Pixels;
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;
 
-/// The space around the single plot of a page: title and legend above, caption below.
 pub(super) const WHOLE_PAGE: Surroundings =
     Surroundings { above: 90, below: 30, label_height: 24, label_size: 12 };
 
-/// An axis with given ticks: full minutes and round numbers, which the drawing library would not choose itself.
+/// An axis with given ticks, which the drawing library would not choose itself.
 pub(super) struct Marked {
     pub(super) start: f64,
     pub(super) end: f64,
@@ -45,14 +43,12 @@ impl Ranged for Marked {
     }
 }
 
-/// The page that a chart is drawn on.
 pub(super) type Page<'s> = DrawingArea<Canvas<'s>, Shift>;
 
 pub(super) fn failed(error: impl std::fmt::Display) -> ChartError {
     ChartError(error.to_string())
 }
 
-/// Draws on an empty page and returns the SVG.
 pub(super) fn svg(
     title: &str,
     height: u32,
@@ -60,12 +56,10 @@ pub(super) fn svg(
 ) -> Result<String, ChartError> {
     let mut svg = String::new();
     page(Canvas::Svg(SVGBackend::with_string(&mut svg, (WIDTH, height))), title, draw)?;
-    // Replace control characters: XML does not allow them, so one in a name would make the whole picture
-    // unreadable.
+    // XML does not allow control characters: one in a name would make the whole picture unreadable.
     Ok(visible::lines(&finish(&svg, title)).into_owned())
 }
 
-/// Draws on an empty page and returns a PNG in the light scheme, with two pixels for each unit.
 pub(super) fn png(
     title: &str,
     height: u32,
@@ -101,27 +95,23 @@ pub(super) fn write(
     page.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
 }
 
-/// The space around the curves of a plot, in units of the picture.
+/// In units of the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings {
-    /// Free space above and below the plot.
     pub(super) above: u32,
     pub(super) below: u32,
-    /// The height of the labels under the horizontal axis, and the size of all labels.
+    /// Of the labels under the horizontal axis; also the size of all labels.
     pub(super) label_height: u32,
     pub(super) label_size: i32,
 }
 
-/// One axis: its range and ticks, and how a tick is written.
 pub(super) struct Axis<'a> {
     pub(super) marked: Marked,
     pub(super) write: &'a dyn Fn(&f64) -> String,
 }
 
-/// A plot with axes, ready for its curves.
 pub(super) type Plot<'p, 's> = ChartContext<'p, Canvas<'s>, Cartesian2d<Marked, Marked>>;
 
-/// Draws the axes and the grid of a plot on a page, or on a part of a page.
 pub(super) fn plot<'p, 's>(
     area: &'p Page<'s>,
     around: &Surroundings,
@@ -150,7 +140,7 @@ pub(super) fn plot<'p, 's>(
     Ok(chart)
 }
 
-/// Returns a function that gives the label of a mark by its position.
+/// By the position of a mark.
 pub(super) fn labels(marks: &[(f64, String)]) -> impl Fn(&f64) -> String + '_ {
     |at| {
         let found = marks.iter().find(|(place, _)| (place - at).abs() < 1e-9);
@@ -158,21 +148,18 @@ pub(super) fn labels(marks: &[(f64, String)]) -> impl Fn(&f64) -> String + '_ {
     }
 }
 
-/// Estimates the width of a text; the SVG drawing has no font to measure with.
+/// An estimate; the SVG drawing has no font to measure with.
 pub(super) fn text_width(text: &str, size: f64) -> i32 {
     (text.chars().count() as f64 * size * 0.56) as i32
 }
 
-/// An entry of the legend: its name and colour.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample<'a> {
     Area(&'a str, RGBColor),
     Line(&'a str, RGBColor),
 }
 
-/// The left edge of a legend.
 const LEFT: i32 = 20;
-/// The height of each line of a legend.
 const LEGEND_LINE: i32 = 20;
 
 impl<'a> Sample<'a> {
@@ -183,8 +170,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns where each entry of a legend begins, if the first one begins at a point. An entry that would reach beyond the
-/// page begins a new line.
+/// Where each entry of a legend begins. One that would reach beyond the page begins a new line.
 fn placed((mut x, mut y): (i32, i32), samples: &[Sample<'_>]) -> Vec<(i32, i32)> {
     let place = |sample: &Sample<'_>| {
         let width = 32 + text_width(sample.name(), 13.0);
@@ -198,12 +184,12 @@ fn placed((mut x, mut y): (i32, i32), samples: &[Sample<'_>]) -> Vec<(i32, i32)>
     samples.iter().map(place).collect()
 }
 
-/// Returns the height of all lines of a legend but the first, whose left edge is given.
+/// Of all lines but the first, whose left edge is given.
 pub(super) fn legend_rest(left: i32, samples: &[Sample<'_>]) -> u32 {
     placed((left, 0), samples).last().map_or(0, |(_, y)| y.unsigned_abs())
 }
 
-/// Returns the height of all lines but the first of a legend below the title.
+/// Of all lines but the first of a legend below the title.
 pub(super) fn legend_below(samples: &[Sample<'_>]) -> u32 {
     legend_rest(LEFT, samples)
 }
@@ -213,7 +199,6 @@ pub(super) fn legend(page: &Page<'_>, samples: &[Sample<'_>]) -> Result<(), Char
     legend_at(page, (LEFT, 50), samples)
 }
 
-/// Draws a legend that starts at a point.
 pub(super) fn legend_at(
     page: &Page<'_>,
     start: (i32, i32),
@@ -237,9 +222,7 @@ pub(super) fn legend_at(
     Ok(())
 }
 
-/// Inserts elements behind everything drawn on the paper.
 pub(super) fn behind(svg: &str, elements: &str) -> String {
-    // The first shape is the paper.
     let paper = svg.find("<rect").and_then(|begin| Some(begin + svg[begin..].find("/>")? + 2));
     let mut out = svg.to_owned();
     if let Some(place) = paper {
@@ -263,7 +246,7 @@ fn finish(svg: &str, title: &str) -> String {
     out.replacen("<svg ", "<svg role=\"img\" ", 1)
 }
 
-/// Returns the style sheet of every picture: the reader's own font, and the dark scheme.
+/// The reader's own font, and the dark scheme.
 pub(crate) fn style() -> String {
     let dark: String = CURVES
         .iter()

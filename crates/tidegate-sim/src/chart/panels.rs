@@ -11,57 +11,43 @@ use super::over_time::{pieces, steps};
 use super::paint::{self, Axis, Marked, Page, Plot, Sample, Surroundings, failed};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
-/// The most panels drawn on a page.
 const MOST: usize = 12;
-/// The height of a panel.
 const HEIGHT: u32 = 124;
-/// The height of the space above the first panel.
 const HEAD: u32 = 84;
-/// The height of the space below the last panel.
 const FOOT: u32 = 34;
-/// The horizontal position where the differences begin.
+/// Where the differences begin.
 const MIDDLE: u32 = 510;
-/// The colour of the curve of highest values.
 const HIGHEST: RGBColor = CURVES[2].0;
-/// The colour of the curve of what would be denied.
 const WOULD_DENY: RGBColor = CURVES[3].0;
-/// The space around the plot of a panel; the panel's name stands above.
 const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20, label_size: 11 };
 
-/// The denials of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
-    /// The name of the run, with its numbers: `gcra: 773 denied, 1 key hit`.
-    pub name: String,
-    /// The difference from the first run, such as `38 more`.
-    pub difference: String,
-    /// The denials over time.
-    pub denied: Curve,
-    /// What policies in shadow mode would deny, of the requests that were admitted; `None` if there is nothing.
-    pub would_deny: Option<Curve>,
-    /// The highest values within each step, if `denied` holds averages.
-    pub highest: Option<Curve>,
+pub(crate) struct Panel {
+    /// With its numbers: `gcra: 773 denied, 1 key hit`.
+    pub(crate) name: String,
+    /// Such as `38 more`.
+    pub(crate) difference: String,
+    pub(crate) denied: Curve,
+    /// Of the requests that were admitted; `None` if there is nothing.
+    pub(crate) would_deny: Option<Curve>,
+    /// If `denied` holds averages.
+    pub(crate) highest: Option<Curve>,
 }
 
-/// Small multiples of the denials of several runs, on the same scales.
+/// Denials of several runs, on the same scales.
 #[derive(Clone, Debug)]
-pub struct Panels<'a> {
-    /// The title above the chart.
-    pub title: &'a str,
-    /// The unit of the values.
-    pub unit: &'a str,
-    /// How times are written.
-    pub axis: TimeAxis,
-    /// The runs; only the first twelve are drawn. All their curves must have steps at the same times.
-    pub panels: Vec<Panel>,
+pub(crate) struct Panels<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) unit: &'a str,
+    pub(crate) axis: TimeAxis,
+    /// Only the first twelve are drawn. All their curves must have steps at the same times.
+    pub(crate) panels: Vec<Panel>,
 }
 
-/// Values that all panels share.
 struct PanelScale {
     start: Tick,
     span: f64,
     columns: Vec<(f64, String)>,
-    /// The highest value drawn.
     top: f64,
     /// The largest absolute difference.
     apart: f64,
@@ -199,7 +185,6 @@ fn signed(value: f64) -> String {
 }
 
 impl Curve {
-    /// Returns this curve minus another with steps at the same times.
     fn minus(&self, other: &Self) -> Self {
         let less = |(place, (at, value)): (usize, &(Tick, f64))| {
             (*at, value - other.steps.get(place).map_or(0.0, |(_, value)| *value))

@@ -10,70 +10,56 @@ use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
 use crate::thousands::grouped;
 
-/// A limit up to this multiple of the highest peak is drawn as a line. On the logarithmic axis the peaks keep
-/// enough room.
+/// A limit up to this multiple of the highest peak is drawn as a line.
 const FAR: f64 = 30.0;
 
-/// The left edge of the plot within the picture, in its units. The four edges are those of the plot area that
-/// [`paint::WHOLE_PAGE`] leaves.
+/// The edges of the plot area that [`paint::WHOLE_PAGE`] leaves.
 pub(super) const LEFT: f64 = 64.0;
-/// The right edge of the plot.
 pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
-/// The upper edge of the plot.
 pub(super) const TOP: f64 = 90.0;
-/// The lower edge of the plot.
 pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
 
-/// One key in a chart of peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeakOfKey {
-    /// The most units that the key asked for within the window.
-    pub peak: u64,
-    /// Whether any of its requests was denied.
-    pub is_hit: bool,
+pub(crate) struct PeakOfKey {
+    /// Units asked for within the window.
+    pub(crate) peak: u64,
+    pub(crate) is_hit: bool,
 }
 
-/// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is
-/// filled.
+/// On logarithmic axes. The area below keys that were hit is filled.
 #[derive(Clone, Debug)]
-pub struct PeaksByRank<'a> {
-    /// The title above the chart.
-    pub title: &'a str,
-    /// The unit of the peaks, such as `requests in any second`.
-    pub unit: &'a str,
-    /// The keys whose peaks are known, highest first.
-    pub keys: &'a [PeakOfKey],
-    /// The number of distinct keys. It exceeds the length of `keys` if some keys were forgotten.
-    pub of: Distinct,
-    /// The units that the limit grants within the window, if known.
-    pub level: Option<Level>,
-    /// Whether the limit only measures, in shadow mode: keys that it would hit have another colour and another word.
-    pub only_measures: bool,
+pub(crate) struct PeaksByRank<'a> {
+    pub(crate) title: &'a str,
+    /// Such as `requests in any second`.
+    pub(crate) unit: &'a str,
+    /// Whose peaks are known, highest first.
+    pub(crate) keys: &'a [PeakOfKey],
+    /// More than `keys` if some were forgotten.
+    pub(crate) of: Distinct,
+    /// The units granted within the window, if known.
+    pub(crate) level: Option<Level>,
+    /// In shadow mode, keys that the limit would hit have another colour and another word.
+    pub(crate) only_measures: bool,
 }
 
-/// Maps ranks and peaks to positions in the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
-    /// The logarithm of the rank at the right edge.
     ranks: f64,
-    /// The logarithms of the values at the lower and the upper edge.
     low: f64,
     high: f64,
 }
 
-/// Adjacent keys drawn as one: the many keys at the right share columns of pixels.
+/// Keys drawn as one: the many at the right share columns of pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Column {
-    /// The rank of its first key, counted from 1, and the rank after its last key.
     from: usize,
     to: usize,
     peak: u64,
-    /// The share of its keys that were hit.
     hit: f64,
 }
 
 impl Scale {
-    /// Makes a scale for keys in descending order of peak, with room for those levels that are near the peaks.
+    /// With room for those levels that are near the peaks.
     pub(super) fn new(keys: &[PeakOfKey], levels: impl Iterator<Item = f64> + Clone) -> Self {
         let value = |peak: Option<&PeakOfKey>| peak.map_or(1, |key| key.peak.max(1)) as f64;
         let (highest, lowest) = (value(keys.first()), value(keys.last()));
@@ -87,14 +73,12 @@ impl Scale {
         LEFT + (rank.max(1) as f64).log10() / self.ranks * (RIGHT - LEFT)
     }
 
-    /// Returns the vertical position of a value, from the top of the picture. Values outside the plot are moved
-    /// to its edge.
+    /// From the top of the picture. Values outside the plot are moved to its edge.
     pub(super) fn y(&self, value: f64) -> f64 {
         let share = (value.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
         BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)
     }
 
-    /// Says whether a value lies above the plot.
     pub(super) fn is_above(&self, value: f64) -> bool {
         value.max(f64::MIN_POSITIVE).log10() > self.high
     }
@@ -107,8 +91,7 @@ impl Scale {
             while end < keys.len() && self.x(end + 1) - self.x(place + 1) < 1.0 {
                 end += 1;
             }
-            // Round to eighths, so that neighbours are often equal and can be merged. Round up, so that a
-            // single hit key stays visible.
+            // Rounded to eighths, so that neighbours can be merged, and up, so that a single hit key stays visible.
             let hit = (place..end).filter(|place| is_hit(*place)).count();
             let hit = (hit as f64 / (end - place) as f64 * 8.0).ceil() / 8.0;
             match out.last_mut() {
@@ -120,8 +103,8 @@ impl Scale {
         out
     }
 
-    /// Returns the left edge, right edge and top of a bar for each column with hit keys. The height of the bar
-    /// is in proportion to the share of keys that were hit.
+    /// The left edge, right edge and top of each column with hit keys. The height is in proportion to the share of keys
+    /// that were hit.
     fn bars(
         &self,
         keys: &[PeakOfKey],
@@ -133,12 +116,10 @@ impl Scale {
         })
     }
 
-    /// Returns the outline of the keys that were hit, as the path data of an SVG.
     pub(super) fn outline(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> String {
         use std::fmt::Write as _;
         let mut out = String::new();
         for (left, right, top) in self.bars(keys, is_hit) {
-            // Writing to a string does not fail.
             let _ = write!(out, "M{left:.1} {BOTTOM}V{top:.1}H{right:.1}V{BOTTOM}Z");
         }
         out
@@ -186,20 +167,19 @@ impl PeaksByRank<'_> {
         if self.only_measures { WOULD_HIT } else { HIT }
     }
 
-    /// Returns how many of the keys were hit.
     #[must_use]
-    pub fn hit(&self) -> usize {
+    pub(crate) fn hit(&self) -> usize {
         self.keys.iter().filter(|key| key.is_hit).count()
     }
 
-    /// Returns how many keys asked for more within a window than the limit grants in it.
+    /// Keys that asked for more within a window than the limit grants in it.
     #[must_use]
-    pub fn above(&self) -> usize {
+    pub(crate) fn above(&self) -> usize {
         let level = self.level.as_ref().map_or(f64::INFINITY, |level| level.value);
         self.keys.partition_point(|key| key.peak as f64 > level)
     }
 
-    /// Draws everything except the keys that were hit. Those are drawn first, behind it.
+    /// Everything except the keys that were hit, which are drawn first, behind it.
     pub(super) fn axes(&self, page: &Page<'_>, scale: &Scale, caption: &str) -> Result<(), ChartError> {
         let highest = self.keys.first().map_or(1.0, |key| key.peak as f64);
         let (near, far): (Vec<&Level>, Vec<&Level>) =
@@ -212,7 +192,7 @@ impl PeaksByRank<'_> {
             false => "hit: denied at least once",
         };
         let curves = [Sample::Area(hit, self.hit_colour()), Sample::Line("peak of each key", CURVES[0].0)];
-        // The limit is named in the legend: next to the line, the label would cover the hit keys.
+        // Next to the line, the label would cover the hit keys.
         let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
         paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
         paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
@@ -241,7 +221,6 @@ impl PeaksByRank<'_> {
         paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
     }
 
-    /// Returns the caption below the chart, with the numbers of the table.
     fn caption(&self) -> String {
         let hit = if self.only_measures { "would be hit" } else { "hit" };
         let mut words = format!("keys, fastest first: {} of {} {hit}", grouped(self.hit() as u64), self.of);
@@ -254,7 +233,6 @@ impl PeaksByRank<'_> {
         words
     }
 
-    /// Returns the corners of the curve, as logarithms of rank and peak.
     fn corners(&self, scale: &Scale) -> Vec<(f64, f64)> {
         let log = |value: u64| (value.max(1) as f64).log10();
         let columns = scale.columns(self.keys, |_| false);

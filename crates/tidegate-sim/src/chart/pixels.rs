@@ -1,4 +1,4 @@
-//! A chart as pixels on a light background: the same drawing as the SVG, twice as large, with smooth edges.
+//! A chart as pixels on a light background: the drawing of the SVG, twice as large.
 
 use ab_glyph_rasterizer::Rasterizer;
 use plotters::style::RGBColor;
@@ -12,22 +12,20 @@ use super::{ChartError, canvas};
 
 /// Pixels for each unit of the picture, for screens of twice the usual density.
 const SCALE: f32 = 2.0;
-/// Pixels per metre at [`SCALE`]. Programs that respect it show the picture as large as the SVG, at 96 units
-/// per inch.
+/// Programs that respect it show the picture as large as the SVG, at 96 units per inch.
 const PER_METRE: u32 = 7_559;
 
-/// A picture in memory, three bytes per pixel.
+/// Three bytes per pixel.
 pub(super) struct Pixels {
     width: usize,
     height: usize,
     rgb: Vec<u8>,
     font: Font,
-    /// The work area for rasterizing outlines, one at a time. It grows to the size of the largest.
+    /// The work area for outlines. It grows to the size of the largest.
     raster: Rasterizer,
 }
 
 impl Pixels {
-    /// Makes an empty picture; the size is in units of the picture.
     pub(super) fn new((width, height): (u32, u32)) -> Result<Self, ChartError> {
         let pixels = |units: u32| (units as f32 * SCALE) as usize;
         let (width, height) = (pixels(width), pixels(height));
@@ -36,7 +34,7 @@ impl Pixels {
         Ok(Self { width, height, rgb, font: Font::read()?, raster: Rasterizer::new(0, 0) })
     }
 
-    /// Fills a rectangle with edges on pixel borders.
+    /// With edges on pixel borders.
     pub(super) fn rectangle(
         &mut self,
         (left, top): (i32, i32),
@@ -52,12 +50,11 @@ impl Pixels {
         }
     }
 
-    /// Fills a polygon.
     pub(super) fn polygon(&mut self, corners: impl IntoIterator<Item = (i32, i32)>, colour: BackendColor) {
         self.fill(&Outline::polygon(corners.into_iter().map(scaled)), colour);
     }
 
-    /// Draws a line through corners. It is dashed if the palette has dashes for the colour.
+    /// Dashed if the palette has dashes for the colour.
     pub(super) fn line(
         &mut self,
         corners: impl IntoIterator<Item = (i32, i32)>,
@@ -73,7 +70,7 @@ impl Pixels {
         self.fill(&Outline::line_through(&corners, width as f32 * SCALE, &dashes), colour);
     }
 
-    /// Writes a text in one line. Invisible characters are escaped.
+    /// Invisible characters are escaped.
     pub(super) fn text(
         &mut self,
         text: &str,
@@ -91,7 +88,7 @@ impl Pixels {
             HPos::Center => place.x - width / 2.0,
             HPos::Right => place.x - width,
         };
-        // Place the baseline where the SVG has it.
+        // Where the SVG has it.
         let y = match anchor.v_pos {
             VPos::Top => place.y + 0.76 * size,
             VPos::Center => place.y + self.font.x_height(size) / 2.0,
@@ -109,7 +106,7 @@ impl Pixels {
         outline.cover(bounds, &mut self.raster, |x, y, cover| blend(rgb, y * width + x, colour, cover));
     }
 
-    /// Encodes the picture as PNG, with a title for readers who cannot see it.
+    /// With a title for readers who cannot see it.
     pub(super) fn png(&self, title: &str) -> Result<Vec<u8>, ChartError> {
         let mut out = Vec::new();
         let encode = |out: &mut Vec<u8>| {
@@ -131,7 +128,6 @@ impl Pixels {
     }
 }
 
-/// Blends a colour into a pixel; `cover` is the covered share of the pixel, 0 to 1.
 fn blend(rgb: &mut [u8], pixel: usize, colour: BackendColor, cover: f32) {
     let cover = cover * colour.alpha as f32;
     if cover <= 0.0 {

@@ -14,23 +14,21 @@ pub struct Bars<'a> {
     pub axis: TimeAxis,
     /// The load that was asked for.
     pub offered: &'a Curve,
-    /// The part of the offered load that was admitted.
+    /// The part of it that was admitted.
     pub admitted: &'a Curve,
     /// The part of the admitted load that policies in shadow mode would deny, drawn at the top of the admitted bars.
     pub would_deny: Option<&'a Curve>,
     /// The highest offered load within each step, drawn as points, if the other curves are averages.
     pub highest: Option<&'a Curve>,
-    /// The limit, if one limit holds for everything shown.
+    /// The limit, if one holds for everything shown.
     pub limit: Option<Level>,
 }
 
-/// The character that marks the highest value of a step.
 const HIGHEST: char = '·';
-/// The character of load that was admitted and would be denied.
 const WOULD_DENY: char = '▒';
-/// The top character of a bar, by the filled eighths of its cell.
+/// By the filled eighths of its cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The columns taken by the numbers at the left and the axis.
+/// Of the numbers at the left and the axis.
 const MARGIN: usize = 8;
 
 impl Bars<'_> {
@@ -125,8 +123,7 @@ impl Bars<'_> {
 }
 
 impl Curve {
-    /// Returns the highest value in each of `columns` equal parts of a span. A step that overlaps several parts
-    /// counts in each.
+    /// In each of `columns` equal parts of a span. A step that overlaps several parts counts in each.
     fn highest(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let scale = columns as f64 / end.since(start).as_secs_f64().max(1e-9);
         let mut out = vec![0.0_f64; columns];
@@ -141,7 +138,7 @@ impl Curve {
         out
     }
 
-    /// Returns the average value in each of `columns` equal parts of a span.
+    /// In each of `columns` equal parts of a span.
     fn resampled(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let span = end.since(start).as_secs_f64().max(1e-9);
         let scale = columns as f64 / span;
@@ -158,21 +155,4 @@ impl Curve {
         }
         out
     }
-}
-
-/// Draws values as one line of block characters, at most `width` columns wide. The highest value has the full
-/// height of the line.
-#[must_use]
-pub fn sparkline(values: &[f64], width: usize) -> String {
-    let top = values.iter().copied().fold(0.0, f64::max);
-    let width = width.min(values.len()).max(1);
-    (0..width)
-        .map(|column| {
-            let (from, to) = (column * values.len() / width, ((column + 1) * values.len() / width).max(1));
-            let part = values.get(from..to.min(values.len())).unwrap_or(&[]);
-            let high = part.iter().copied().fold(0.0, f64::max);
-            let eighth = if top > 0.0 { (high / top * 8.0).ceil() as usize } else { 0 };
-            EIGHTHS[eighth.clamp(1, 8)]
-        })
-        .collect()
 }

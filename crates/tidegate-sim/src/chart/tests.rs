@@ -392,13 +392,6 @@ fn the_highest_second_of_each_step_stands_above_its_average() {
     assert!(drawn.contains("highest second") && drawn.contains("\n40\n"), "{drawn}");
 }
 
-#[test]
-fn sparks() {
-    assert_eq!(sparkline(&[0.0, 1.0, 4.0, 8.0, 8.0, 2.0], 6), "▁▁▄██▂");
-    assert_eq!(sparkline(&[0.0, 1.0, 4.0, 8.0], 2), "▁█");
-    assert_eq!(sparkline(&[], 5), "▁");
-}
-
 /// States differ by height and by word, not by colour alone.
 #[test]
 fn a_state_is_a_height_and_a_word() {

@@ -11,19 +11,13 @@ use super::over_time::{pieces, steps};
 use super::paint::{self, Axis, Marked, Page, Sample, Surroundings, failed, text_width};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
-/// The most tracks drawn on a page.
 const MOST: usize = 12;
-/// The height of a track of curves.
 const HEIGHT: u32 = 148;
-/// The height of a track of bands.
 const LOW: u32 = 104;
-/// The height of the space above the first track.
 const HEAD: u32 = 44;
-/// The height of the space below the last track.
 const FOOT: u32 = 44;
-/// The space around the plot of a track; its name stands above.
 const TRACK: Surroundings = Surroundings { above: 30, below: 6, label_height: 4, label_size: 11 };
-/// The space around the plot of the last track, the only one with time labels below.
+/// The only one with time labels below.
 const LAST: Surroundings = Surroundings { above: 30, below: 6, label_height: 22, label_size: 11 };
 
 /// The height of a band. It tells the state without colour.
@@ -85,7 +79,6 @@ pub struct Tracks<'a> {
     pub tracks: Vec<Track>,
 }
 
-/// The time axis that all tracks share.
 struct Times {
     start: Tick,
     span: f64,
@@ -150,7 +143,6 @@ impl Track {
         name
     }
 
-    /// Returns where the legend begins: behind the name.
     fn legend_left(&self) -> i32 {
         20 + text_width(self.name(), 13.0) + 28
     }
@@ -233,7 +225,6 @@ impl Track {
 }
 
 impl Height {
-    /// Returns the height at which the band is drawn, and its colour.
     fn look(self) -> (f64, RGBColor) {
         match self {
             Self::Low => (1.0, SHADE),

@@ -14,14 +14,12 @@ use super::malformed::Malformed;
 use super::record::{Record, RequestLine};
 use super::time::{Timestamps, digits};
 
-/// Reads access log lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clf {
     times: Timestamps,
-    /// Whether each line begins with the virtual host.
     vhost: bool,
     clients: Clients,
-    /// Whether words were taken off the front of each line.
+    /// Words were taken off the front of each line.
     behind: bool,
 }
 
@@ -30,14 +28,13 @@ impl Clf {
         Self { vhost, clients, behind, ..Self::default() }
     }
 
-    /// Parses only the time. Returns it with the position of its opening bracket.
+    /// Parses only the time; returns it with the position of its opening bracket.
     pub(super) fn time(&mut self, line: &[u8]) -> Result<(u64, u32), Malformed> {
-        // The cast is lossless: a line has at most 64 KiB.
+        // A line has at most 64 KiB.
         self.when(line).map(|(time, open, _)| (time, open as u32))
     }
 
-    /// Finds the time. Returns it with the position of its opening bracket and the position after its closing
-    /// bracket.
+    /// With the positions of its opening bracket and after its closing one.
     #[inline]
     fn when(&mut self, line: &[u8]) -> Result<(u64, usize, usize), Malformed> {
         let mut from = 0;
@@ -65,7 +62,7 @@ impl Clf {
         Ok(record)
     }
 
-    /// Fills a new record from a line whose time and opening bracket at `open` are known.
+    /// Fills a new record from a line whose time and opening bracket are known.
     pub(super) fn fill<'a>(
         &self,
         line: &'a [u8],
@@ -94,8 +91,7 @@ impl Clf {
         Ok(())
     }
 
-    /// Fills a new record with the fields before the time, whose bracket opens at `open`, and with those after it,
-    /// from `rest` on.
+    /// The fields before the time, whose bracket opens at `open`, and those after it, from `rest` on.
     #[inline]
     fn parts<'a>(
         &self,
@@ -154,7 +150,6 @@ fn no_client(head: &[u8]) -> Malformed {
     if word(head).is_some() { Malformed::NoAddress } else { Malformed::Client }
 }
 
-/// Splits the quoted request from the front of the text after the time.
 #[inline]
 fn request(rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let [b'"', rest @ ..] = rest else { return Err(Malformed::Request) };
@@ -170,15 +165,14 @@ fn request(rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Err(Malformed::Request)
 }
 
-/// Splits at the first space; `None` without a space or with an empty first word.
+/// `None` without a space or with an empty first word.
 #[inline]
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = memchr::memchr(b' ', text)?;
     (space > 0).then(|| (&text[..space], &text[space + 1..]))
 }
 
-/// Splits at the first space; without one, the whole text is the word. Words are short, so a plain loop beats a
-/// vectorised search.
+/// Words are short, so a plain loop beats a vectorised search.
 #[inline]
 fn word_or_rest(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|byte| *byte == b' ') {

@@ -1,8 +1,7 @@
 //! The client in a line: how an address is written, and what tells it from other words.
 //!
-//! A line of an access log begins with the client, unless something was put before it. A time stamp, the name of a pod
-//! or a list of proxies taken for the client would make limits of the log's own words, so a first word is a client only
-//! if it is an address, or a host name in a log whose lines mostly have them.
+//! A time stamp, the name of a pod or a list of proxies taken for the client would make limits of the log's own words.
+//! So a first word is a client only if it is an address, or a host name in a log whose lines mostly have them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -26,18 +25,15 @@ const fn classes() -> [u8; 256] {
 
 static CLASSES: [u8; 256] = classes();
 
-/// Which words are clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Clients {
-    /// Addresses.
     #[default]
     Addresses,
-    /// Addresses and host names.
     Names,
 }
 
-/// Splits the client off the front of a line, up to the first space. Returns its address or name, empty if the line
-/// says that there is none (`-`), and the rest; `None` if the word is no client.
+/// Splits the client off the front of a line: its address or name, empty if the line says that there is none (`-`), and
+/// the rest; `None` if the word is no client.
 #[inline]
 pub(super) fn split(clients: Clients, text: &[u8]) -> Option<(&[u8], &[u8])> {
     // The letters are looked at while the space is searched for, which costs little more than the search.
@@ -61,12 +57,11 @@ pub(super) fn split(clients: Clients, text: &[u8]) -> Option<(&[u8], &[u8])> {
     odd(clients, class, word).map(|client| (client, rest))
 }
 
-/// Says whether a word with colons has all groups of an IPv6 address, or leaves some out.
+/// All groups of an IPv6 address, or some left out.
 fn is_ipv6_shape(word: &[u8], colons: u32) -> bool {
     colons == 7 || word.windows(2).any(|pair| pair == b"::")
 }
 
-/// Reads a first word that is no plain address.
 #[cold]
 fn odd(clients: Clients, class: u8, word: &[u8]) -> Option<&[u8]> {
     // nginx writes `unix:` for a caller on a socket of its machine.
@@ -80,13 +75,12 @@ fn odd(clients: Clients, class: u8, word: &[u8]) -> Option<&[u8]> {
     (clients == Clients::Names && is_name(class, word)).then_some(word)
 }
 
-/// Says whether a word whose letters are of a class is a host name.
 fn is_name(class: u8, word: &[u8]) -> bool {
     class & NAME != 0 && word.iter().any(u8::is_ascii_alphabetic) || is_odd_name(word)
 }
 
-/// Says whether the value of a column, or the last one of a list, may be a client: what begins a line of an access log
-/// in which clients may be host names, and a host name with a port, but no path and no URL.
+/// Says whether the value of a column, or the last one of a list, may be a client: as at the beginning of a line, and a
+/// host name with a port, but no path and no URL.
 pub(super) fn is_client(value: &[u8]) -> bool {
     let word = memchr::memrchr(b',', value).map_or(value, |comma| value[comma + 1..].trim_ascii());
     if is_address(word) || word == b"unix:" || is_host(word) {
@@ -97,8 +91,7 @@ pub(super) fn is_client(value: &[u8]) -> bool {
     is_name(class, word) && !is_path && memchr::memchr(b' ', word).is_none()
 }
 
-/// Says whether a word ends as a name in a domain does. Resolvers return what the owner of an address wrote, such as
-/// `phoenix#8.example`.
+/// Resolvers return what the owner of an address wrote, such as `phoenix#8.example`.
 fn is_odd_name(word: &[u8]) -> bool {
     let mut labels = word.rsplitn(2, |byte| *byte == b'.');
     let is_domain =
@@ -106,12 +99,12 @@ fn is_odd_name(word: &[u8]) -> bool {
     is_domain && labels.next().is_some_and(|name| !name.is_empty()) && !matches!(word[0], b'[' | b'"' | b'{')
 }
 
-/// Says whether a word is an address, with or without a port.
+/// With or without a port.
 pub(super) fn is_address(word: &[u8]) -> bool {
     is_bare_address(bare(word))
 }
 
-/// Says whether a word may be a host name with a domain, perhaps with a port: the virtual host before a client.
+/// A host name with a domain, perhaps with a port: the virtual host before a client.
 pub(super) fn is_host(word: &[u8]) -> bool {
     let (name, has_port) = match memchr::memchr(b':', word) {
         Some(colon) if is_port(&word[colon + 1..]) => (&word[..colon], true),
@@ -127,10 +120,10 @@ fn is_port(text: &[u8]) -> bool {
     matches!(text.len(), 1..=5) && text.iter().all(u8::is_ascii_digit)
 }
 
-/// Returns the last address of a list, without port and brackets: `203.0.113.9` of `10.0.0.1, 203.0.113.9:50000`.
+/// The last address of a list, without port and brackets: `203.0.113.9` of `10.0.0.1, 203.0.113.9:50000`.
 ///
-/// Each proxy appends the caller that it saw, so the last one is what the proxy that wrote the log saw itself. Text that
-/// is no address stays as it is.
+/// Each proxy appends the caller that it saw, so the last one is what the proxy that wrote the log saw itself. Text
+/// that is no address stays as it is.
 #[inline]
 pub(super) fn bare(value: &[u8]) -> &[u8] {
     if value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {

@@ -1,13 +1,12 @@
 //! Logs whose fields have places and names: those of AWS Application Load Balancers and of Amazon CloudFront, and W3C
 //! extended log files, as IIS writes them.
 //!
-//! A `#Fields` line names the fields; without it, the documented order holds. Date and time may be two fields, in UTC.
-//! Logs without names may have more fields than are known here, since AWS adds some at the end from time to time, or
-//! fewer, if they are old. Referer, user agent and cookie are URL-decoded. The path is left encoded, because policies
-//! decode it themselves.
+//! A `#Fields` line names the fields; without it, the documented order holds. Logs without names may have more fields
+//! than are known here, since AWS adds some at the end from time to time, or fewer, if they are old. The path is left
+//! encoded, because policies decode it themselves.
 //!
-//! Sources: Elastic Load Balancing, "Access logs for your Application Load Balancer"; Amazon CloudFront developer guide,
-//! "Standard logging reference"; W3C, "Extended Log File Format"; IIS, "W3C logging".
+//! Sources: Elastic Load Balancing, "Access logs for your Application Load Balancer"; Amazon CloudFront developer
+//! guide, "Standard logging reference"; W3C, "Extended Log File Format"; IIS, "W3C logging".
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,58 +20,28 @@ use super::malformed::Malformed;
 use super::record::Record;
 use super::roles::Role;
 
-/// A log format whose fields have places.
 pub(super) struct Layout {
-    /// The fields in their documented order; empty if only a `#Fields` line tells it.
-    names: &'static [&'static str],
-    /// The fewest fields of a line without a `#Fields` line.
+    /// In the documented order, with spaces between them; empty if only a `#Fields` line tells it.
+    names: &'static str,
+    /// Of a line without a `#Fields` line.
     least: usize,
-    /// What the first field may be; empty: anything.
+    /// Empty: anything.
     first: &'static [&'static [u8]],
-    /// The byte between fields; `None`: a tab if the line has one, else a space.
+    /// `None`: a tab if the line has one, else a space.
     between: Option<u8>,
-    /// The fields that add up to the duration of a request.
+    /// They add up to the duration of a request.
     took: &'static [&'static str],
     wrong: Malformed,
 }
 
 /// Of the three processing times: until the request was sent on, until the answer began, until it was passed on.
 pub(super) const ALB: Layout = Layout {
-    names: &[
-        "type",
-        "time",
-        "elb",
-        "client:port",
-        "target:port",
-        "request_processing_time",
-        "target_processing_time",
-        "response_processing_time",
-        "elb_status_code",
-        "target_status_code",
-        "received_bytes",
-        "sent_bytes",
-        "request",
-        "user_agent",
-        "ssl_cipher",
-        "ssl_protocol",
-        "target_group_arn",
-        "trace_id",
-        "domain_name",
-        "chosen_cert_arn",
-        "matched_rule_priority",
-        "request_creation_time",
-        "actions_executed",
-        "redirect_url",
-        "error_reason",
-        "target:port_list",
-        "target_status_code_list",
-        "classification",
-        "classification_reason",
-        "conn_trace_id",
-        "transformed_host",
-        "transformed_uri",
-        "request_transform_status",
-    ],
+    names: "type time elb client:port target:port request_processing_time target_processing_time \
+            response_processing_time elb_status_code target_status_code received_bytes sent_bytes request \
+            user_agent ssl_cipher ssl_protocol target_group_arn trace_id domain_name chosen_cert_arn \
+            matched_rule_priority request_creation_time actions_executed redirect_url error_reason \
+            target:port_list target_status_code_list classification classification_reason conn_trace_id \
+            transformed_host transformed_uri request_transform_status",
     // Up to and including the user agent. Even the oldest lines have four more.
     least: 14,
     first: &[b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"],
@@ -82,41 +51,12 @@ pub(super) const ALB: Layout = Layout {
 };
 
 pub(super) const CLOUDFRONT: Layout = Layout {
-    names: &[
-        "date",
-        "time",
-        "x-edge-location",
-        "sc-bytes",
-        "c-ip",
-        "cs-method",
-        "cs(Host)",
-        "cs-uri-stem",
-        "sc-status",
-        "cs(Referer)",
-        "cs(User-Agent)",
-        "cs-uri-query",
-        "cs(Cookie)",
-        "x-edge-result-type",
-        "x-edge-request-id",
-        "x-host-header",
-        "cs-protocol",
-        "cs-bytes",
-        "time-taken",
-        "x-forwarded-for",
-        "ssl-protocol",
-        "ssl-cipher",
-        "x-edge-response-result-type",
-        "cs-protocol-version",
-        "fle-status",
-        "fle-encrypted-fields",
-        "c-port",
-        "time-to-first-byte",
-        "x-edge-detailed-result-type",
-        "sc-content-type",
-        "sc-content-len",
-        "sc-range-start",
-        "sc-range-end",
-    ],
+    names: "date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) \
+            cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header \
+            cs-protocol cs-bytes time-taken x-forwarded-for ssl-protocol ssl-cipher \
+            x-edge-response-result-type cs-protocol-version fle-status fle-encrypted-fields c-port \
+            time-to-first-byte x-edge-detailed-result-type sc-content-type sc-content-len sc-range-start \
+            sc-range-end",
     // The oldest logs end with the query.
     least: 12,
     first: &[],
@@ -126,7 +66,7 @@ pub(super) const CLOUDFRONT: Layout = Layout {
 };
 
 pub(super) const W3C: Layout =
-    Layout { names: &[], least: 1, first: &[], between: None, took: &[], wrong: Malformed::Fields };
+    Layout { names: "", least: 1, first: &[], between: None, took: &[], wrong: Malformed::Fields };
 
 /// A line with more fields than this is not a log of requests.
 const MAX_FIELDS: usize = 256;
@@ -134,7 +74,7 @@ const MAX_FIELDS: usize = 256;
 /// What a field is in a record, and how certainly.
 type Meaning = Option<(Role, usize)>;
 
-/// The fields whose names do not say what they mean: the name shown, and the role in a record.
+/// The fields whose names do not say what they mean: the name shown, and the role.
 const MEANINGS: [(&str, &str, Meaning); 7] = [
     ("client:port", "client", Some((Role::Client, 1))),
     ("target:port", "target", None),
@@ -145,7 +85,6 @@ const MEANINGS: [(&str, &str, Meaning); 7] = [
     ("x-forwarded-for", "request.header.x-forwarded-for", None),
 ];
 
-/// How the value of a field is handled.
 #[derive(Clone, Copy)]
 enum Use {
     Keep,
@@ -157,11 +96,10 @@ enum Use {
     Took,
 }
 
-/// Reads the lines of one log.
 pub(super) struct Columns {
     layout: &'static Layout,
     columns: Vec<(Option<u32>, Use)>,
-    /// The names in the log's `#Fields` line; empty without that line.
+    /// Of the log's `#Fields` line; empty without that line.
     named: Vec<u8>,
     fields: Fields,
 }
@@ -174,7 +112,7 @@ impl fmt::Debug for Columns {
 
 const FIELDS_LINE: &[u8] = b"#Fields:";
 
-/// Returns the names of the `#Fields` line among the comments at the beginning of a log.
+/// The `#Fields` line among the comments at the beginning of a log.
 pub(super) fn fields_line(sample: &[u8]) -> Option<&[u8]> {
     let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
     let mut comments = sample.split(|byte| *byte == b'\n').take_while(|line| line.starts_with(b"#"));
@@ -189,7 +127,7 @@ fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
     names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty())
 }
 
-/// Says whether the names of a `#Fields` line are those of CloudFront rather than of another server with W3C logs.
+/// Rather than those of another server with W3C logs.
 pub(super) fn is_of_cloudfront(names: &[u8]) -> bool {
     let has = |wanted: &[u8]| split(names).any(|name| name == wanted);
     has(b"c-ip") && (has(b"x-edge-location") || has(b"x-edge-request-id") || has(b"x-edge-result-type"))
@@ -200,13 +138,11 @@ impl Columns {
         &self.fields
     }
 
-    /// Makes a reader for the names of a `#Fields` line; `None` stands for the documented names.
+    /// `named`: the names of a `#Fields` line.
     pub(super) fn new(layout: &'static Layout, named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
-        let names: Vec<Cow<'_, str>> = match named {
-            Some(names) => split(names).take(MAX_FIELDS).map(super::text).collect(),
-            None => layout.names.iter().copied().map(Cow::Borrowed).collect(),
-        };
+        let names = split(named.unwrap_or(layout.names.as_bytes())).take(MAX_FIELDS);
+        let names: Vec<Cow<'_, str>> = names.map(super::text).collect();
         let found = names.iter().map(|name| {
             let number = match MEANINGS.iter().find(|(have, ..)| have == name) {
                 Some((_, shown, role)) => fields.define(name, (*shown).to_owned(), *role),
@@ -229,13 +165,10 @@ impl Columns {
         Self { layout, columns: found, named: named.unwrap_or_default().to_vec(), fields }
     }
 
-    /// Says whether the lines after a comment have the same fields. Concatenated files repeat the `#Fields` line,
-    /// which need not change the fields.
+    /// Concatenated files repeat the `#Fields` line, which need not change the fields.
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match names_of(comment) {
-            Some(names) if self.named.is_empty() => {
-                split(names).map(super::text).eq(self.layout.names.iter().copied().map(Cow::Borrowed))
-            }
+            Some(names) if self.named.is_empty() => split(names).eq(split(self.layout.names.as_bytes())),
             Some(names) => split(names).eq(split(&self.named)),
             None => so_far,
         }
@@ -253,7 +186,6 @@ impl Columns {
         let (mut rest, mut count) = (Some(line), 0);
         while let Some(text) = rest {
             let Some((number, handled)) = self.columns.get(count) else {
-                // A log without names may have more fields than are known.
                 if self.named.is_empty() && !layout.names.is_empty() {
                     break;
                 }
@@ -289,12 +221,12 @@ impl Columns {
     }
 }
 
-/// Returns the header in the name of a field, such as `Host` in `cs(Host)`.
+/// Such as `Host` in `cs(Host)`.
 fn header(name: &str) -> Option<&str> {
     name.strip_prefix("cs(")?.strip_suffix(')')
 }
 
-/// Splits one field off the front. Fields between spaces may be quoted. The rest is `None` after the last field.
+/// Fields between spaces may be quoted. The rest is `None` after the last field.
 fn cut(text: &[u8], between: u8) -> (&[u8], Option<&[u8]>) {
     if between == b' ' && text.starts_with(b"\"") {
         let (value, after) = quoted(text);
@@ -309,7 +241,7 @@ fn cut(text: &[u8], between: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Undoes the encoding of a header. Between spaces, a plus stands for a space.
+/// Between spaces, a plus stands for a space.
 fn decoded(value: &[u8], between: u8) -> Cow<'_, [u8]> {
     if between == b' ' && value.contains(&b'+') {
         let spaced: Vec<u8> = value.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
@@ -318,13 +250,13 @@ fn decoded(value: &[u8], between: u8) -> Cow<'_, [u8]> {
     Cow::from(percent_decode(value))
 }
 
-/// Removes the port, and the brackets of an IPv6 address.
+/// Also the brackets of an IPv6 address.
 fn without_port(client: &[u8]) -> &[u8] {
     let address = memchr::memrchr(b':', client).map_or(client, |colon| &client[..colon]);
     address.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(address)
 }
 
-/// Parses a span in seconds; `None` for -1, which marks a request that did not get that far.
+/// In seconds; -1 marks a request that did not get that far.
 fn seconds(value: &[u8]) -> Option<Duration> {
     Duration::try_from_secs_f64(std::str::from_utf8(value).ok()?.parse().ok()?).ok()
 }

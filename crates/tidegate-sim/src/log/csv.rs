@@ -1,6 +1,6 @@
 //! Tables with a header line, separated by commas or tabs.
 //!
-//! The `csv-core` crate splits and unquotes. A quoted field does not span lines: a log has one request per line.
+//! A quoted field does not span lines: a log has one request per line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use super::malformed::Malformed;
 use super::record::Record;
 use super::roles::means_time;
 
-/// Reads the lines of one table; the first line read is the header.
+/// The first line read is the header.
 pub(super) struct Csv {
     cut: csv_core::Reader,
-    /// The number of each column's name, once the header is read; `None` for names beyond the limit.
+    /// Once the header is read; `None` for names beyond the limit.
     columns: Vec<Option<u32>>,
     is_open: bool,
     fields: Fields,
@@ -49,7 +49,7 @@ impl Csv {
         &self.fields
     }
 
-    /// Splits a line into `out` and `ends`. Returns the number of fields.
+    /// Returns the number of fields in `out` and `ends`.
     fn cut(&mut self, line: &[u8]) -> Result<usize, Malformed> {
         use csv_core::ReadRecordResult as Step;
         self.cut.reset();
@@ -67,12 +67,11 @@ impl Csv {
         }
     }
 
-    /// Returns the range of `out` that holds a field of the current line.
     fn field(&self, index: usize) -> std::ops::Range<usize> {
         (if index == 0 { 0 } else { self.ends[index - 1] })..self.ends[index]
     }
 
-    /// Reads a line; `None` for the header.
+    /// `None` for the header.
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<Record<'_>>, Malformed> {
         let count = self.cut(line)?;
         if !self.is_open {
@@ -99,7 +98,7 @@ impl Csv {
     }
 }
 
-/// Returns the delimiter of a line if the line is a header, which must have a time column.
+/// Returns the delimiter of a header, which must have a time column.
 pub(super) fn header(line: &[u8], columns: &[(String, String)]) -> Option<u8> {
     let line = std::str::from_utf8(line).ok()?;
     let is_time = |name: &str| {
@@ -112,19 +111,16 @@ pub(super) fn header(line: &[u8], columns: &[(String, String)]) -> Option<u8> {
         .map(|delimiter| delimiter as u8)
 }
 
-// Quoting and escaping in access logs, and how they mark missing values.
-
-/// Returns the bytes, or nothing for `-`, which marks a missing value.
+/// Nothing for `-`, which marks a missing value.
 pub(super) fn known(bytes: &[u8]) -> &[u8] {
     if bytes == b"-" { b"" } else { bytes }
 }
 
-/// Says whether the byte after these is escaped: they end in an odd number of backslashes.
+/// They end in an odd number of backslashes.
 pub(super) fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// Splits one quoted text off the front; empty if there is none.
 pub(super) fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
     let [b'"', rest @ ..] = text.trim_ascii_start() else { return (b"", b"") };
     let ends = memchr::memchr_iter(b'"', rest);
@@ -151,7 +147,6 @@ pub(super) fn undone(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Decodes one escape at the front; `None` if there is none.
 fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let [b'\\', sign, after @ ..] = text else { return None };
     let byte = match sign {
@@ -167,7 +162,6 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     Some((byte, after))
 }
 
-/// Decodes `\xHH` at the front; `None` if there is something else.
 pub(super) fn hex_escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let [b'\\', b'x', high, low, after @ ..] = text else { return None };

@@ -1,7 +1,7 @@
 //! The log formats and their names. Recognises the format of a log from its first lines, and what surrounds them.
 //!
-//! Each of the first lines is tried as each format, bare and without some words before it. What fits the most lines
-//! wins, so that scanners' garbage or a line of another program does not decide.
+//! Each line is tried as each format, bare and without some words before it. What fits the most lines wins, so that
+//! scanners' garbage or a line of another program does not decide.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -50,7 +50,6 @@ pub enum Format {
     LogFormat(LogFormat),
 }
 
-/// The formats that have a name, with their names.
 const WORDS: [(&str, Format); 12] = [
     ("auto", Format::Auto),
     ("common", Format::Common),
@@ -109,20 +108,18 @@ pub enum FormatError {
     },
 }
 
-/// The most lines examined, besides the bytes of the sample. Access logs may begin with malformed lines from scanners;
-/// the header of a table must be the first line.
+/// Besides the bytes of the sample. Access logs may begin with malformed lines from scanners; the header of a table
+/// must be the first line.
 const LINES: usize = 200;
 
-/// How the lines of a file are read.
 pub(super) struct Detected {
     pub(super) format: Format,
     pub(super) reader: Reader,
     pub(super) envelope: Envelope,
-    /// What the envelope takes off; `None` if it is empty.
+    /// `None` if the envelope is empty.
     pub(super) told: Option<String>,
 }
 
-/// What lines look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {
     format: Format,
@@ -130,7 +127,6 @@ struct Look {
     envelope: Envelope,
 }
 
-/// Returns a reader for the format of the first bytes of a log.
 pub(super) fn reader(
     format: &Format,
     users: &[(String, String)],
@@ -185,7 +181,7 @@ pub(super) fn reader(
     Ok(Detected { format: look.format, reader, envelope: look.envelope, told })
 }
 
-/// A reader of each format, to try lines with.
+/// To try lines with.
 struct Tries {
     alb: Columns,
     cloudfront: Columns,
@@ -207,7 +203,7 @@ impl Tries {
         }
     }
 
-    /// Returns what most of the lines look like, among looks of the wanted format; `None` if no line has one.
+    /// Returns what most of the lines look like, among looks of the wanted format.
     fn look(&mut self, wanted: &Format, lines: &[Cow<'_, [u8]>]) -> Option<Look> {
         let bare = self.bare(wanted, lines);
         // An object that says nothing of a request may hold the line of a server as text.
@@ -230,7 +226,6 @@ impl Tries {
         bare
     }
 
-    /// Says whether a line is a JSON object with fields of a request.
     fn is_request(&mut self, line: &[u8]) -> bool {
         line.starts_with(b"{")
             && self.json.read(line).is_ok_and(|record| {
@@ -270,7 +265,7 @@ impl Tries {
         Some(best)
     }
 
-    /// Recognises the look of one line, without the words before it.
+    /// Recognises one line, without the words before it.
     fn look_of(&mut self, before: &[u8], line: &[u8], words: usize) -> Option<Look> {
         let look = |format| Look {
             format,
@@ -317,7 +312,7 @@ impl Tries {
         (clients == Clients::Addresses).then(|| look(format))
     }
 
-    /// Returns an error for lines that are those of an access log but for their client.
+    /// For lines that are those of an access log but for their client.
     fn unclear(&mut self, wanted: &Format, lines: &[Cow<'_, [u8]>]) -> Option<FormatError> {
         if !matches!(wanted, Format::Auto | Format::Common | Format::Combined) {
             return None;
@@ -343,7 +338,7 @@ impl Tries {
 /// The fewest lines that tell whether a proxy stands before the server.
 const PROXIED: usize = 5;
 
-/// Says that all requests seem to come from one proxy, and how to name the field that has the clients instead.
+/// All requests seem to come from one proxy; says how to name the field that has the clients instead.
 fn proxied(look: &Look, users: &[(String, String)], lines: &[Cow<'_, [u8]>]) -> Option<String> {
     const FORWARDED: &str = "http_x_forwarded_for";
     if look.envelope != Envelope::default() || users.iter().any(|(name, _)| name == "client.ip") {
@@ -385,7 +380,6 @@ fn proxied(look: &Look, users: &[(String, String)], lines: &[Cow<'_, [u8]>]) -> 
     })
 }
 
-/// Says whether a look is of the wanted format.
 fn fits(wanted: &Format, format: &Format) -> bool {
     match wanted {
         Format::Auto => true,
@@ -396,8 +390,8 @@ fn fits(wanted: &Format, format: &Format) -> bool {
     }
 }
 
-/// Says whether words of syslog stand between the first word and the time of an access log: a time of day, or a tag with
-/// its colon right before an address. So the month or the machine that such a line begins with is no client.
+/// Words of syslog stand between the first word and the time of an access log: a time of day, or a tag with its colon
+/// right before an address. So the month or the machine that such a line begins with is no client.
 fn is_headed(line: &[u8]) -> bool {
     let is_time_of_day = |word: &[u8]| {
         word.len() == 8
@@ -417,14 +411,14 @@ fn is_headed(line: &[u8]) -> bool {
     false
 }
 
-/// Says whether two lines look alike: some of one log have no referer and agent.
+/// Some lines of one log have no referer and agent.
 fn is_alike(one: &Look, other: &Look) -> bool {
     let is_plain = |look: &Look| matches!(look.format, Format::Common | Format::Combined);
     (one.clients, one.envelope) == (other.clients, other.envelope)
         && (one.format == other.format || is_plain(one) && is_plain(other))
 }
 
-/// Returns the flags that read an access log whose client does not stand first: its head field by field.
+/// The flags that read an access log whose client does not stand first: its head field by field.
 fn flags(line: &[u8]) -> String {
     let quote = memchr::memchr(b'"', line).unwrap_or(line.len());
     let head = &line[..memchr::memrchr(b'[', &line[..quote]).unwrap_or(quote)];
@@ -456,21 +450,17 @@ fn flags(line: &[u8]) -> String {
     format!("--log-format '{} $ident $remote_user {tail}'{remark}", named.join(" "))
 }
 
-// Text formats of proxies that are known by name: a table of what a user would otherwise write as flags.
-//
-// A row has the format in the notation of `--log-format`, and the columns as of `--column`. Its lines are read by the
-// same reader as a format given by hand.
+// Text formats of proxies that are known by name. Their lines are read by the same reader as a format given by hand.
 
-/// A format known by name.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) format: Format,
     text: &'static str,
-    /// The meanings of its variables, beside those that nginx's have: (attribute, variable).
+    /// Beside those that nginx's variables have: (attribute, variable).
     columns: &'static [(&'static str, &'static str)],
 }
 
-/// The formats, the longer before those that they begin like.
+/// The longer before those that they begin like.
 ///
 /// Sources: Istio, "Envoy access logs", default format; Envoy, "Access logging", default format string; HAProxy
 /// configuration manual, "HTTP log format".
@@ -498,12 +488,12 @@ pub(super) static SHAPES: [Shape; 3] = [
 ];
 
 impl Shape {
-    /// Returns the shape of a format; `None` for formats with a reader of their own.
+    /// `None` for formats with a reader of their own.
     pub(super) fn of(format: &Format) -> Option<&'static Self> {
         SHAPES.iter().find(|shape| shape.format == *format)
     }
 
-    /// Makes a reader of lines. The columns that the user named win over those of the shape.
+    /// The columns that the user named win over those of the shape.
     pub(super) fn cutter(&self, users: &[(String, String)]) -> Cutter {
         let own =
             self.columns.iter().filter(|(attribute, _)| users.iter().all(|(have, _)| have != attribute));

@@ -1,7 +1,7 @@
 //! Named fields of CSV and JSON logs: the meaning of each name, and the record made from the fields.
 //!
-//! Each name is looked up once and remembered, because the same few appear on every line. A name given by the user
-//! always wins; among the well-known names of a role the earlier one wins.
+//! Each name is looked up once, because the same few appear on every line. A name given by the user always wins; among
+//! the well-known names of a role the earlier one wins.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,25 +12,25 @@ use super::client;
 use super::csv::{known, quoted, undone};
 use super::malformed::Malformed;
 use super::record::{Record, RequestLine, target};
-use super::roles::{ROLES, Role, WELL_KNOWN};
+use super::roles::{ROLES, Role, WELL_KNOWN, well_known};
 use super::time::{Timestamps, Unit, digits};
 
-/// The most names remembered, so that a log with a new name on each line does not fill the memory.
+/// So that a log with a new name on each line does not fill the memory.
 const MAX_NAMES: usize = 4_096;
 
-/// Collects the fields of one line and makes a record from them. Its memory is reused for each line.
+/// Its memory is reused for each line.
 #[derive(Clone, Debug)]
 pub(super) struct Fields {
-    /// The columns given by the user: (attribute, the log's name).
+    /// Given by the user: (attribute, the log's name).
     columns: Vec<(String, String)>,
-    /// Whether one of these is the client, whose values must then be addresses or host names.
+    /// One of these is the client, whose values must then be addresses or host names.
     checks_client: bool,
     names: Vec<Name>,
     numbers: HashMap<String, u32, foldhash::fast::RandomState>,
     pairs: Vec<Pair>,
     text: Vec<u8>,
     times: Timestamps,
-    /// The unit of durations whose name does not tell it: known once another name tells what wrote the log.
+    /// Of durations whose name does not tell it: known once another name tells what wrote the log.
     unsaid: Unit,
 }
 
@@ -48,12 +48,12 @@ impl Fields {
         }
     }
 
-    /// Takes any value for a client: the reader checks clients itself.
+    /// The reader checks clients itself.
     pub(super) const fn any_client(&mut self) {
         self.checks_client = false;
     }
 
-    /// Returns the number of a name; `None` if too many names are remembered already.
+    /// `None` if too many names are remembered already.
     pub(super) fn number(&mut self, name: &str) -> Option<u32> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -69,9 +69,8 @@ impl Fields {
         Some(number)
     }
 
-    /// Returns the number of a name with a meaning given by the log format: the name to show, its role, and its rank
-    /// among the names of the same role, lower first. A meaning given by the user wins. `None` if too many names are
-    /// remembered already.
+    /// A name with a meaning given by the log format: the name to show, its role, and its rank among the names of that
+    /// role, lower first. A meaning given by the user wins.
     pub(super) fn define(&mut self, name: &str, shown: String, role: Option<(Role, usize)>) -> Option<u32> {
         if self.numbers.contains_key(name) || self.columns.iter().any(|(_, column)| column == name) {
             return self.number(name);
@@ -83,7 +82,6 @@ impl Fields {
         Some(number)
     }
 
-    /// Says whether a name is one that other systems use for a role.
     pub(super) fn is_well_known(name: &str) -> bool {
         well_known(&name.to_ascii_lowercase()).is_some()
     }
@@ -103,8 +101,8 @@ impl Fields {
         }
     }
 
-    /// Makes a column called `host` the client, as in server traces of the nineties, unless another column is the
-    /// client or the user said otherwise.
+    /// Makes a column called `host` the client, as in server traces of the nineties, unless the log or the user has
+    /// another one.
     pub(super) fn host_may_be_client(&mut self) {
         let is = |role| move |name: &Name| name.role == Some(role);
         if !self.names.iter().any(is(Role::Client))
@@ -115,12 +113,10 @@ impl Fields {
         }
     }
 
-    /// Says whether the log has had a column or field of this name.
     pub(super) fn have_met(&self, name: &str) -> bool {
         self.numbers.contains_key(name)
     }
 
-    /// Says whether any name seen so far means the time.
     pub(super) fn know_time(&self) -> bool {
         self.names.iter().any(|name| matches!(name.role, Some(Role::Time | Role::Date)))
     }
@@ -130,7 +126,6 @@ impl Fields {
         self.text.clear();
     }
 
-    /// Adds the value of a name.
     pub(super) fn push(&mut self, name: u32, value: &[u8]) {
         // Positions fit 32 bits: the values of a line take no more than the line's 64 KiB.
         let start = self.text.len() as u32;
@@ -138,7 +133,6 @@ impl Fields {
         self.pairs.push(Pair { name, start, end: self.text.len() as u32 });
     }
 
-    /// Makes the record of the collected fields.
     pub(super) fn record(&mut self) -> Result<Record<'_>, Malformed> {
         let mut best: [Option<(usize, Pair)>; ROLES] = [None; ROLES];
         for pair in &self.pairs {
@@ -208,20 +202,18 @@ impl Fields {
     }
 }
 
-/// A field name of the log, and its meaning.
 #[derive(Clone, Debug)]
 struct Name {
-    /// The name that extras show: the log's name, or the attribute that the user gave it.
+    /// The log's name, or the attribute that the user gave it.
     shown: String,
     role: Option<Role>,
-    /// Its position among the names of its role; lower wins. 0: the user named it.
+    /// Among the names of its role; lower wins. 0: the user named it.
     rank: usize,
-    /// The unit of its values, if they are durations.
+    /// If they are durations.
     unit: Unit,
 }
 
-/// A name and a value of the current line: the number of the name, and the range of the value in the text of all
-/// values.
+/// The number of a name, and the range of its value in the text of all values.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     name: u32,
@@ -280,22 +272,14 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Returns the role of a name in lower case, and its rank among the names of the role, from 1.
-fn well_known(lower: &str) -> Option<(Role, usize)> {
-    WELL_KNOWN.iter().find_map(|(role, _, names)| {
-        names.iter().position(|have| *have == lower).map(|rank| (*role, rank + 1))
-    })
-}
-
-/// The longest text of a date and a clock together.
 const MOMENT: usize = 48;
 
-/// Says whether a text is a time of day, without a date: `09:14:00`.
+/// Without a date: `09:14:00`.
 fn is_clock(text: &[u8]) -> bool {
     matches!(text, [_, _, b':', _, _, b':', ..])
 }
 
-/// Writes a date and a time of day as one; `None` if they are too long to be such.
+/// `None` if they are too long to be a date and a time of day.
 fn join<'m>(joined: &'m mut [u8; MOMENT], date: &[u8], clock: &[u8]) -> Option<&'m [u8]> {
     let length = date.len() + 1 + clock.len();
     let into = joined.get_mut(..length)?;
@@ -305,9 +289,7 @@ fn join<'m>(joined: &'m mut [u8; MOMENT], date: &[u8], clock: &[u8]) -> Option<&
     Some(into)
 }
 
-// The attributes of a request that are worth describing, because a policy or a count uses them.
-
-/// The attributes of a record that are described. Each one left out saves about 20 ns per line.
+/// The attributes of a record that a policy or a count uses. Each one left out saves about 20 ns per line.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(super) method: bool,
@@ -319,12 +301,11 @@ pub(crate) struct Wanted {
     pub(super) referer: bool,
     pub(super) status: bool,
     pub(super) bytes: bool,
-    /// The extras that are described; `None` for all.
+    /// `None` for all.
     extras: Option<Vec<Named>>,
 }
 
 impl Wanted {
-    /// Wants all attributes.
     pub(crate) const ALL: Self = Self {
         method: true,
         path: true,
@@ -338,7 +319,7 @@ impl Wanted {
         extras: None,
     };
 
-    /// Wants the attributes that any of these policy sets names, and the path if paths are counted.
+    /// Those that any of these policy sets names, and the path if paths are counted.
     pub(crate) fn by(sets: Vec<Named>, counts_paths: bool) -> Self {
         let named = |name: &str| sets.iter().any(|set| set.contains(name));
         Self {

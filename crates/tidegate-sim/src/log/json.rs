@@ -16,11 +16,9 @@ use super::record::{Record, text};
 /// The deepest nesting of objects that is still read.
 const MAX_DEPTH: usize = 8;
 
-/// Reads JSON lines.
 #[derive(Clone, Debug)]
 pub(super) struct Json {
     fields: Fields,
-    /// The dotted name of the current value.
     name: String,
 }
 
@@ -62,14 +60,12 @@ impl Json {
     }
 }
 
-/// Visits one value and what is nested in it.
 struct Value<'j> {
     to: &'j mut Json,
     depth: usize,
 }
 
 impl Value<'_> {
-    /// Visits a nested value under a longer name.
     fn inner<R>(&mut self, visit: impl FnOnce(Value<'_>) -> R) -> R {
         visit(Value { to: self.to, depth: self.depth + 1 })
     }
@@ -148,7 +144,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// Writes a number as text. The buffer suffices: the longest finite float in plain digits takes about 326 bytes.
+/// The buffer suffices: the longest finite float in plain digits takes about 326 bytes.
 fn write(to: &mut Json, number: fmt::Arguments<'_>) {
     use std::io::Write;
     let mut out = [0; 400];
@@ -159,7 +155,6 @@ fn write(to: &mut Json, number: fmt::Arguments<'_>) {
     }
 }
 
-/// Appends a key to the prefix of the name.
 struct Key<'n> {
     name: &'n mut String,
     prefix: usize,

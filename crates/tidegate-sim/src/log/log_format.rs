@@ -16,7 +16,7 @@ use self::variables::{Parts, is_time};
 
 pub(super) use self::lines::Cutter;
 
-/// The longest format, in bytes: far longer than any in use.
+/// Far longer than any in use.
 const MAX_TEXT: usize = 16 << 10;
 
 /// A `log_format` of nginx. Cheap to clone.
@@ -48,7 +48,6 @@ pub struct LogFormat {
 }
 
 impl LogFormat {
-    /// Makes a reader of lines; `columns` as in [`super::LogOptions::columns`].
     pub(super) fn cutter(&self, columns: &[(String, String)]) -> Cutter {
         Cutter::new(Arc::clone(&self.parts), columns)
     }
@@ -84,7 +83,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Prints the format without a directive around it.
+/// Without a directive around it.
 impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes| String::from_utf8_lossy(bytes);
@@ -96,14 +95,12 @@ impl fmt::Display for LogFormat {
     }
 }
 
-// Errors in a format, with their place.
-
 /// An error in a `log_format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormatError {
-    /// The line and the column in characters, both from 1; `None` for the format as a whole.
+    /// In characters, both from 1; `None` for the format as a whole.
     place: Option<(usize, usize)>,
-    /// Whether the format has several lines, so that the message names the line.
+    /// The message then names the line.
     several: bool,
     what: String,
 }
@@ -113,9 +110,8 @@ impl LogFormatError {
         Self { place: None, several: false, what }
     }
 
-    /// An error at a byte of the text.
     fn at(text: &str, byte: usize, what: impl Into<String>) -> Self {
-        // The fallback is never used: errors are at ASCII characters, which are character boundaries.
+        // Errors are at ASCII characters, which are character boundaries.
         let before = text.get(..byte).unwrap_or(text);
         let line = before.rsplit('\n').next().unwrap_or("");
         let place = (before.matches('\n').count() + 1, line.chars().count() + 1);

@@ -1,20 +1,18 @@
-//! Malformed lines: the reason, and how they are shown.
-
 use std::fmt;
 
 use super::record::text;
 
-/// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Malformed {
+pub(crate) enum Malformed {
     /// No time, or an invalid one.
     #[error("no readable time")]
     Time,
     /// None of the line's fields is a time.
     #[error("no field is known as the time; name it with --column time=NAME")]
     NoTime,
-    /// No client before the time.
+    /// The field of the client is no address, in a log whose clients are addresses; or the column that the user named
+    /// for it has neither an address nor a host name.
     #[error("no client before the time")]
     Client,
     /// The field of the client is no address, in a log whose clients are addresses; or the column that the user named
@@ -44,7 +42,6 @@ pub enum Malformed {
     /// More or fewer fields than in the header.
     #[error("not as many fields as the header line has")]
     Columns,
-    /// The header line has no column for the time.
     #[error("the header line names no time column; name it with --column time=NAME")]
     Header,
     /// Not a single JSON object.
@@ -65,7 +62,7 @@ pub enum Malformed {
     /// The line follows another `#Fields` line that names other fields.
     #[error("the #Fields line before it differs from the first one; give the files one by one")]
     OtherFields,
-    /// Longer than [`crate::source::MAX_LINE`].
+    /// Longer than 64 KiB.
     #[error("longer than 64 KiB")]
     TooLong,
 }
@@ -80,14 +77,10 @@ fn misfit(variable: u16) -> String {
 /// A malformed line, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
-    /// The file.
-    pub file: String,
-    /// The number of the line, from 1.
-    pub line: u64,
-    /// Why it is malformed.
-    pub why: Malformed,
-    /// The beginning of the line.
-    pub excerpt: String,
+    pub(crate) file: String,
+    pub(crate) line: u64,
+    pub(crate) why: Malformed,
+    pub(crate) excerpt: String,
 }
 
 impl fmt::Display for MalformedLine {
@@ -99,7 +92,7 @@ impl fmt::Display for MalformedLine {
 /// The most characters of a line that are shown.
 const EXCERPT: usize = 120;
 
-/// Returns the beginning of a line, with `·` in place of control characters.
+/// With `·` in place of control characters.
 pub(super) fn excerpt(line: &[u8]) -> String {
     text(line).chars().take(EXCERPT).map(|char| if char.is_control() { '·' } else { char }).collect()
 }

@@ -16,7 +16,6 @@ use super::malformed::{Malformed, MalformedLine, excerpt};
 use super::record::Record;
 use crate::order::{OrderTally, OrderedLine, Reorder};
 
-/// A reader for the lines of one file.
 #[derive(Debug)]
 pub(super) enum Reader {
     Clf(Clf),
@@ -26,13 +25,13 @@ pub(super) enum Reader {
     LogFormat(Box<Cutter>),
 }
 
-/// Says whether a line is blank or a comment. Such lines are not counted as malformed.
+/// Not counted as malformed.
 pub(super) fn is_blank(line: &[u8]) -> bool {
     matches!(line, [] | [b'#', ..]) || line.trim_ascii().is_empty()
 }
 
 impl Reader {
-    /// Parses a line; `None` for a header.
+    /// `None` for a header.
     #[inline]
     pub(super) fn read<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Malformed> {
         match self {
@@ -44,7 +43,7 @@ impl Reader {
         }
     }
 
-    /// Says whether this reader fits the lines after a comment; `so_far` says whether it fitted the lines before it.
+    /// `so_far`: whether it fitted the lines before the comment.
     #[cold]
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match self {
@@ -53,7 +52,7 @@ impl Reader {
         }
     }
 
-    /// Says whether the log has had a column or field of this name. The columns of access logs have no names.
+    /// The columns of access logs have no names.
     pub(super) fn has_met(&self, column: &str) -> bool {
         match self {
             Self::Clf(_) => false,
@@ -64,14 +63,13 @@ impl Reader {
         }
     }
 
-    /// Says whether records borrow only from their lines and not from the reader, so that several can exist at once.
+    /// Records borrow only from their lines, so that several can exist at once.
     #[inline]
     pub(super) fn borrows_lines_alone(&self) -> bool {
         matches!(self, Self::Clf(_))
     }
 
-    /// Fills a new record, whose time is already parsed, with the rest of its line. Leaves it unchanged unless
-    /// [`Reader::borrows_lines_alone`]. `time_at` is the position of the time.
+    /// Fills a new record, whose time is already parsed. Leaves it unchanged unless [`Reader::borrows_lines_alone`].
     #[inline]
     pub(super) fn fill_apart<'a>(
         &self,
@@ -85,8 +83,8 @@ impl Reader {
         }
     }
 
-    /// Parses the time of a line, and as little else as the format allows. Returns it with its position where that
-    /// avoids a second search.
+    /// Parses the time of a line, and as little else as the format allows. Returns its position where that avoids a
+    /// second search.
     #[inline]
     pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<(u64, u32)>, Malformed> {
         match self {
@@ -97,9 +95,6 @@ impl Reader {
     }
 }
 
-// Counts of what was read from a log, and its malformed lines.
-
-/// The most malformed lines kept to show.
 const SHOWN: usize = 5;
 
 /// Counts of what was read from a log.
@@ -118,7 +113,7 @@ pub struct Tally {
     pub malformed: u64,
     /// The first malformed lines, at most five.
     pub first_malformed: Vec<MalformedLine>,
-    /// Requests whose status is outside 100 to 599. They are judged like any other: from 500 on as failed.
+    /// Requests whose status is outside 100 to 599; from 500 on they count as failed.
     pub odd_statuses: u64,
     /// The first status outside 100 to 599.
     pub first_odd_status: Option<u16>,
@@ -138,11 +133,10 @@ pub struct Tally {
     pub last: Option<Tick>,
 }
 
-/// The longest duration of a request that is believed: 366 days, also the longest that generated traffic may have. A
-/// longer one has another unit than its name tells.
+/// The longest duration of a request that is believed: 366 days. A longer one has another unit than its name tells.
 pub const MAX_DURATION: Duration = Duration::from_secs(366 * 86_400);
 
-/// The bits for the line in a mark, which is file and line in one number: 2²⁴ files of 2⁴⁰ lines.
+/// A mark is file and line in one number: 2²⁴ files of 2⁴⁰ lines.
 pub(super) const LINE_BITS: u32 = 40;
 
 impl Tally {
@@ -159,7 +153,7 @@ impl Tally {
         }
     }
 
-    /// Counts a malformed line; `mark` encodes its file and line.
+    /// `mark` encodes its file and line.
     #[cold]
     pub(super) fn note(&mut self, mark: u64, line: &[u8], why: Malformed) {
         self.malformed += 1;
@@ -171,12 +165,10 @@ impl Tally {
     }
 }
 
-// Hands out the requests that are ready, several at once where their records can be held at once.
-
-/// The most requests handed out at once: about as many memory loads as a core can have in flight.
+/// About as many memory loads as a core can have in flight.
 pub(super) const TOGETHER: usize = 16;
 
-/// Hands out up to `together` of the next requests that are ready and wanted.
+/// Up to `together` of the next requests that are ready and wanted.
 #[inline]
 pub(super) fn hand_out(
     order: &mut Reorder,
@@ -191,7 +183,7 @@ pub(super) fn hand_out(
         let mut taken = 0;
         for held in order.ready().take(together) {
             let OrderedLine { mark, time_at, bytes } = held.line;
-            // Fill the record in place: it is large, and there is one for each line.
+            // In place: a record is large, and there is one for each line.
             records.push(Record::at(held.time));
             let Some(record) = records.last_mut() else { break };
             let read = readers[(mark >> LINE_BITS) as usize].fill_apart(bytes, time_at, record);

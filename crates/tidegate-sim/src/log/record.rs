@@ -1,5 +1,3 @@
-//! One request of a log.
-
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -9,10 +7,10 @@ use tidegate::policy::Descriptor;
 use super::csv::undone;
 use super::fields::{Extras, Tail, Wanted};
 
-/// One request, borrowed from the line it was read from.
+/// One request of a log, borrowed from the line it was read from.
 ///
-/// Text is bytes: logs contain Latin-1 and garbage. Empty means that the log does not have the value (`-` reads as
-/// empty). Use [`text`] to get UTF-8.
+/// Text is bytes: logs contain Latin-1 and garbage. Empty means that the log does not have the value. Use [`text`] to
+/// get UTF-8.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// The time of the request, in nanoseconds since 1970-01-01T00:00:00Z.
@@ -23,7 +21,7 @@ pub struct Record<'a> {
     pub user: &'a [u8],
     /// The method.
     pub method: &'a [u8],
-    /// The path, without query, as written in the log: [`Record::describe`] undoes the escapes of an access log.
+    /// The path, without query, as written in the log.
     pub path: &'a [u8],
     /// The requested host.
     pub host: &'a [u8],
@@ -31,9 +29,9 @@ pub struct Record<'a> {
     pub status: Option<u16>,
     /// The size of the answer.
     pub bytes: Option<u64>,
-    /// The duration of the request, if the log has it in a known unit.
+    /// The duration, if the log has it in a known unit.
     pub duration: Option<Duration>,
-    /// Whether the path has the escapes of an access log.
+    /// The path has the escapes of an access log.
     pub(super) is_quoted: bool,
     pub(super) status_text: &'a [u8],
     pub(super) bytes_text: &'a [u8],
@@ -61,28 +59,26 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the user agent. In access logs it is searched for on demand: the search costs about 20 ns that most
-    /// replays need not pay. Allocates only if an access log escaped something in it.
+    /// Searched for on demand in access logs: that costs about 20 ns. Allocates only if something in it is escaped.
     #[must_use]
-    pub fn agent(&self) -> Cow<'a, [u8]> {
+    pub(crate) fn agent(&self) -> Cow<'a, [u8]> {
         self.tail.agent()
     }
 
-    /// Returns the referer. Searched for on demand, like [`Record::agent`].
+    /// On demand, like [`Record::agent`].
     #[must_use]
-    pub fn referer(&self) -> Cow<'a, [u8]> {
+    pub(crate) fn referer(&self) -> Cow<'a, [u8]> {
         self.tail.referer()
     }
 
-    /// Says whether a user signed in with this request and was served: the log names a user, and the status is below
-    /// 400.
+    /// The log names a user, and the status is below 400.
     #[must_use]
-    pub fn is_signed_in(&self) -> bool {
+    pub(crate) fn is_signed_in(&self) -> bool {
         !self.user.is_empty() && self.status.is_some_and(|status| status < 400)
     }
 
-    /// Returns the other values of the line, as (name, value): columns and JSON fields that are none of the above.
-    pub fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+    /// The other values of the line, as (name, value).
+    pub(crate) fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         self.extras.iter()
     }
 
@@ -103,14 +99,13 @@ impl Record<'_> {
         self.describe_only(&Wanted::ALL)
     }
 
-    /// Describes only the wanted attributes of the request.
     pub(crate) fn describe_only(&self, wanted: &Wanted) -> Descriptor<'_> {
         let mut request = Descriptor::new();
         self.describe_into(wanted, &mut request);
         request
     }
 
-    /// Adds the wanted attributes to a descriptor. A descriptor is large, so it is filled in place.
+    /// A descriptor is large, so it is filled in place.
     pub(crate) fn describe_into<'r>(&'r self, wanted: &Wanted, request: &mut Descriptor<'r>) {
         let push = |request: &mut Descriptor<'r>, wanted, name: &'static str, value| {
             if wanted && !<[u8]>::is_empty(value) {
@@ -148,7 +143,7 @@ impl Record<'_> {
     }
 }
 
-/// Reads bytes as UTF-8 or, where they are not, as Latin-1: every byte survives, and different bytes stay different.
+/// Reads bytes as UTF-8 or, where they are not, as Latin-1: different bytes stay different.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
@@ -157,7 +152,6 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Reads bytes that may be owned, like [`text`].
 fn whole_text(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     match bytes {
         Cow::Borrowed(bytes) => text(bytes),
@@ -165,7 +159,7 @@ fn whole_text(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     }
 }
 
-/// A parsed request line: method, host if the target is a whole URL, path without query.
+/// Method, host if the target is a whole URL, path without query.
 ///
 /// Parts are empty if the line is malformed, as from scanners: it was a request all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,7 +190,7 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// Splits a target into host and path without query.
+/// Host, and path without query.
 pub(super) fn target(target: &[u8]) -> (&[u8], &[u8]) {
     let (mut host, mut path): (&[u8], &[u8]) = (b"", target);
     if !target.starts_with(b"/")

@@ -1,8 +1,7 @@
 //! Parses timestamps, mostly without a date library.
 //!
-//! A log repeats itself: most lines have the same second as the line before, and nearly all have the same day. Both
-//! are cached, so that a line usually costs one comparison. A new day takes the usual arithmetic from a civil date to
-//! a count of days; the tests compare it with a date library.
+//! Most lines of a log have the same second as the line before, and nearly all have the same day. Both are cached, so
+//! that a line usually costs one comparison.
 
 use std::time::Duration;
 
@@ -10,18 +9,17 @@ use tidegate::policy::span;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Parses the timestamps of one log, and caches the last one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timestamps {
-    /// The last `dd/Mon/yyyy:HH:MM:SS +zone`, and its value.
+    /// The last `dd/Mon/yyyy:HH:MM:SS +zone`.
     last: [u8; 26],
     last_nanos: u64,
-    /// Seconds since 1970 at the last day's local midnight, with its zone; valid once `last` is set.
+    /// At the last day's local midnight, in seconds since 1970; valid once `last` is set.
     midnight: i64,
 }
 
 impl Timestamps {
-    /// Parses `17/May/2015:10:05:03 +0000`, without brackets.
+    /// `17/May/2015:10:05:03 +0000`, without brackets.
     #[inline]
     pub(super) fn clf(&mut self, at: &[u8; 26]) -> Option<u64> {
         if *at == self.last {
@@ -50,8 +48,8 @@ impl Timestamps {
         Some(nanos)
     }
 
-    /// Parses any of the forms in JSON and CSV logs: RFC 3339 and its relaxed variants (a space for the `T`, no zone
-    /// for UTC), Unix seconds with or without fraction, milli-, micro- or nanoseconds, and the access log's own form.
+    /// Any of the forms in JSON and CSV logs: RFC 3339 and its relaxed variants (a space for the `T`, no zone for UTC),
+    /// Unix seconds with or without fraction, milli-, micro- or nanoseconds, and the access log's own form.
     pub(super) fn any(&mut self, text: &[u8]) -> Option<u64> {
         let text = text.trim_ascii();
         if let Ok(clf) = <&[u8; 26]>::try_from(text)
@@ -73,8 +71,8 @@ impl Timestamps {
 const CLF_SECOND: usize = 20;
 
 impl Timestamps {
-    /// Parses `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123`, as HAProxy
-    /// does. Without a zone it is UTC.
+    /// `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123` in UTC, as
+    /// HAProxy does.
     fn clf_with_fraction(&mut self, text: &[u8]) -> Option<u64> {
         let (head, mut rest) = text.split_at_checked(CLF_SECOND)?;
         let mut fraction = 0;
@@ -95,13 +93,13 @@ impl Timestamps {
     }
 }
 
-/// Parses `Sun, 17 May 2015 10:05:03 GMT`; rare, so left to the library.
+/// `Sun, 17 May 2015 10:05:03 GMT`; rare, so left to the library.
 fn mail(text: &[u8]) -> Option<u64> {
     let at = jiff::fmt::rfc2822::parse(std::str::from_utf8(text).ok()?).ok()?;
     u64::try_from(at.timestamp().as_nanosecond()).ok()
 }
 
-/// Parses `2015-05-17T10:05:03.123456789+02:00`.
+/// `2015-05-17T10:05:03.123456789+02:00`.
 fn iso(text: &[u8]) -> Option<u64> {
     let (head, mut rest) = text.split_at_checked(19)?;
     if head[7] != b'-' || !matches!(head[10], b'T' | b't' | b' ') || head[13] != b':' || head[16] != b':' {
@@ -125,7 +123,7 @@ fn iso(text: &[u8]) -> Option<u64> {
     nanos(days * 86_400 + clock - zone, fraction)
 }
 
-/// Parses a count since 1970. Its number of digits tells the unit; eleven digits of seconds reach the year 5138.
+/// Its number of digits tells the unit; eleven digits of seconds reach the year 5138.
 fn unix(text: &[u8]) -> Option<u64> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let (whole, part) = (&text[..point], text.get(point + 1..).unwrap_or(b""));
@@ -142,14 +140,13 @@ fn unix(text: &[u8]) -> Option<u64> {
     count.checked_mul(unit)?.checked_add(part_nanos(part) / (SECOND / unit))
 }
 
-/// Converts the digits after a decimal point to nanoseconds. Finer digits are cut off.
+/// Finer digits are cut off.
 fn part_nanos(part: &[u8]) -> u64 {
     let kept = &part[..part.len().min(9)];
     let value = kept.iter().fold(0u64, |sum, byte| sum * 10 + u64::from(byte - b'0'));
     value * 10u64.pow(9 - kept.len() as u32)
 }
 
-/// Parses a run of digits.
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -176,12 +173,12 @@ fn month(name: &[u8]) -> Option<i64> {
     Some(at as i64 + 1)
 }
 
-/// Returns seconds since midnight. A leap second, 60, counts as the first second of the next minute.
+/// A leap second, 60, counts as the first second of the next minute.
 fn clock(hour: i64, minute: i64, second: i64) -> Option<i64> {
     (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3_600 + minute * 60 + second)
 }
 
-/// Parses `+0200`, `-04:00` or `+02` as seconds east of Greenwich.
+/// `+0200`, `-04:00` or `+02`, east of Greenwich.
 fn zone(text: &[u8]) -> Option<i64> {
     let (sign, rest) = text.split_first()?;
     let (hours, minutes) = match rest {
@@ -200,7 +197,7 @@ fn zone(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Returns the days from 1970-01-01 to a date; `None` if the date does not exist.
+/// From 1970-01-01; `None` if the date does not exist.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -218,23 +215,18 @@ fn nanos(seconds: i64, fraction: u64) -> Option<u64> {
     u64::try_from(seconds).ok()?.checked_mul(SECOND)?.checked_add(fraction)
 }
 
-// The durations of requests in logs: numbers whose unit follows from the field's name.
-
-/// The unit of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Nanos(u32),
-    /// Whole numbers are milliseconds, and numbers with a decimal point seconds: `time-taken` and the like, which servers
-    /// and clouds write in the one or the other way.
+    /// Whole numbers are milliseconds, and numbers with a decimal point seconds: `time-taken` and the like.
     WholeMillis,
-    /// The name does not tell. Some systems write whole milliseconds under it and some nanoseconds. Only a number
-    /// with a decimal point is accepted: all systems mean seconds by it.
+    /// Some systems write whole milliseconds under the name and some nanoseconds. All mean seconds by a decimal point.
     Unsaid,
 }
 
 impl Unit {
-    /// Infers the unit from a name: `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as IIS
-    /// writes it, or in seconds with a decimal point, as CloudFront does.
+    /// `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as IIS writes it, or in seconds with a
+    /// decimal point, as CloudFront does.
     pub(super) fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         let ends = |with: [&str; 2]| with.iter().any(|with| name.ends_with(with));
@@ -249,8 +241,7 @@ impl Unit {
         }
     }
 
-    /// Parses a value: a number in this unit, or one with a unit of its own, such as `12ms`. `None` for any other
-    /// text.
+    /// A number in this unit, or one with a unit of its own, such as `12ms`.
     pub(super) fn read(self, value: &[u8]) -> Option<Duration> {
         let text = std::str::from_utf8(value).ok()?;
         let Ok(number) = text.parse::<f64>() else {
@@ -267,7 +258,7 @@ impl Unit {
             Self::WholeMillis => 1_000_000,
             Self::Unsaid => return None,
         };
-        // Divide only at the end, to be exact to the nanosecond.
+        // Divided only at the end, to be exact to the nanosecond.
         Duration::try_from_secs_f64(number * f64::from(nanos) / 1e9).ok()
     }
 }

@@ -1,10 +1,9 @@
 //! Held lines, stored as a few runs that are each in time order.
 //!
-//! A line is appended to the first run that ends no later than the line's time. The next line to leave is the
-//! earliest of the runs' first lines. A log in order is one run; each line that goes back further than all runs
-//! starts another one. So lines are written and read sequentially, and the processor prefetches them even if a line
-//! waited for a day and has left the caches. In the worst case, a log that runs backwards, there are as many runs as
-//! lines, and each line costs a binary search over the runs.
+//! A line is appended to the first run that ends no later than the line's time. The next line to leave is the earliest
+//! of the runs' first lines. So lines are written and read sequentially, and the processor prefetches them even if a
+//! line waited for a day. In the worst case, a log that runs backwards, there are as many runs as lines, and each line
+//! costs a binary search over the runs.
 //!
 //! # Source
 //! The runs are the piles of patience sorting; D. Aldous, P. Diaconis: Longest increasing subsequences, 1999.
@@ -13,84 +12,74 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A line as given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrderedLine<'a> {
-    /// A mark that the caller chooses.
     pub(crate) mark: u64,
-    /// The position of the time in the line, if the caller knows it, so that it need not be searched for again.
+    /// The position of the time in the line, if the caller knows it.
     pub(crate) time_at: u32,
     pub(crate) bytes: &'a [u8],
 }
 
-/// A line that is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLine<'a> {
-    /// The time that the line counts as.
     pub(crate) time: u64,
     pub(crate) line: OrderedLine<'a>,
 }
 
-/// The bytes before each line: its time, the caller's mark, its length, and the position of the time in it.
+/// Before each line: its time, the caller's mark, its length, and the position of the time in it.
 pub(super) const HEAD: usize = 24;
 
-/// The capacity in bytes of a run's second piece of memory. From then on, each piece is twice as long as the one
-/// before, up to [`LONGEST_PIECE`]. The first piece holds one line, since in a log that runs backwards each line is a
-/// run.
+/// The capacity of a run's second piece of memory. From then on, each piece is twice as long as the one before, up to
+/// [`LONGEST_PIECE`]. The first piece holds one line, since in a log that runs backwards each line is a run.
 const SECOND_PIECE: usize = 512;
-/// The capacity in bytes of a run's longest pieces: two pages. A longer line gets a piece of its own.
+/// Two pages. A longer line gets a piece of its own.
 const LONGEST_PIECE: usize = 8 << 10;
 
-/// How many runs are kept when empty, since a log that goes back often starts them again. With two pieces each, they
-/// take 1 MiB.
+/// Runs kept when empty, since a log that goes back often starts them again. With two pieces each, they take 1 MiB.
 const KEPT_RUNS: usize = 64;
 
-/// The position of a line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinePosition {
     run: u32,
     at: u32,
-    /// The number of the piece of memory, counted from the first piece that the run had.
+    /// Counted from the first piece that the run had.
     piece: u64,
 }
 
-/// Lines in time order.
 #[derive(Debug, Default)]
 struct Run {
     pieces: VecDeque<Vec<u8>>,
-    /// The number of the first piece in `pieces`.
+    /// Of those in `pieces`.
     first_piece: u64,
-    /// The position of the next line to leave or, if there is none, of the next line to be put.
+    /// Of the next line to leave or, if there is none, of the next line to be put.
     next: LinePosition,
-    /// The time of the last line put here.
+    /// Of the last line put here.
     latest: u64,
-    /// Lines that have not left yet.
     waiting: usize,
-    /// Lines that have not been forgotten yet.
+    /// Not forgotten yet.
     lines: usize,
 }
 
 /// Held lines. Takes 24 bytes per line besides its text, and per run about 250 bytes or, for long runs, up to 16 KiB.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// The runs; each ends earlier than the one before it.
+    /// Each ends earlier than the one before it.
     runs: Vec<Run>,
-    /// The time of the first waiting line of each run that has one. Of equal times the lower run comes first: its
-    /// lines came earlier.
+    /// The time of the first waiting line of each run. Of equal times the lower run comes first: its lines came
+    /// earlier.
     heads: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Free pieces of memory of the longest size, kept for reuse.
+    /// Free pieces of memory of the longest size.
     spare: Vec<Vec<u8>>,
     most_spare: usize,
 }
 
 impl Runs {
-    /// Makes an empty store that keeps up to `spare_bytes` of free memory.
     pub(super) fn new(spare_bytes: usize) -> Self {
         let most_spare = spare_bytes / LONGEST_PIECE;
         Self { runs: Vec::new(), heads: BinaryHeap::new(), spare: Vec::new(), most_spare }
     }
 
-    /// Puts a line at its place by time, after earlier lines of the same time.
+    /// After earlier lines of the same time.
     pub(super) fn put(&mut self, time: u64, line: OrderedLine<'_>) {
         let number = match self.runs.first() {
             Some(run) if run.latest <= time => 0,
@@ -113,7 +102,7 @@ impl Runs {
                 run.pieces.back_mut().expect("one was put there")
             }
         };
-        // The casts are lossless: lines have at most 64 KiB.
+        // Lines have at most 64 KiB.
         let length_and_time_at = (line.bytes.len() as u64) << 32 | u64::from(line.time_at);
         let mut head = [0; HEAD];
         head[..8].copy_from_slice(&time.to_le_bytes());
@@ -126,18 +115,17 @@ impl Runs {
         run.waiting += 1;
         if run.waiting == 1 {
             run.go_on();
-            // The cast is lossless: there are at most as many runs as lines, and the bytes of lines are bounded.
+            // There are at most as many runs as lines, and the bytes of lines are bounded.
             self.heads.push(Reverse((time, number as u32)));
         }
     }
 
-    /// Returns the time of the next line to leave.
     #[inline]
     pub(super) fn next_time(&self) -> Option<u64> {
         self.heads.peek().map(|Reverse((time, _))| *time)
     }
 
-    /// Takes the next line. It can be read until it is forgotten.
+    /// It can be read until it is forgotten.
     pub(super) fn take_next(&mut self) -> Option<LinePosition> {
         let mut head = self.heads.peek_mut()?;
         let Reverse((_, number)) = *head;
@@ -150,19 +138,18 @@ impl Runs {
         } else {
             run.go_on();
             head.0.0 = run.line(run.next).time;
-            // Dropping the handle moves the changed entry to its place in the heap.
+            // Moves the changed entry to its place in the heap.
             drop(head);
         }
         Some(place)
     }
 
-    /// Returns the line at a position.
     #[inline]
     pub(super) fn line(&self, place: LinePosition) -> HeldLine<'_> {
         self.runs[place.run as usize].line(place)
     }
 
-    /// Frees the memory of a line. Lines must be forgotten in the order in which they were taken.
+    /// In the order in which lines were taken.
     pub(super) fn forget(&mut self, place: LinePosition) {
         let run = &mut self.runs[place.run as usize];
         run.lines -= 1;
@@ -181,7 +168,7 @@ impl Runs {
     }
 }
 
-/// Keeps a piece of memory for reuse, if it has the longest size and fewer than `most` are kept.
+/// If it has the longest size and fewer than `most` are kept.
 fn keep_piece(spare: &mut Vec<Vec<u8>>, most: usize, piece: Option<Vec<u8>>) {
     if let Some(mut piece) = piece.filter(|piece| piece.capacity() == LONGEST_PIECE && spare.len() < most) {
         piece.clear();
@@ -203,7 +190,6 @@ impl Run {
         }
     }
 
-    /// Moves on to the next piece if the current one has been read to its end.
     #[inline]
     fn go_on(&mut self) {
         if self.next.at as usize == self.pieces[(self.next.piece - self.first_piece) as usize].len() {

@@ -8,18 +8,16 @@ use serde::{Serialize, Serializer};
 
 use crate::thousands::grouped;
 
-/// The most paths counted at once for a key: about as many as one person's visit to a site has. Fewer would make the
-/// counts far too low.
+/// About as many as one person's visit to a site has. Fewer would make the counts far too low.
 const COUNTED: usize = 16;
-/// The most paths shown of a key.
 const SHOWN: usize = 3;
-/// The longest text kept of a path, in bytes. A longer one is cut and ends in `…`.
+/// In bytes. A longer path is cut and ends in `…`.
 const LONGEST: usize = 64;
 
 /// One path of a key, with the number of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCount {
-    /// The path. Segments that are numbers are written as `*`, so that `/items/1` and `/items/2` count as one.
+    /// The path, with `*` for segments that are numbers: `/items/1` and `/items/2` count as one.
     pub path: String,
     /// How many requests asked for it, at least.
     pub requests: u64,
@@ -27,10 +25,11 @@ pub struct PathCount {
     pub is_exact: bool,
 }
 
-/// Counts paths. A new path replaces the rarest one and inherits its count as uncertainty. At most 2 KiB.
+/// A new path replaces the rarest one and inherits its count as uncertainty. At most 2 KiB.
 ///
 /// # Source
-/// Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 (space saving).
+/// Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 (space
+/// saving).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frequent(Vec<Counted>);
 
@@ -38,12 +37,11 @@ pub(super) struct Frequent(Vec<Counted>);
 struct Counted {
     path: Box<str>,
     count: u64,
-    /// How much of the count may belong to paths that this one replaced.
+    /// It may belong to paths that this one replaced.
     uncertain: u64,
 }
 
 impl Frequent {
-    /// Counts a path in the form made by [`shape`].
     pub(super) fn add(&mut self, path: &str) {
         if let Some(found) = self.0.iter_mut().find(|counted| *counted.path == *path) {
             found.count += 1;
@@ -53,13 +51,11 @@ impl Frequent {
         self.0.push(Counted { path: path.into(), count: uncertain + 1, uncertain });
     }
 
-    /// Removes the rarest path and returns its count.
     fn make_room(&mut self) -> u64 {
         let rarest = self.0.iter().enumerate().min_by_key(|(_, counted)| counted.count);
         rarest.map(|(place, _)| place).map_or(0, |place| self.0.swap_remove(place).count)
     }
 
-    /// Returns the most requested paths, at most three.
     pub(super) fn most(&self) -> Vec<PathCount> {
         let mut all: Vec<&Counted> = self.0.iter().collect();
         let sure = |counted: &Counted| counted.count - counted.uncertain;
@@ -75,7 +71,7 @@ impl Frequent {
     }
 }
 
-/// Writes a path with `*` for its numbers, cut to a bounded length.
+/// With `*` for its numbers, cut to a bounded length.
 pub(super) fn shape(path: &str, out: &mut String) {
     out.clear();
     for (place, part) in path.split('/').enumerate() {
@@ -87,7 +83,6 @@ pub(super) fn shape(path: &str, out: &mut String) {
             while !part.is_char_boundary(end) {
                 end -= 1;
             }
-            // Writing to a string does not fail.
             let _ = write!(out, "{slash}{}…", &part[..end]);
             return;
         }
@@ -95,9 +90,7 @@ pub(super) fn shape(path: &str, out: &mut String) {
     }
 }
 
-// A hasher for keys that are already hashes; it returns them unchanged.
-
-/// Uses a `u64` as its own hash.
+/// A hasher that uses a `u64` as its own hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GivenHash;
 
@@ -125,8 +118,6 @@ impl Hasher for Given {
         self.0
     }
 }
-
-// The number of distinct keys: counted, or estimated from their hashes in 4 KiB.
 
 /// The number of distinct keys. In JSON it becomes two fields of the surrounding document: `keys` and
 /// `keys_estimated`.
@@ -166,7 +157,7 @@ impl std::fmt::Display for Distinct {
     }
 }
 
-/// The registers of the sketch. The error falls with the square root of their number.
+/// The error falls with the square root of their number.
 const REGISTERS: usize = 4_096;
 
 /// Estimates the number of distinct hashes from the longest runs of zero bits; 4 KiB.
@@ -192,7 +183,6 @@ impl Sketch {
         *register = (*register).max(run);
     }
 
-    /// Returns the number of distinct hashes, with a standard error of 1.6 %.
     pub(crate) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();

@@ -31,17 +31,12 @@ pub struct KeyPeak {
     pub peak_at: Tick,
 }
 
-/// A key in the ranking of all keys by their peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankedKey<'p> {
-    /// The key's bytes.
-    pub key: &'p [u8],
-    /// The most that it asked for in one window, in cost units.
-    pub peak: u64,
-    /// How many of its requests were denied.
-    pub denied: u64,
-    /// Whether a user signed in with this key and was served.
-    pub signed_in: bool,
+pub(crate) struct RankedKey<'p> {
+    pub(crate) key: &'p [u8],
+    pub(crate) peak: u64,
+    pub(crate) denied: u64,
+    pub(crate) signed_in: bool,
 }
 
 /// All that is known of one key.
@@ -58,19 +53,17 @@ pub struct KeyDetail {
 }
 
 impl KeyDetail {
-    /// Says whether its numbers are only lower bounds, because the key was forgotten for a while for lack of room.
+    /// Says whether its numbers are lower bounds: the key was forgotten for a while for lack of room.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.peak.missed > 0
     }
 }
 
-// The most that one key asked for in any window, in 64 bytes.
-
 const PARTS: usize = 8;
 
-/// The part of a key's entry that every request touches, in one cache line: with many keys, most of the cost is
-/// waiting for memory.
+/// The part of a key's entry that every request touches, in one cache line: with many keys, most of the cost is waiting
+/// for memory.
 ///
 /// A sliding window of eight parts: the peak is at least the most within seven eighths of any window, and never more
 /// than the most within one window.
@@ -85,23 +78,21 @@ pub(crate) struct SlidingPeak {
 }
 
 impl SlidingPeak {
-    /// Returns the length of one part of a window, in nanoseconds.
+    /// In nanoseconds.
     pub(crate) fn part(window: Duration) -> u64 {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         window.div_ceil(PARTS as u64)
     }
 
-    /// Returns the most units in one window.
     pub(crate) const fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// Returns the sum of all units.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Counts an amount. Returns whether it made a new peak.
+    /// Returns whether the amount made a new peak.
     #[inline]
     pub(crate) fn count(&mut self, at: u64, part: u64, amount: u64) -> bool {
         self.total = self.total.saturating_add(amount);

@@ -6,12 +6,11 @@ use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
 use tidegate::{LimitDecision, Quota, Rate, Tick};
 
 use super::options::ReplayOptions;
-use super::outcome::{ADMITTED, DENIED, OFFERED, PeakRate, PolicyOutcome, shadow_limit_name};
+use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
 use crate::peaks::Peaks;
-use crate::series::Series;
 
-/// The figures of a policy, and separately those of its shadow limit, so that what is only measured does not mix with
-/// what is enforced.
+/// The figures of a policy, and separately those of its shadow limit: what is only measured does not mix with what is
+/// enforced.
 #[derive(Debug)]
 pub(super) struct PolicyAccount {
     pub(super) own: Account,
@@ -27,8 +26,7 @@ impl PolicyAccount {
         }
     }
 
-    /// Counts what the limits of the policy decided about one request; `lines` has the policy's own limits first, the
-    /// shadow limit last.
+    /// `lines` has the policy's own limits first, the shadow limit last.
     pub(super) fn note(
         &mut self,
         policy: &Policy,
@@ -48,12 +46,11 @@ impl PolicyAccount {
         }
     }
 
-    /// Returns the rows of the policy: its own, then its shadow limit's.
+    /// The policy's own, then its shadow limit's.
     pub(super) fn rows(&self) -> impl Iterator<Item = &Account> {
         std::iter::once(&self.own).chain(&self.shadow_limit)
     }
 
-    /// Returns the outcomes of these rows.
     pub(super) fn outcomes(&self, policy: &Policy) -> impl Iterator<Item = PolicyOutcome> {
         let own = self.own.outcome(policy, &policy.limits);
         let shadow = self.shadow_limit.as_ref().zip(policy.shadow_limit.as_ref());
@@ -69,35 +66,32 @@ impl PolicyAccount {
     }
 }
 
-/// The figures of the limits of one row.
 #[derive(Debug)]
 pub(super) struct Account {
     matched: u64,
     denied: u64,
     delayed: u64,
     shadow_denied: u64,
-    /// Requests that exceeded a limit but were let through by it.
+    /// Exceeded a limit but were let through by it.
     over: u64,
     pub(super) denied_by_list: u64,
     first_denied: Option<Tick>,
-    /// The most places of one key that were in use at once; `None` without guards.
+    /// Of one key; `None` without guards.
     most_in_use: Option<u64>,
     pub(super) peaks: Peaks,
-    /// What the limits grant in the window of the peaks.
+    /// In the window of the peaks.
     pub(super) granted: Option<Granted>,
-    pub(super) series: Series,
     details: bool,
-    /// The name of the current key, if it has several parts.
+    /// Of the current request, if the key has several parts.
     key: Vec<u8>,
 }
 
-/// Finds the rate in the label of a limit: `gcra 100/s burst 200` has `100/s`.
+/// In `gcra 100/s burst 200`, it is `100/s`.
 pub(crate) fn written_rate(label: &str) -> Option<WrittenRate> {
     label.split_whitespace().find_map(|word| word.parse().ok())
 }
 
-/// Returns the window in which a row's peaks are measured: the period of its first limit, so that the peak can be
-/// compared with the limit.
+/// The window of a row's peaks is the period of its first limit, so that the peak can be compared with the limit.
 fn window(limits: &[Limit]) -> Duration {
     let labels = limits.iter().map(|limit| limit.terms.label.as_str());
     labels.filter_map(written_rate).find_map(WrittenRate::period).unwrap_or(Duration::from_secs(1))
@@ -118,18 +112,16 @@ impl Account {
             most_in_use: None,
             peaks: if options.details { peaks.with_details() } else { peaks },
             granted: Granted::least(limits, window),
-            series: Series::new(3, options.bins, options.bin_width),
             details: options.details,
             key: Vec::new(),
         }
     }
 
-    /// Prefetches the entries of the keys of coming requests, for keys that are a single unmodified value.
+    /// For keys that are a single unmodified value.
     pub(super) fn fetch(&self, policy: &Policy, requests: &[Descriptor<'_>]) {
         self.peaks.fetch(requests.iter().filter_map(|request| plain_key(policy, request)));
     }
 
-    /// Counts what the limits of the row decided about one request.
     fn note(
         &mut self,
         policy: &Policy,
@@ -157,8 +149,6 @@ impl Account {
         self.delayed += u64::from(delayed);
         self.shadow_denied += u64::from(shadow_denied);
         self.over += u64::from(over);
-        self.series.add(at, OFFERED, cost);
-        self.series.add(at, if denied || unbound { DENIED } else { ADMITTED }, cost);
         let key = match plain_key(policy, request) {
             Some(key) => key,
             None => name_key(&mut self.key, policy, request, ipv6_prefix),
@@ -179,7 +169,7 @@ impl Account {
         }
     }
 
-    /// Counts a request of a key that a limit of the row has blocked, with a cost of 1: its limits were not asked.
+    /// A limit of the row has blocked the key: the cost is 1, since its limits were not asked.
     pub(super) fn note_blocked(
         &mut self,
         policy: &Policy,
@@ -190,8 +180,6 @@ impl Account {
     ) {
         self.matched += 1;
         self.denied += 1;
-        self.series.add(at, OFFERED, 1);
-        self.series.add(at, DENIED, 1);
         let key = match plain_key(policy, request) {
             Some(key) => key,
             None => name_key(&mut self.key, policy, request, ipv6_prefix),
@@ -239,12 +227,11 @@ impl Account {
     }
 }
 
-/// Says whether a limit counts what is in flight: any guard except a breaker.
+/// Any guard except a breaker.
 fn has_places(limit: &Limit) -> bool {
     limit.terms.quota.as_ref().is_some_and(|quota| quota.is_guard() && !matches!(**quota, Quota::Breaker(_)))
 }
 
-/// Returns the name of a request's key under a policy, for display.
 pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u8) -> String {
     let mut name = Vec::new();
     if policy.by.is_empty() {
@@ -254,7 +241,7 @@ pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u
     crate::log::text(&name).into_owned()
 }
 
-/// Returns the name of a key that is a single value or none; `None` if the name has to be built.
+/// A single value or none; `None` if the name has to be built.
 fn plain_key<'r>(policy: &Policy, request: &'r Descriptor<'_>) -> Option<&'r [u8]> {
     match policy.by.as_slice() {
         [] => Some(b"(all)"),
@@ -270,7 +257,7 @@ fn plain_key<'r>(policy: &Policy, request: &'r Descriptor<'_>) -> Option<&'r [u8
     }
 }
 
-/// Writes the parts of a key one after another, an IPv6 client as the network that shares its capacity.
+/// An IPv6 client as the network that shares its capacity.
 fn name_key<'k>(
     out: &'k mut Vec<u8>,
     policy: &Policy,
@@ -287,21 +274,18 @@ fn name_key<'k>(
     out
 }
 
-// Computes the units that the limits of a policy grant to one key within the window of its peaks.
-
-/// The most that is granted to one key in any window, and the limit that grants it.
+/// The most granted to one key in any window, and the limit that grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// The amount, in cost units.
-    pub units: u64,
-    /// The label of the limit.
-    pub limit: String,
-    /// Whether tiers or overrides give some keys a different limit.
-    pub has_exceptions: bool,
+pub(crate) struct Granted {
+    /// In cost units.
+    pub(crate) units: u64,
+    pub(crate) limit: String,
+    /// Tiers or overrides give some keys a different limit.
+    pub(crate) has_exceptions: bool,
 }
 
 impl Granted {
-    /// Returns the least that any of several limits grants; `None` if it is known for none of them.
+    /// The least of several limits; `None` if it is known for none of them.
     ///
     /// A waiting request is granted at the time it asks, for later use, so the longest accepted wait is added to the
     /// window.

@@ -1,11 +1,9 @@
-//! The figures of the guards in one run: requests in flight and waiting, their durations, and the state changes of
-//! breakers.
+//! The figures of the guards in one run.
 //!
 //! A gate reports its decisions but not the state of its guards. So the breakers are simulated beside the gate: with
 //! the same pure transitions, on the same entries and leaves, at the same ticks.
 
 mod breakers;
-mod outcome;
 #[cfg(test)]
 mod tests;
 
@@ -18,34 +16,31 @@ use tidegate::policy::{Descriptor, PolicySet};
 use tidegate::{Charged, GateDecision, Outcome as Ended, Quota, Receipt, Retry, Tick};
 
 use self::breakers::Followed;
-pub use self::breakers::{BreakerBand, BreakerState};
-pub use self::outcome::{BreakerChange, GuardOutcome, ServiceOutcome};
+pub(crate) use self::breakers::{BreakerBand, BreakerState};
 use super::account::key_name;
+use super::outcome::{GuardOutcome, ServiceOutcome};
 use crate::levels::Levels;
 use crate::served::Served;
 
-/// The number of bins of each level.
 const BINS: usize = 600;
-/// The width of the bins at first. With [`BINS`] of them, a minute is drawn in steps of a tenth of a second.
+/// With [`BINS`] of them, a minute is drawn in steps of a tenth of a second.
 const BIN_WIDTH: Duration = Duration::from_millis(100);
-/// The most delayed requests that are counted at once, 8 bytes each.
+/// 8 bytes each.
 const MOST_WAITING: usize = 1 << 20;
 
-/// The guards of one run.
 #[derive(Debug)]
 pub(crate) struct Guards {
     limits: Vec<GuardLimit>,
-    /// Requests in any guard.
+    /// In any guard.
     pub(crate) in_flight: Levels,
-    /// Requests that a limit delays, and until when each waits.
+    /// Requests that a limit delays.
     pub(crate) waiting: Levels,
     held_back: BinaryHeap<Reverse<Tick>>,
-    /// How long requests took, by the time they left.
+    /// By the time they left.
     pub(crate) served: Served,
     failed: u64,
 }
 
-/// One limit of a policy that is a guard.
 #[derive(Debug)]
 pub(crate) struct GuardLimit {
     pub(crate) policy: usize,
@@ -53,18 +48,17 @@ pub(crate) struct GuardLimit {
     pub(crate) label: String,
     kind: String,
     pub(crate) is_keyed: bool,
-    /// Requests in the guard, over all keys.
+    /// Over all keys.
     pub(crate) in_flight: Levels,
-    /// How many requests of one key may be in flight.
+    /// Of one key.
     pub(crate) at_most: Levels,
-    /// The least that it was.
     least_at_most: u64,
     refused: Refused,
-    /// The law that adjusts the limit, if any.
+    /// It adjusts the limit.
     law: Option<&'static str>,
-    /// Whether it is a breaker that sheds instead of opening.
+    /// A breaker that sheds instead of opening.
     pub(crate) sheds: bool,
-    /// The breakers of its keys; `None` unless it is a breaker.
+    /// Of its keys; `None` unless it is a breaker.
     pub(crate) breakers: Option<Followed>,
 }
 
@@ -76,20 +70,17 @@ struct Refused {
     shed: u64,
 }
 
-/// The guards that a request has entered.
 #[derive(Debug, Default)]
 pub(super) struct Entered(SmallVec<[EnteredOne; 1]>);
 
 #[derive(Debug)]
 struct EnteredOne {
-    /// The position of the guard in the run.
     guard: usize,
-    /// The position of the breaker that is followed, with the receipt to leave it.
+    /// With the receipt to leave it.
     breaker: Option<(usize, Receipt)>,
 }
 
 impl Guards {
-    /// Makes the figures for the guards of policies.
     pub(super) fn of(policies: &PolicySet, bins: usize, bin_width: Duration) -> Self {
         let level = || Levels::new(BINS, BIN_WIDTH);
         let all = policies.policies().iter().enumerate().flat_map(|(at, policy)| {
@@ -126,7 +117,7 @@ impl Guards {
         }
     }
 
-    /// Records the decision about one request. Returns the guards that it entered: those whose places were charged.
+    /// Returns the guards that the request entered: those whose places were charged.
     pub(super) fn note(
         &mut self,
         at: Tick,
@@ -177,7 +168,7 @@ impl Guards {
         entered
     }
 
-    /// Ends the delay of requests that waited until `at` or earlier.
+    /// Of requests that waited until `at` or earlier.
     fn let_go(&mut self, at: Tick) {
         while self.held_back.peek().is_some_and(|Reverse(until)| *until <= at) {
             let Some(Reverse(until)) = self.held_back.pop() else { return };
@@ -185,7 +176,6 @@ impl Guards {
         }
     }
 
-    /// Records that a request has left the guards that it entered.
     pub(super) fn leave(&mut self, at: Tick, entered: &Entered, took: Option<Duration>, outcome: Ended) {
         self.let_go(at);
         for one in &entered.0 {
@@ -203,12 +193,11 @@ impl Guards {
         self.failed += u64::from(matches!(outcome, Ended::Failure | Ended::Overloaded));
     }
 
-    /// Returns the guards in the order of their policies.
     pub(crate) fn limits(&self) -> &[GuardLimit] {
         &self.limits
     }
 
-    /// Returns the figures of a policy's guards or, with `shadow`, of its shadow limit.
+    /// Of a policy or, with `shadow`, of its shadow limit.
     pub(super) fn outcomes(&self, policies: &PolicySet, policy: usize, shadow: bool) -> Vec<GuardOutcome> {
         let is_wanted = |guard: &&GuardLimit| {
             guard.policy == policy && policies.policies()[policy].is_shadow_limit(guard.limit) == shadow
@@ -216,7 +205,6 @@ impl Guards {
         self.limits.iter().filter(is_wanted).map(GuardLimit::outcome).collect()
     }
 
-    /// Returns the figures of all requests that entered a guard.
     pub(super) fn service(&self) -> ServiceOutcome {
         let times = self.served.all();
         ServiceOutcome {
@@ -231,12 +219,11 @@ impl Guards {
 }
 
 impl GuardLimit {
-    /// Says whether the guard uses the outcomes of requests.
     pub(super) const fn judges(&self) -> bool {
         self.breakers.is_some() || self.law.is_some()
     }
 
-    /// Describes how many requests of one key may be in flight: `40`, or where it changed `4 to 34, moved by vegas`.
+    /// `40`, or where it changed `4 to 34, moved by vegas`.
     pub(crate) fn at_most_words(&self) -> String {
         let (least, most) = (self.least_at_most, self.at_most.most());
         let range = if least < most { format!("{least} to {most}") } else { most.to_string() };

@@ -1,4 +1,4 @@
-//! The requests that hold places in guards or count as in flight, in the order in which they leave.
+//! The requests that hold places in guards or count as in flight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,23 +12,18 @@ use super::Replay;
 use super::guards::Entered;
 use crate::unknown::AssumedOn;
 
-/// The most requests inside at once, over all runs; about 300 bytes each. Beyond it, the next one to leave leaves
-/// early, and is counted.
+/// Over all runs; about 300 bytes each. Beyond it, the next one to leave leaves early, and is counted.
 const MOST: usize = 1 << 20;
 
-/// A request inside.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(super) at: Tick,
-    /// The run that it belongs to.
     pub(super) run: usize,
     pub(super) places: Charged,
     pub(super) entered: Entered,
-    /// Its duration, if known.
     pub(super) took: Option<Duration>,
-    /// Its outcome.
     pub(super) outcome: Outcome,
-    /// How long the gate counts it as work; `None`: it is not counted.
+    /// How long the gate counts it as work, if it does.
     pub(super) work: Option<Duration>,
 }
 
@@ -72,8 +67,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Removes and returns the next request that leaves at `at` or earlier. One that leaves at a tick makes room for
-    /// one that arrives at that tick.
+    /// One that leaves at a tick makes room for one that arrives at that tick.
     pub(super) fn leaves_by(&mut self, at: Tick) -> Option<Leaving> {
         if self.heap.peek()?.0.leaving.at > at {
             return None;
@@ -81,7 +75,7 @@ impl Inside {
         self.heap.pop().map(|Reverse(ordered)| ordered.leaving)
     }
 
-    /// Adds a request. If there is no room for both, removes and returns the next one to leave.
+    /// If there is no room for both, returns the next one to leave.
     pub(super) fn enter(&mut self, leaving: Leaving) -> Option<Leaving> {
         let early = if self.heap.len() >= MOST { self.heap.pop() } else { None };
         self.arrivals += 1;
@@ -90,12 +84,8 @@ impl Inside {
     }
 }
 
-// The degrade switches of policies in a replay: turned by triggers on the numbers that requests tell, or off throughout
-// at the user's wish.
-
 impl Replay {
-    /// Turns a switch off for all requests and the whole replay, whatever its triggers say. Call it before the first
-    /// request. It is turned off in each policy set that has it.
+    /// Turns a switch off for the whole replay, in each policy set that has it. Call it before the first request.
     ///
     /// # Errors
     /// The names of the switches of all sets, sorted, if none of them has this switch.
@@ -115,8 +105,7 @@ impl Replay {
         if is_known { Ok(()) } else { Err(known) }
     }
 
-    /// Returns the switches that were taken as on because the requests do not tell what turns them off, without those
-    /// that [`Replay::turn_off`] turned off.
+    /// Returns the switches that were taken as on because the requests do not tell what turns them off.
     #[must_use]
     pub fn assumed_on(&self) -> Vec<AssumedOn> {
         let mut all = Vec::new();
@@ -131,7 +120,7 @@ impl Replay {
         all
     }
 
-    /// Returns why a number is not known; `None` if it is.
+    /// `None` if it is known.
     pub(super) fn why_unknown(&self, source: &Source) -> Option<String> {
         let teller = if self.is_recorded { "the log" } else { "the traffic" };
         match source {

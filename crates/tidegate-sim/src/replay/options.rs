@@ -1,5 +1,3 @@
-//! How much a replay remembers.
-
 use std::time::Duration;
 
 /// How much a replay remembers.
@@ -9,27 +7,26 @@ pub struct ReplayOptions {
     pub store_keys: usize,
     /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
-    /// Whether requests and paths are also counted for each of these keys: up to 2 KiB more each, usually about 200
-    /// bytes.
+    /// Whether requests and paths are counted for each of these keys: up to 2 KiB more each, usually about 200 bytes.
     pub details: bool,
     /// The bins of each curve.
     pub bins: usize,
     /// The width of a bin at first, and the resolution of its peaks.
     pub bin_width: Duration,
-    /// The IPv6 prefix by which clients are named, as the policies key them.
+    /// The IPv6 prefix by which clients are named.
     pub ipv6_prefix: u8,
     /// How long a request is in flight if the log does not have its duration.
     pub hold: Option<Duration>,
 }
 
 impl Default for ReplayOptions {
-    /// A million keys in the store, a hundred thousand in the tables, and 240 bins that are one second wide at first.
+    /// A million keys in the store, a hundred thousand in the tables, and 240 bins of one second at first.
     fn default() -> Self {
         Self {
             store_keys: 1_000_000,
             peak_keys: 100_000,
             details: false,
-            // Each bin is three pixels wide in a chart, so that a single step is still visible.
+            // Each bin is three pixels wide in a chart: a single step is still visible.
             bins: 240,
             bin_width: Duration::from_secs(1),
             ipv6_prefix: 64,

@@ -7,7 +7,6 @@ use serde::Serialize;
 use tidegate::Tick;
 use tidegate::policy::Unit;
 
-use super::guards::{GuardOutcome, ServiceOutcome};
 use crate::json_units;
 use crate::peaks::{Distinct, KeyPeak};
 use crate::thousands::grouped;
@@ -29,19 +28,18 @@ pub struct Outcome {
     pub delayed: u64,
     /// Requests that a policy in shadow mode, or a shadow limit, would have denied.
     pub shadow_denied: u64,
-    /// Requests that exceeded a limit with `over: mark` and passed; `None` if no policy has such a limit.
+    /// Requests over a limit with `over: mark` that passed; `None` if no policy has such a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
-    /// Requests that exceeded a limit with `over: demote` and passed with a lower priority; `None` if no policy has
-    /// such a limit.
+    /// Requests over a limit with `over: demote` that passed with a lower priority; `None` if no policy has such a
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted: Option<u64>,
     /// Requests that could not be decided.
     pub errors: u64,
-    /// Requests whose places were returned early because a million others were inside. If above zero, denials may be
-    /// too few.
+    /// Requests whose places were returned early because a million others were inside. If any, denials may be too few.
     pub left_early: u64,
-    /// Live keys that the store evicted for lack of room. If above zero, denials may be too few.
+    /// Live keys that the store evicted for lack of room. If any, denials may be too few.
     pub evicted: u64,
     /// The time of the first request.
     #[serde(rename = "first_at", serialize_with = "json_units::maybe_time")]
@@ -85,29 +83,26 @@ pub struct PolicyOutcome {
     pub denied: u64,
     /// Requests that it delayed.
     pub delayed: u64,
-    /// Whether any of its limits has a `max_wait`.
     #[serde(skip)]
     pub(super) can_delay: bool,
     /// Requests that it would have denied, in shadow mode.
     pub shadow_denied: u64,
-    /// Requests over its limit that it marked and let pass, including those that another policy denied; `None` unless
-    /// it marks.
+    /// Requests over its limit that it marked; `None` unless it marks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
-    /// Requests over its limit whose priority it lowered, including those that another policy denied; `None` unless
-    /// it demotes.
+    /// Requests over its limit whose priority it lowered; `None` unless it demotes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted: Option<u64>,
     /// The number of distinct keys.
     #[serde(flatten)]
     pub keys: Distinct,
-    /// How many keys it denied at least once, or would have denied, or let pass over its limit.
+    /// Keys that it denied at least once, or would have denied, or let pass over its limit.
     pub keys_hit: u64,
-    /// How many of those keys belong to a user who signed in and was served: check them before enforcing.
+    /// Those of a user who signed in and was served: check them before enforcing.
     pub keys_hit_signed_in: u64,
     /// The key with the most denied requests, or the fastest if none was denied.
     pub worst: Option<KeyPeak>,
-    /// The peak of the key in `worst`, over the period of the policy's first limit.
+    /// The peak of that key, over the period of the policy's first limit.
     pub peak: Option<PeakRate>,
     /// The most places of one key in use at once, if the policy limits what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +115,7 @@ pub struct PolicyOutcome {
     pub first_denied: Option<Tick>,
 }
 
-/// The suffix of a shadow limit's name, after the name of its policy.
+/// After the name of its policy.
 pub(super) const SHADOW_LIMIT: &str = " (shadow_limit)";
 
 /// Returns the name of the row of a policy's shadow limit, in outcomes and in thresholds.
@@ -135,16 +130,10 @@ pub fn shadow_limit_name(policy: &str) -> String {
 }
 
 impl PolicyOutcome {
-    /// Returns how many requests exceeded its limits, whatever happened to them.
+    /// Whatever happened to them.
     pub(crate) fn over_limit(&self) -> u64 {
         let told = self.marked.or(self.demoted).unwrap_or(0);
         self.denied.max(self.shadow_denied).max(told)
-    }
-
-    /// Returns the share of its matched requests that it denied, 0 to 1.
-    #[must_use]
-    pub fn denied_share(&self) -> f64 {
-        share(self.denied, self.matched)
     }
 }
 
@@ -200,15 +189,84 @@ impl fmt::Display for PeakRate {
     }
 }
 
-// The lanes of the curves of a whole run.
+/// The figures of one guard of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GuardOutcome {
+    /// The label of the limit.
+    pub limit: String,
+    /// Its algorithm: `concurrency`, `adaptive`, `breaker`.
+    pub kind: String,
+    /// The most requests in the guard at once, over all keys.
+    pub most_in_flight: u64,
+    /// Requests refused, also in shadow mode, because all places were taken.
+    pub refused_full: u64,
+    /// Requests refused, also in shadow mode, because the breaker was open.
+    pub refused_open: u64,
+    /// Requests refused, also in shadow mode, because the breaker was half-open and had all its probes in flight.
+    pub refused_half_open: u64,
+    /// Requests refused, also in shadow mode, by a breaker that was shedding.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refused_shed: u64,
+    /// The state changes of a breaker in order, at most a thousand.
+    pub changes: Vec<BreakerChange>,
+    /// The number of further changes.
+    pub changes_left_out: u64,
+}
 
-/// All requests.
+impl GuardOutcome {
+    /// Returns how many requests it refused, also in shadow mode, for any cause.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused_full + self.refused_open + self.refused_half_open + self.refused_shed
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A change of a breaker's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BreakerChange {
+    /// The time of the change.
+    #[serde(rename = "changed_at", serialize_with = "json_units::time")]
+    pub at: Tick,
+    /// The key of the breaker; `(all)` if there is a single one for all requests.
+    pub key: String,
+    /// The state before: `closed`, `shedding`, `open` or `half-open`.
+    pub from: &'static str,
+    /// The state after.
+    pub to: &'static str,
+    /// How many calls may be in flight in the half-open state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<u64>,
+    /// The cause, in words: `12 of 20 calls failed`.
+    pub why: String,
+}
+
+/// The figures of the requests that entered any guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ServiceOutcome {
+    /// Requests that left, with known durations.
+    pub timed: u64,
+    /// Requests that left with a failure or an overload.
+    pub failed: u64,
+    /// The median duration, to three significant digits.
+    #[serde(rename = "p50_ms", serialize_with = "json_units::maybe_span")]
+    pub p50: Option<Duration>,
+    /// The 99th percentile of the durations.
+    #[serde(rename = "p99_ms", serialize_with = "json_units::maybe_span")]
+    pub p99: Option<Duration>,
+    /// The most requests in guards at once.
+    pub most_in_flight: u64,
+    /// The most requests that limits delayed at once.
+    pub most_waiting: u64,
+}
+
 pub(crate) const OFFERED: usize = 0;
-/// Admitted requests.
 pub(crate) const ADMITTED: usize = 1;
-/// Denied requests.
 pub(crate) const DENIED: usize = 2;
-/// Admitted requests that a policy in shadow mode, or a shadow limit, would have denied.
+/// Of the admitted, what a policy in shadow mode or a shadow limit would have denied.
 pub(crate) const WOULD_DENY: usize = 3;
-/// The number of lanes.
 pub(crate) const LANES: usize = 4;

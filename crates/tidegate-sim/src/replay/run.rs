@@ -18,31 +18,28 @@ use super::options::ReplayOptions;
 use super::outcome::{ADMITTED, DENIED, LANES, OFFERED, Outcome, PolicyOutcome, WOULD_DENY};
 use crate::series::Series;
 
-/// The most policies whose entries are prefetched for each request: with many policies, few match.
+/// With many policies, few match.
 const LIKELY: usize = 4;
 
-/// One policy set in a replay.
 #[derive(Debug)]
 pub(super) struct Run {
     name: String,
     gate: Gate,
     pub(super) policies: Arc<PolicySet>,
-    /// The switches of the policies, if there are any. The gate has them too.
+    /// The gate has them too.
     pub(super) switches: Option<Switches>,
-    /// Those that are off for the whole replay.
+    /// For the whole replay.
     pub(super) off: Vec<String>,
     reports: bool,
-    /// The figures of the guards, if any limit is a guard. Their places are held for the duration of each request.
+    /// If any limit is a guard. Places are held for the duration of each request.
     pub(super) guards: Option<Guards>,
-    /// Whether conditions or moving rates use the requests in flight or their latency.
+    /// Conditions or moving rates use the requests in flight or their latency.
     pub(super) measures: bool,
     totals: Totals,
-    /// The figures of each policy of the set.
     accounts: Vec<PolicyAccount>,
     pub(super) series: Series,
 }
 
-/// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     requests: u64,
@@ -56,7 +53,6 @@ struct Totals {
     left_early: u64,
 }
 
-/// What a log, or generated traffic, tells about the end of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestEnding {
     pub(super) outcome: Option<Ended>,
@@ -64,31 +60,28 @@ pub(super) struct RequestEnding {
     pub(super) took: Option<Duration>,
 }
 
-/// The places and counts that an admitted request holds until it leaves.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    /// How long the request waits first.
+    /// Before it begins.
     pub(super) delay: Duration,
     pub(super) places: Charged,
     pub(super) entered: Entered,
-    /// How long the gate counts it as work, delay included; `None`: it is not counted.
+    /// Delay included; `None`: it does not count as work.
     pub(super) work: Option<Duration>,
 }
 
-/// Says whether any of a policy's limits is a guard.
 fn has_guards(policy: &Policy) -> bool {
     policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
 }
 
-/// Returns the switches of a policy set, all of them on; `None` if there are none.
+/// All of them on; `None` if there are none.
 fn switches(policies: &PolicySet) -> Option<Switches> {
     policies.switches().next()?;
-    // Fails for more than 1,024 switches. The policies and triggers of a set name at most that many.
+    // Fails for more than 1,024 switches; a set names at most that many.
     Switches::of(policies).ok()
 }
 
 impl Run {
-    /// Makes a run with room for [`ReplayOptions::store_keys`].
     pub(super) fn new(
         name: String,
         policies: Arc<PolicySet>,
@@ -119,7 +112,6 @@ impl Run {
         })
     }
 
-    /// Prefetches what the gate and the accounts keep for the keys of coming requests.
     pub(super) fn fetch(&self, requests: &[Descriptor<'_>]) {
         self.gate.fetch(requests);
         for (policy, account) in self.policies.policies().iter().zip(&self.accounts).take(LIKELY) {
@@ -127,8 +119,7 @@ impl Run {
         }
     }
 
-    /// Asks the gate about a request. Returns what it holds until it leaves: places in guards, and its part in what the
-    /// gate counts as in flight; `None`: nothing.
+    /// Returns what the request holds until it leaves, if anything.
     pub(super) fn ask(
         &mut self,
         at: Tick,
@@ -228,7 +219,6 @@ impl Run {
         policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_guard)
     }
 
-    /// Makes a request leave at `at`, the current time of the clock.
     pub(super) fn leave(&mut self, at: Tick, leaving: &Leaving) {
         if let Some(took) = leaving.work {
             self.gate.end_work(took);
@@ -244,13 +234,12 @@ impl Run {
         }
     }
 
-    /// Makes a request leave its places early, because too many requests are inside.
+    /// Too many requests are inside.
     pub(super) fn leave_early(&mut self, at: Tick, leaving: &Leaving) {
         self.totals.left_early += 1;
         self.leave(at, leaving);
     }
 
-    /// Returns the policies that are not off, with their accounts.
     fn applied(&self) -> impl Iterator<Item = (&Policy, &PolicyAccount)> {
         self.policies.policies().iter().zip(&self.accounts).filter(|(policy, _)| policy.mode != Mode::Off)
     }
@@ -298,10 +287,7 @@ impl Run {
     }
 }
 
-// A clock that is set from the times in a log.
-
-/// A clock at the current time of the log; clones share the time. No task sleeps on it, so it keeps no list of
-/// sleepers as [`ManualClock`](tidegate::ManualClock) does, and setting it costs one write.
+/// A clock at the current time of the log; clones share the time. No task sleeps on it, so setting it costs one write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogClock {
     nanos: Arc<AtomicU64>,
@@ -309,7 +295,7 @@ pub(super) struct LogClock {
 
 impl LogClock {
     pub(super) fn set(&self, tick: Tick) {
-        // Relaxed: one thread writes and reads, and the tick publishes no other memory.
+        // Relaxed: one thread writes and reads.
         self.nanos.store(tick.as_nanos(), Ordering::Relaxed);
     }
 }

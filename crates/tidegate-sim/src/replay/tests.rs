@@ -3,12 +3,14 @@
 mod conditions;
 mod switches;
 
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate::config::{Config, Format};
 
 use super::*;
-use crate::log::Tally;
+use crate::log::{Input, Log, LogOptions, Tally};
 use crate::traffic::Traffic;
 
 fn set(text: &str) -> Arc<PolicySet> {
@@ -20,7 +22,7 @@ fn set(text: &str) -> Arc<PolicySet> {
 }
 
 fn run(policies: &str, traffic: &str) -> Replay {
-    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default()).unwrap();
     let traffic: Traffic = traffic.parse().unwrap();
     for arrival in traffic.arrivals(Tick::from_secs(1_000_000), 1) {
         let key = arrival.key.text();
@@ -176,10 +178,10 @@ fn a_shadow_limit_has_a_row_of_its_own() {
     assert_eq!((outcome.denied, outcome.shadow_denied), (30, shadow.shadow_denied));
     assert_eq!(shadow.limits, ["gcra 2/min burst 2"]);
     assert_eq!(shadow.peak.unwrap().window, Duration::from_secs(60));
-    // A policy that is off has no row and no curves.
+    // A policy that is off has no row.
     assert_eq!(replay.policy_peaks(0, 0).unwrap().denied_keys(), 1);
     assert_eq!(replay.policy_peaks(0, 1).unwrap().denied_keys(), 2);
-    assert!(replay.policy_series(0, 2).is_none());
+    assert!(replay.policy_peaks(0, 2).is_none());
 
     let measure = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome, &Tally::default());
     for (text, measured) in [
@@ -244,7 +246,7 @@ fn names_that_no_request_has_are_remembered() {
 fn several_algorithms_see_the_same_requests() {
     let other = PER_IP.replace("gcra", "fixed-window").replace(", burst: 20", "");
     let sets = vec![("gcra".to_owned(), set(PER_IP)), ("fixed-window".to_owned(), set(&other))];
-    let mut replay = Replay::new(sets, ReplayOptions::default());
+    let mut replay = Replay::new(sets, ReplayOptions::default()).unwrap();
     let traffic: Traffic = "steady 30/s 2s".parse().unwrap();
     for arrival in traffic.arrivals(Tick::from_secs(1_000_000), 1) {
         replay.feed_request(arrival.at, &Descriptor::new().with("client.ip", "a"), None);
@@ -258,13 +260,13 @@ fn several_algorithms_see_the_same_requests() {
 fn log(lines: &str, policies: &str) -> Outcome {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), lines).unwrap();
-    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
-    let inputs = vec![crate::source::Input::File(file.path().to_owned())];
-    crate::log::Log::open(inputs, crate::log::LogOptions::default())
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default()).unwrap();
+    let inputs = vec![Input::File(file.path().to_owned())];
+    Log::open(inputs, LogOptions::default())
         .unwrap()
         .read(|record| {
             replay.feed(record);
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         })
         .unwrap();
     assert!(replay.is_recorded());
@@ -294,10 +296,10 @@ fn requests_fed_together_are_those_fed_one_by_one() {
     std::fs::write(file.path(), lines).unwrap();
     let replayed = |together: bool, details: bool| {
         let options = ReplayOptions { details, ..ReplayOptions::default() };
-        let mut replay = Replay::new(vec![("policies".into(), set(POLICIES))], options);
-        let input = crate::source::Input::File(file.path().to_owned());
-        let mut log = crate::log::Log::open(vec![input], crate::log::LogOptions::default()).unwrap();
-        let flow = std::ops::ControlFlow::Continue(());
+        let mut replay = Replay::new(vec![("policies".into(), set(POLICIES))], options).unwrap();
+        let input = Input::File(file.path().to_owned());
+        let mut log = Log::open(vec![input], LogOptions::default()).unwrap();
+        let flow = ControlFlow::Continue(());
         let tally = if together {
             log.read_together(|records| {
                 assert!((1..=16).contains(&records.len()));
@@ -375,7 +377,7 @@ const PLACES: &str = "  - { name: work, limit: { algorithm: concurrency, max: 2,
 /// Sends requests at these milliseconds, each inside for `hold`. Returns which were admitted.
 fn held(policies: &str, hold: Duration, at: &[u64]) -> (Vec<bool>, Outcome) {
     let options = ReplayOptions { hold: Some(hold), ..ReplayOptions::default() };
-    let mut replay = Replay::new(vec![("policies".into(), set(policies))], options);
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], options).unwrap();
     let mut allowed = Vec::new();
     for millis in at {
         let before = replay.outcomes()[0].allowed;
@@ -421,7 +423,7 @@ fn what_a_queue_holds_back_needs_its_place_later() {
 
 #[test]
 fn requests_of_unknown_length_are_counted() {
-    let mut replay = Replay::new(vec![("policies".into(), set(PLACES))], ReplayOptions::default());
+    let mut replay = Replay::new(vec![("policies".into(), set(PLACES))], ReplayOptions::default()).unwrap();
     replay.feed_request(Tick::from_secs(1), &Descriptor::new(), None);
     assert!(replay.holds());
     assert_eq!(replay.unheld(), 1);
@@ -459,13 +461,14 @@ fn what_no_policy_looks_at_changes_nothing() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), (0..2_000).map(line).collect::<String>()).unwrap();
     let outcome = |wanted: Option<Wanted>| {
-        let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
+        let mut replay =
+            Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default()).unwrap();
         replay.wanted = wanted.unwrap_or(replay.wanted);
-        let input = crate::source::Input::File(file.path().to_owned());
-        let mut log = crate::log::Log::open(vec![input], crate::log::LogOptions::default()).unwrap();
+        let input = Input::File(file.path().to_owned());
+        let mut log = Log::open(vec![input], LogOptions::default()).unwrap();
         log.read(|record| {
             replay.feed(record);
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         })
         .unwrap();
         serde_json::to_value(replay.outcomes()).unwrap()
@@ -546,4 +549,29 @@ fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
     };
     let page = crate::report::page(&report).unwrap();
     assert!(page.contains("<th class=\"n\">Marked</th>") && page.contains(", 10 marked"), "{page}");
+}
+
+/// Each key that asked for more than is granted in a window must be hit; others may be hit too.
+#[test]
+fn keys_above_the_granted_units_are_hit() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/access.log");
+    for limit in [
+        "{ rate: 2/min }",
+        "{ rate: 5/s, burst: 20 }",
+        "{ algorithm: fixed-window, rate: 20/min }",
+        "{ algorithm: sliding-log, rate: 20/min }",
+    ] {
+        let policies = format!("  - {{ name: per-ip, by: [client.ip], limit: {limit} }}\n");
+        let sets = vec![("policies".into(), set(&policies))];
+        let mut replay = Replay::new(sets, ReplayOptions::default()).unwrap();
+        let mut log = Log::open(vec![Input::File(path.clone())], LogOptions::default()).unwrap();
+        log.read(|record| {
+            replay.feed(record);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let granted = replay.granted(0, 0).unwrap().units;
+        let ranking = replay.policy_peaks(0, 0).unwrap().ranking();
+        assert!(ranking.iter().all(|key| key.peak <= granted || key.denied > 0), "{limit}");
+    }
 }

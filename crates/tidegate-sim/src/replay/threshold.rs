@@ -35,7 +35,7 @@ enum Measure {
 }
 
 impl Measure {
-    /// Says whether the measure is about the log, regardless of the policies.
+    /// Regardless of the policies.
     fn is_of_log(self) -> bool {
         matches!(self, Self::Malformed | Self::Late)
     }
@@ -66,7 +66,7 @@ enum Relation {
     Unequal,
 }
 
-/// The relations, longer signs first, so that `>=` is not read as `>`.
+/// Longer signs first, so that `>=` is not read as `>`.
 const RELATIONS: [(&str, Relation); 6] = [
     ("<=", Relation::LessOrEqual),
     (">=", Relation::MoreOrEqual),
@@ -78,13 +78,11 @@ const RELATIONS: [(&str, Relation); 6] = [
 
 /// A condition that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
-/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors.
 /// A percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the
-/// policy's keys. `malformed` (lines) and `late` (requests) are about the log and take no policy; their percentages
-/// are relative to the lines, or to the requests.
+/// policy's keys. `malformed` (lines) and `late` (requests) are about the log and take no policy.
 ///
-/// A shadow limit is named `{policy=NAME (shadow_limit)}`. `{policy=NAME}` does not include it, nor does `keys_hit`
-/// without a policy. Its measures are `matched`, `shadow_denied` and `keys_hit`, as are those of a policy in shadow mode.
+/// A shadow limit is named `{policy=NAME (shadow_limit)}`. Its measures are `matched`, `shadow_denied` and `keys_hit`,
+/// as are those of a policy in shadow mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     text: String,
@@ -112,7 +110,6 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// A cursor over the text of an expression.
 struct Cursor<'t> {
     text: &'t str,
     at: usize,
@@ -235,9 +232,8 @@ impl Threshold {
     /// Measures an outcome and the log that it was made from.
     ///
     /// # Errors
-    /// A message if no limit could change whether the condition holds: no policy has the name (the message lists those
-    /// that exist), the policy matched no request, the measure is always 0 for what is named, or the number is more
-    /// than all requests or keys.
+    /// A message if no limit could change whether the condition holds: no policy has the name, the policy matched no
+    /// request, the measure is always 0, or the number is more than all requests or keys.
     pub fn measure(&self, outcome: &Outcome, log: &Tally) -> Result<Verdict, String> {
         let (part, whole) = match &self.policy {
             None if self.measure == Measure::Malformed => trust::malformed(log),
@@ -250,7 +246,7 @@ impl Threshold {
             Some(name) => {
                 let names: Vec<&str> = outcome.policies.iter().map(|policy| policy.name.as_str()).collect();
                 let mut named = outcome.policies.iter().filter(|policy| policy.name == *name);
-                // A policy may have the same name as another policy's shadow limit; the policy wins.
+                // The policy wins over another's shadow limit of the same name.
                 let found =
                     named.clone().find(|policy| policy.shadow_limit_of.is_none()).or_else(|| named.next());
                 let found = found.ok_or_else(|| {
@@ -277,8 +273,8 @@ impl Threshold {
         Ok(Verdict { failed, measured, percent: self.percent })
     }
 
-    /// Rejects a count that is more than all there are, of the log or of one policy: whatever the limits did, the
-    /// condition would never hold, or always. `requests` says how many there are, which no limit changes anyway.
+    /// Rejects a count that is more than all there are: whatever the limits did, the condition would never hold, or
+    /// always.
     fn within(&self, outcome: &Outcome, policy: Option<&PolicyOutcome>) -> Result<(), String> {
         if self.percent || self.measure == Measure::Requests {
             return Ok(());
@@ -286,7 +282,7 @@ impl Threshold {
         let (all, what) = match (self.measure, policy) {
             (Measure::KeysHit, Some(policy)) => (most_keys(policy), "keys"),
             (Measure::KeysHit, None) => (own_rows(outcome).map(most_keys).sum(), "keys"),
-            // What a deny-list refused is not among the requests matched.
+            // Not among the requests matched.
             (Measure::Denied, Some(policy)) => (policy.matched + outcome.denied_by_list, "requests"),
             (_, Some(policy)) => (policy.matched, "requests"),
             (_, None) => (outcome.requests, "requests"),
@@ -306,12 +302,12 @@ impl Threshold {
         ))
     }
 
-    /// Rejects a condition on all requests whose measure is 0 whatever the limits did.
+    /// The measure of all requests is 0 whatever the limits did.
     fn can_hold_of_all(&self, outcome: &Outcome) -> Result<(), String> {
         let only_measures =
             !outcome.policies.is_empty() && outcome.policies.iter().all(|policy| policy.mode == "shadow");
         let measures_some = outcome.policies.iter().any(|policy| policy.mode == "shadow");
-        // A deny-list of the file refuses although all policies are in shadow mode.
+        // Although all policies are in shadow mode.
         let refuses_none = only_measures && outcome.denied == 0;
         let why = match self.measure {
             Measure::Denied | Measure::Delayed | Measure::Allowed if refuses_none => {
@@ -333,7 +329,7 @@ impl Threshold {
         Err(format!("--fail-if {self}: {why}"))
     }
 
-    /// Rejects a condition that could not hold whatever the limits did.
+    /// Whatever the limits did.
     fn can_hold(&self, policy: &PolicyOutcome, outcome: &Outcome) -> Result<(), String> {
         let name = &policy.name;
         let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed | Measure::Allowed);
@@ -408,7 +404,7 @@ fn keys(policy: &PolicyOutcome) -> u64 {
     policy.keys.about()
 }
 
-/// Returns the most keys that a policy may have: a tenth more than estimated, and those that it hit.
+/// A tenth more than estimated, and those that it hit.
 fn most_keys(policy: &PolicyOutcome) -> u64 {
     match policy.keys {
         Distinct::Exactly(count) => count,
@@ -416,12 +412,11 @@ fn most_keys(policy: &PolicyOutcome) -> u64 {
     }
 }
 
-/// Returns the policies without the rows of their shadow limits.
 fn own_rows(outcome: &Outcome) -> impl Iterator<Item = &PolicyOutcome> {
     outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none())
 }
 
-/// Returns the value of a measure, and the whole for its percentage.
+/// With the whole for its percentage.
 fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
     let part = match measure {
         Measure::Requests => outcome.requests,

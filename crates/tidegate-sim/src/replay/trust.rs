@@ -9,10 +9,9 @@ use crate::thousands::{grouped, percent};
 /// How much of a log may be faulty before its replay is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trust {
-    /// The largest share of malformed lines, 0 to 1, of the malformed lines and the requests together.
+    /// The largest share of malformed lines, 0 to 1.
     pub max_malformed: f64,
-    /// The largest share of late requests, 0 to 1: those that came too late to be sorted and were given the latest
-    /// time seen.
+    /// The largest share of late requests, 0 to 1: those given the latest time seen.
     pub max_late: f64,
 }
 
@@ -110,13 +109,12 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Returns the number of malformed lines, and that of malformed lines and requests together.
+/// With that of malformed lines and requests together.
 pub(super) fn malformed(log: &Tally) -> (u64, u64) {
     (log.malformed, log.malformed + log.records + log.unmatched)
 }
 
-/// Returns the number of requests that were given the latest time seen, and that of all requests, including unmatched
-/// ones.
+/// With that of all requests, including unmatched ones.
 pub(super) fn late(log: &Tally) -> (u64, u64) {
     (log.order.clamped, log.records + log.unmatched)
 }

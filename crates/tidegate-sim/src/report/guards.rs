@@ -1,5 +1,4 @@
-//! The chart of a run's guards: offered load, calls in flight against the limit, waiting calls, durations, and the
-//! states of breakers. With several runs: the same measures, with a curve for each run.
+//! The chart of a run's guards. With several runs: the same measures, with a curve for each run.
 
 use maud::{Markup, html};
 use tidegate::{Tick, visible};
@@ -16,10 +15,9 @@ use crate::series::Series;
 use crate::served::Served;
 use crate::thousands::grouped;
 
-/// The most runs with curves.
 const MOST_RUNS: usize = 6;
 
-/// Returns the tracks of the guards of all runs; `None` if their policies have none.
+/// `None` if no run has guards.
 pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> {
     match outcomes {
         [only] => of_one(replay, only),
@@ -27,13 +25,12 @@ pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'st
     }
 }
 
-/// Returns the curve of what policies in shadow mode would deny in a run; `None` if they would deny nothing.
+/// What policies in shadow mode would deny in a run; `None` if nothing.
 pub(super) fn would_deny(replay: &Replay, run: usize, outcome: &Outcome) -> Option<Curve> {
     let series = replay.series(run).filter(|_| outcome.shadow_denied > 0)?;
     Some(Curve::averages("admitted, would be denied (shadow)", series, WOULD_DENY))
 }
 
-/// Returns the tracks of a single run's guards.
 fn of_one(replay: &Replay, outcome: &Outcome) -> Option<Tracks<'static>> {
     let run = 0;
     let (series, guards) = (replay.series(run)?, replay.guards(run)?);
@@ -77,7 +74,6 @@ fn of_one(replay: &Replay, outcome: &Outcome) -> Option<Tracks<'static>> {
     Some(Tracks { title: "What the guards did", axis: axis(replay), tracks })
 }
 
-/// Returns the tracks of several runs, one for each measure.
 fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> {
     let drawn = &outcomes[..outcomes.len().min(MOST_RUNS)];
     let runs = || drawn.iter().enumerate();
@@ -88,7 +84,7 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     let (start, end) = spans.into_iter().reduce(|one, other| (one.0, one.1.max(other.1)))?;
     let window = guarded().next().map(|guards| window_words(guards.served.width()))?;
     let mut tracks = Vec::new();
-    // A run without a curve gets an empty one, so that each run has the same colour on all tracks.
+    // So that each run has the same colour on all tracks.
     let mut track = |name: &str, area: Option<Curve>, curve: &dyn Fn(usize, &Outcome) -> Option<Curve>| {
         let none = |outcome: &Outcome| Curve { name: outcome.name.clone(), steps: Vec::new(), end };
         let curves: Vec<Curve> =
@@ -136,7 +132,7 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     })
 }
 
-/// Returns the span from the first request to the end of the last measure.
+/// From the first request to the end of the last measure.
 fn span(offered: &Curve, guards: &Guards) -> (Tick, Tick) {
     let levels_end = |levels: &Levels| levels.points().last().map(|(at, _)| at.after(levels.width()));
     let ends = [levels_end(&guards.in_flight), guards.served.end()];
@@ -166,14 +162,13 @@ fn in_flight(replay: &Replay, outcome: &Outcome, guard: &GuardLimit, end: Tick) 
     }
 }
 
-/// Says whether the guard had a single limit: keyed guards have one for each key.
+/// Keyed guards have a limit for each key.
 fn is_of_one_key(replay: &Replay, run: usize, outcome: &Outcome, guard: &GuardLimit) -> bool {
     let row = |name: &str| outcome.policies.iter().find(|row| row.name == name);
     let keys = replay.policy_name(run, guard.policy).and_then(row).map(|row| row.keys);
     !guard.is_keyed || keys == Some(Distinct::Exactly(1))
 }
 
-/// Returns the track of the percentiles of the durations, in milliseconds.
 fn service_times(served: &Served) -> Option<Track> {
     Some(Track::Curves {
         name: format!("service time in ms, by the {} of leaving", window_words(served.width())),
@@ -183,7 +178,7 @@ fn service_times(served: &Served) -> Option<Track> {
     })
 }
 
-/// Returns the curve of a percentile of the durations, in milliseconds; `None` if no request has left.
+/// In milliseconds; `None` if no request has left.
 fn percentile(name: &str, served: &Served, percent: u32) -> Option<Curve> {
     let end = served.end()?;
     let at = |(at, times): (Tick, &crate::served::Times)| {
@@ -221,9 +216,7 @@ fn policy_name(replay: &Replay, run: usize, guard: &GuardLimit) -> String {
     replay.policy_name(run, guard.policy).map_or_else(|| guard.label.clone(), str::to_owned)
 }
 
-// The table of the keys that a policy hit, most denied first.
-
-/// Returns tables of the keys that the policies of the first run hit, at most `most` for each.
+/// The keys that the policies of the first run hit, most denied first, at most `most` for each.
 pub(super) fn tables(
     replay: &Replay,
     policies: &[PolicyOutcome],
@@ -291,7 +284,7 @@ fn table(
     }
 }
 
-/// Says whether a key signed in; `?` if the log names no users.
+/// `?` if the log names no users.
 pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
     match (names_users, signed_in) {
         (false, _) => "?",
@@ -300,7 +293,7 @@ pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
     }
 }
 
-/// Formats paths in one line: `/items/* 700, / at least 12`.
+/// In one line: `/items/* 700, / at least 12`.
 pub(super) fn paths(paths: &[PathCount]) -> String {
     let shown = paths.iter().map(|path| {
         let least = if path.is_exact { "" } else { "at least " };

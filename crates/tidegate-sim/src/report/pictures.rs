@@ -49,11 +49,11 @@ impl Picture {
     }
 }
 
-/// Draws the pictures of a replay: the load or, with several runs, the denials of each; then the figures of guards,
-/// if a run has any; then the peaks of each policy's keys.
+/// Draws the load or, with several runs, the denials of each; then the figures of guards, if a run has any; then the
+/// peaks of each policy's keys.
 ///
 /// # Errors
-/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+/// [`ChartError`] if the drawing library fails.
 pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError> {
     let outcomes = replay.outcomes();
     let mut out = vec![over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form))?];
@@ -68,10 +68,10 @@ pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError>
     Ok(out)
 }
 
-/// Draws a single picture: the figures of guards, if a run has any, otherwise the first of [`pictures`].
+/// Draws the figures of guards, if a run has any, otherwise the first of [`pictures`].
 ///
 /// # Errors
-/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+/// [`ChartError`] if the drawing library fails.
 pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError> {
     let outcomes = replay.outcomes();
     match guards::tracks(replay, &outcomes) {
@@ -80,7 +80,7 @@ pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError>
     }
 }
 
-/// Passes the chart over time, with its file name, to `draw`.
+/// With its file name.
 pub(super) fn over_time<T>(
     replay: &Replay,
     outcomes: &[Outcome],
@@ -115,7 +115,7 @@ pub(super) fn over_time<T>(
     draw("load", &chart)
 }
 
-/// Passes the chart of the denials of several runs, and their differences from the first, to `draw`.
+/// Denials of several runs, and their differences from the first.
 fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &dyn Chart) -> T) -> T {
     let highest = |run| {
         let series = replay.series(run).filter(|series| series.width() > series.resolution())?;
@@ -171,13 +171,12 @@ fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &d
     draw("compare", &chart)
 }
 
-/// Returns the rows of an outcome that have keys and matched requests, with their positions.
+/// With keys and matched requests.
 pub(super) fn keyed(outcome: &Outcome) -> impl Iterator<Item = (usize, &PolicyOutcome)> {
     let rows = outcome.policies.iter().enumerate();
     rows.filter(|(_, policy)| !policy.by.is_empty() && policy.matched > 0)
 }
 
-/// The data for the chart of one policy's peaks.
 pub(super) struct Peaks {
     title: String,
     unit: String,
@@ -215,20 +214,18 @@ impl Peaks {
     }
 }
 
-/// Returns the line for what a limit grants within a window.
 fn level(granted: &Granted, window: &str) -> Level {
     let most = if granted.has_exceptions { ", tiers apart" } else { "" };
     let name = format!("{} grants at most {} in any {window}{most}", granted.limit, grouped(granted.units));
     Level { name, value: granted.units as f64 }
 }
 
-/// Converts a policy's name to a part of a file name. Characters unsuited for file names are replaced.
+/// Characters unsuited for file names are replaced.
 fn file_name(name: &str) -> String {
     name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
 }
 
-/// Returns the line of a limit that applies to all requests together, per second. Limits per key cannot be drawn over
-/// the load.
+/// A limit for all requests together, per second. Limits per key cannot be drawn over the load.
 fn shared_limit(outcome: &Outcome) -> Option<Level> {
     let shared =
         outcome.policies.iter().filter(|policy| policy.by.is_empty() && policy.matched == outcome.requests);
@@ -242,14 +239,12 @@ fn shared_limit(outcome: &Outcome) -> Option<Level> {
     levels.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-// How times are written in the pictures and on the page of a replay.
-
-/// Returns how times are written: as dates if the requests came from a log.
+/// As dates if the requests came from a log.
 pub(super) fn axis(replay: &Replay) -> TimeAxis {
     if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
 }
 
-/// Writes a window in words: `second`, `10 minutes`.
+/// `second`, `10 minutes`.
 pub(super) fn window_words(window: Duration) -> String {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
     let seconds = window.as_secs();

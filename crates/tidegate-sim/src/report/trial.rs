@@ -1,7 +1,7 @@
 //! The section where a limit is chosen: the chart of peaks with a line that moves along the limits that were tried.
 //!
 //! Without the script, the page shows the chart at the replayed limit, its numbers, and a table of the others. The
-//! script (`line.js`) moves the line and shows the numbers of the limit under it, from data embedded in the page.
+//! script (`line.js`) moves the line and shows the numbers under it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,13 +17,9 @@ use crate::ladder::{Ladder, Ladders, NewlyHit, Rung};
 use crate::replay::{PolicyOutcome, Replay};
 use crate::thousands::{grouped, percent};
 
-/// The script of the page.
 pub(super) const SCRIPT: &str = include_str!("line.js");
 
-/// Returns the section of one policy; `number` makes the ids of its elements unique.
-///
-/// # Errors
-/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
+/// `number` makes the ids of its elements unique.
 pub(super) fn section(
     number: usize,
     replay: &Replay,
@@ -107,12 +103,11 @@ pub(super) fn section(
     })
 }
 
-/// Says whether a rung has the same results as the table shows for the policy.
+/// The rung has the results that the table shows for the policy.
 fn here_is(rung: &Rung, policy: &PolicyOutcome) -> bool {
     (rung.denied, rung.keys_hit) == (policy.over_limit(), policy.keys_hit)
 }
 
-/// Returns the numbers of one rung, with the names that the script uses for them.
 fn words(rung: &Rung, policy: &PolicyOutcome, users: bool) -> [(&'static str, &'static str, String); 5] {
     let signed_in = |count: u64, of: u64| match (count, of) {
         (_, 0) => String::new(),
@@ -148,7 +143,7 @@ fn numbers(rung: &Rung, policy: &PolicyOutcome, users: bool) -> Markup {
     }
 }
 
-/// Says how many of the newly hit keys are named, if not all are.
+/// If not all newly hit keys are named.
 fn more(rung: &Rung) -> String {
     if (rung.newly.len() as u64) < rung.newly_hit {
         format!("({} of {})", rung.newly.len(), grouped(rung.newly_hit))
@@ -157,7 +152,7 @@ fn more(rung: &Rung) -> String {
     }
 }
 
-/// Returns the data of the script: the results of each rung, and the keys named by any of them, each once.
+/// The results of each rung, and the keys named by any of them, each once.
 fn data(
     rungs: &[Rung],
     at: usize,
@@ -212,7 +207,7 @@ fn key(newly: &NewlyHit, users: bool) -> Value {
     })
 }
 
-/// Serialises data so that no text in it can end the surrounding element or open a comment.
+/// No text in the data can end the surrounding element or open a comment.
 fn inert(data: &Value) -> String {
     let text = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     visible::json(&text).into_owned()
@@ -254,10 +249,8 @@ fn ladder_table(rungs: &[Rung], at: usize, other: Option<&str>, users: bool) -> 
     }
 }
 
-// The content policy of the page: a browser may run its script, use its style sheets, and do nothing else.
-
-/// Returns a `Content-Security-Policy` under which these scripts and style sheets work. Content that a hostile name
-/// could inject does not: no other script runs, nothing is loaded, nothing is sent.
+/// Under this `Content-Security-Policy` these scripts and style sheets work. Content that a hostile name could inject
+/// does not: no other script runs, nothing is loaded, nothing is sent.
 pub(super) fn content_policy(scripts: &[&str], styles: &[&str]) -> String {
     let hashes = |texts: &[&str]| {
         let hash = |text: &&str| format!(" 'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));

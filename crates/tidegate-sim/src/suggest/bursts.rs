@@ -1,8 +1,7 @@
 //! How much burst each key needs at each of many rates, in one reading of a log.
 //!
-//! For a key and a rate, the burst needed is the highest level of a leaky bucket that drains at that rate and denies
-//! nothing: with that burst the key is never denied, with one unit less it is. Over many rates this gives the curve
-//! on which a limit is chosen: the slower the rate, the longer the time that the burst has to cover.
+//! The burst needed at a rate is the highest level of a leaky bucket that drains at that rate and denies nothing: with
+//! one unit less, the key is denied. The slower the rate, the longer the time that the burst has to cover.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -16,7 +15,6 @@ use crate::meter::Meter;
 use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
 use crate::what_if::Asking;
 
-/// The need of one key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyNeed {
     pub(super) name: Box<str>,
@@ -25,23 +23,20 @@ pub(super) struct KeyNeed {
     last: u64,
     peak: SlidingPeak,
     levels: Box<[u64]>,
-    /// The highest level at each rate.
+    /// At each rate.
     highest: Box<[u64]>,
 }
 
 impl KeyNeed {
-    /// Returns the total it asked for, in cost units.
     pub(super) const fn asked(&self) -> u64 {
         self.peak.total()
     }
 
-    /// Returns the most it asked for in one period, in cost units.
     pub(super) const fn peak(&self) -> u64 {
         self.peak.peak()
     }
 }
 
-/// The needs of the keys of a log.
 #[derive(Debug)]
 pub(super) struct Needs {
     pub(super) counts: Vec<u64>,
@@ -52,12 +47,11 @@ pub(super) struct Needs {
     places: HashMap<u64, u32, GivenHash>,
     keys: Vec<KeyNeed>,
     sketch: Sketch,
-    /// The most burst that a forgotten key needed, at any rate.
+    /// Needed by a forgotten key, at any rate.
     pub(super) floor: u64,
     pub(super) requests: u64,
-    /// The total cost of the requests.
     pub(super) units: u64,
-    /// The cost of an ordinary request, as a round number.
+    /// Of an ordinary request, as a round number.
     pub(super) scale: u64,
     pub(super) has_users: bool,
     first: Option<Tick>,
@@ -65,8 +59,8 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Makes the needs at rates of `counts` per period, slowest first, for up to `capacity` keys; an ordinary request
-    /// costs `scale` units. A key has the same hash in all needs with the same hasher.
+    /// At rates of `counts` per period, slowest first; an ordinary request costs `scale` units. A key has the same hash
+    /// in all needs with the same hasher.
     pub(super) fn new(
         counts: Vec<u64>,
         scale: u64,
@@ -129,7 +123,7 @@ impl Needs {
         let (levels, highest) = (none.clone().into(), none.into());
         let (name, peak) = (name.into(), SlidingPeak::default());
         self.keys.push(KeyNeed { name, hash, signed_in: false, last: at, peak, levels, highest });
-        // The cast is lossless: `capacity` fits 32 bits.
+        // `capacity` fits 32 bits.
         self.places.insert(hash, place as u32);
         place
     }
@@ -155,47 +149,42 @@ impl Needs {
         }
     }
 
-    /// Returns the keys that are remembered.
     pub(super) fn remembered(&self) -> &[KeyNeed] {
         &self.keys
     }
 
-    /// Returns the time from the first request to the last.
     pub(super) fn span(&self) -> Duration {
         self.first.map_or(Duration::ZERO, |first| self.last.since(first))
     }
 
-    /// Returns the middle of the time from the first request to the last.
+    /// Of the time from the first request to the last.
     pub(super) fn middle(&self) -> Tick {
         self.first.map_or(Tick::EPOCH, |first| first.after(self.span() / 2))
     }
 
-    /// Forgets all keys, as at the beginning of another log.
     pub(super) fn begin_anew(&mut self) {
         self.keys.clear();
         self.places.clear();
         self.floor = 0;
     }
 
-    /// Returns the burst that a key needs at the rate of this index.
     pub(super) fn burst(&self, key: &KeyNeed, rate: usize) -> u64 {
         self.meters[rate].burst(key.highest[rate])
     }
 
-    /// Returns how long a burst takes to refill at the rate of this index.
     pub(super) fn comes_back_in(&self, burst: u64, rate: usize) -> Duration {
         let meter = &self.meters[rate];
         meter.drains_in(meter.charged(0, burst))
     }
 
-    /// Returns the peaks of the keys in one period, highest first.
+    /// In one period, highest first.
     pub(super) fn falling_peaks(&self) -> Vec<u64> {
         let mut peaks: Vec<u64> = self.keys.iter().map(|key| key.peak.peak()).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
 
-    /// Returns the positions of the remembered keys, those that need most at a rate first, ties by name.
+    /// Those that need most at a rate first, ties by name.
     pub(super) fn falling(&self, rate: usize) -> Vec<usize> {
         let mut places: Vec<usize> = (0..self.keys.len()).collect();
         let key = |place: usize| &self.keys[place];
@@ -209,56 +198,52 @@ impl Needs {
 
 // Finds the end of the crowd: the gaps between the keys that need most and the others.
 //
-// In any crowd one key needs most, often twice as much as the next. A gap is only significant if it is wider than
-// the crowd's own spacing makes likely. For needs whose tail falls smoothly (by a power law, or faster), `i` times
-// the difference of the logarithms of the `i`-th and the next need has the same distribution for each `i`:
-// exponential, with a mean estimated from the crowd below the gap. The strength of a gap is its width in units of
-// that mean; a strength of `s` arises by chance with a probability of at most `e^−s`.
+// In any crowd one key needs most, often twice as much as the next, so a gap must be wider than the crowd's own spacing
+// makes likely. For needs whose tail falls smoothly (by a power law, or faster), `i` times the difference of the
+// logarithms of the `i`-th and the next need has the same distribution for each `i`: exponential, with a mean estimated
+// from the crowd below the gap. The strength of a gap is its width in units of that mean; a strength of `s` arises by
+// chance with a probability of at most `e^−s`.
 //
 // # Source
-// A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the
-// tail of a distribution, 1975. The mean is trimmed, since a second gap may be among the spacings that it is
-// estimated from.
+// A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the tail
+// of a distribution, 1975. The mean is trimmed, since a second gap may be among the spacings that it is estimated from.
 
-/// Added to each need, in ordinary requests: a difference between 1 and 3 of them is chance, not a gap.
+/// Added to each need, in ordinary requests: a difference between 1 and 3 of them is chance.
 const BLUR: f64 = 5.0;
-/// The most keys from which the crowd's spacing is estimated: its tail, not its middle.
+/// The crowd's spacing is estimated from its tail, not its middle.
 const TAIL: usize = 200;
-/// The fewest keys of a crowd. With fewer, it is unknown what is usual.
+/// With fewer keys, it is unknown what is usual.
 pub(super) const CROWD: usize = 10;
-/// The largest share of the keys that can be above a gap: more keys are the crowd itself.
+/// More keys above a gap are the crowd itself.
 const MOST_ABOVE: f64 = 0.25;
 /// The share of the widest spacings that are left out of the mean, and the mean of an exponential variate of mean 1
 /// that is cut off there.
 const TRIM: (f64, f64) = (0.2, 0.597_6);
-/// The smallest spacing assumed of a crowd: smaller ones are rounding.
+/// Smaller spacings are rounding.
 const LEAST_SPACING: f64 = 0.05;
-/// The least strength of a clear gap: a probability of 1 in 3,000 by chance, since several gaps and rates are
-/// examined.
+/// A probability of 1 in 3,000 by chance, since several gaps and rates are examined.
 const STRONG: f64 = 8.0;
-/// The least factor of a clear gap, to leave room for a limit: keys above it need this many times the burst.
+/// Room for a limit: keys above the gap need this many times the burst.
 const WIDE: f64 = 2.0;
 
-/// A gap among keys in descending order of need.
+/// Among keys in descending order of need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gap {
-    /// The number of keys above it.
     pub(super) above: usize,
-    /// How unlikely it is by chance; see the module.
+    /// How unlikely it is by chance.
     pub(super) strength: f64,
     /// The least need above divided by the largest need below.
     pub(super) factor: f64,
 }
 
 impl Gap {
-    /// Says whether it is distinguishable from chance and leaves room for a limit.
+    /// Distinguishable from chance, with room for a limit.
     pub(super) fn is_clear(&self) -> bool {
         self.strength >= STRONG && self.factor >= WIDE
     }
 }
 
-/// Finds the gaps, clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs
-/// `scale` units.
+/// Clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs `scale` units.
 pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
     let blur = BLUR * scale as f64;
     let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + blur).ln()).collect();
@@ -275,7 +260,7 @@ pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
     out
 }
 
-/// Returns the mean spacing of the tail of a crowd, whose logarithms are in descending order.
+/// Its logarithms are in descending order.
 fn spacing(crowd: &[f64]) -> f64 {
     let tail = (crowd.len() / 10).clamp(CROWD, TAIL).min(crowd.len() - 1);
     let mut spacings: Vec<f64> = (1..=tail).map(|i| i as f64 * (crowd[i - 1] - crowd[i])).collect();

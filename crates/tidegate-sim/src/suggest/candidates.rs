@@ -25,7 +25,7 @@ pub enum Purpose {
     Ceiling,
 }
 
-/// The keys that a limit would hit, by their hashes, and its purpose.
+/// By their hashes, with the purpose.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
     pub(super) purpose: Purpose,
@@ -33,67 +33,58 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Says whether it hits all keys that another cut hits, and more.
     pub(super) fn hits_more_than(&self, other: &Self) -> bool {
         self.hit.len() > other.hit.len() && self.hit.is_superset(&other.hit)
     }
 }
 
-/// The end of the crowd at one rate.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     rate: usize,
-    /// The positions of the keys above it; those that need most first.
+    /// Those that need most first.
     pub(super) above: Vec<usize>,
-    /// A lower bound of the share of requests that a limit there would deny.
+    /// A lower bound, for a limit there.
     pub(super) denied_share: f64,
-    /// `denied_share` minus the share of keys that the limit would hit: the gain over an arbitrary limit.
+    /// `denied_share` minus the share of keys hit: the gain over an arbitrary limit.
     score: f64,
 }
 
-/// A gap that saves less than this share of the requests is not worth a limit.
+/// A gap that saves less of the requests is not worth a limit.
 pub(super) const PAYS: f64 = 0.01;
 
-/// A crawler that no limit by the key catches is not worth a policy of its own if it makes less than this share of
-/// the requests.
+/// A crawler that no limit by the key catches is not worth a policy of its own with less of the requests.
 pub(super) const WORTH_A_POLICY: f64 = 0.05;
 
-/// The keys that an edge spares, whatever they need.
+/// Whatever they need.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spare<'k> {
-    /// No key.
     Nobody,
-    /// Keys that signed in.
     SignedIn(&'k Known),
-    /// Keys that signed in, and keys that do not look like those a limit is meant for.
+    /// Also keys that do not look like those a limit is meant for.
     Ordinary(&'k Known),
 }
 
-/// What is known about the keys that stand out.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// The looks of keys. A key that is missing here is unclear.
+    /// A key that is missing here is unclear.
     pub(super) looks: HashMap<u64, ClientKind>,
-    /// For keys with timers, the average units asked for per period of the rate while active.
+    /// Units asked for per period of the rate while active, on average.
     timers: HashMap<u64, u64>,
-    /// The peak that nine keys in ten do not exceed.
+    /// Nine keys in ten do not exceed it.
     pub(super) usual_peak: u64,
-    /// The keys that look like crawlers or guessers, where that distinguishes them.
+    /// Crawlers or guessers, where that distinguishes them.
     culprits: HashSet<u64>,
-    /// Whether nearly all keys signed in. Then having signed in does not distinguish a key, and offices are
-    /// recognised by other evidence.
+    /// Then having signed in does not distinguish a key, and offices are recognised by other evidence.
     all_sign_in: bool,
 }
 
-/// From this share of signed-in keys on, having signed in does not distinguish a key: the interface serves only
-/// signed-in users, or the keys are users.
+/// From this share on, the interface serves only signed-in users, or the keys are users.
 const SIGN_IN: f64 = 0.9;
 
 impl Known {
-    /// Combines what is known about the watched keys with the figures of all keys. `shows_offices` says that several
-    /// people behind one key can be recognised, or cannot occur. `lasted` returns the time between a key's first and
-    /// last request, in periods of the rate; `pages` returns how many pages it asked for. `crowd_loads` says that the
-    /// crowd loads images and scripts.
+    /// `shows_offices`: several people behind one key can be recognised, or cannot occur. `lasted` returns the time
+    /// between a key's first and last request, in periods of the rate; `pages` how many pages it asked for.
+    /// `crowd_loads`: the crowd loads images and scripts.
     pub(super) fn new(
         needs: &Needs,
         shows_offices: bool,
@@ -117,9 +108,9 @@ impl Known {
         known
     }
 
-    /// Returns the keys that look like crawlers or guessers and are not spared. If the crowd loads no images and
-    /// scripts, crawlers are left out unless they are the fewer of the keys with many pages: where every client asks
-    /// for things of its own, all look like crawlers.
+    /// The keys that look like crawlers or guessers and are not spared. Where every client asks for things of its own
+    /// and the crowd loads no images and scripts, all look like crawlers: then crawlers count only if they are the
+    /// fewer of the keys with many pages.
     fn told_apart(&self, needs: &Needs, pages: impl Fn(u64) -> u64, crowd_loads: bool) -> HashSet<u64> {
         let asks_much = |key: &&KeyNeed| pages(key.hash) >= PAGES;
         let is = |key: &KeyNeed, looks| self.looks(key) == looks && !self.spares(key);
@@ -133,7 +124,7 @@ impl Known {
         keys.iter().filter(is_culprit).map(|key| key.hash).collect()
     }
 
-    /// Says whether a key signed in, unless nearly all keys did.
+    /// Unless nearly all keys did.
     pub(super) fn signed_in(&self, key: &KeyNeed) -> bool {
         key.signed_in && !self.all_sign_in
     }
@@ -142,12 +133,12 @@ impl Known {
         self.looks.get(&key.hash).copied().unwrap_or(ClientKind::Unclear)
     }
 
-    /// Says whether a key looks like a crawler or a guesser, and that distinguishes it.
+    /// A crawler or a guesser, where that distinguishes it.
     pub(super) fn is_culprit(&self, key: u64) -> bool {
         self.culprits.contains(&key)
     }
 
-    /// Says whether a key is spared, whatever it needs.
+    /// Whatever it needs.
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
         let is_modest = |asked: u64| asked < self.usual_peak.saturating_mul(MACHINE);
         let is_spared = match self.looks(key) {
@@ -161,23 +152,23 @@ impl Known {
     }
 }
 
-/// The fewest pages by which a key is compared with others that ask for many.
+/// A key is compared with others that ask for at least this many pages.
 const PAGES: u64 = 30;
 /// A key of unknown looks that peaks less than this many times as high as any key of the crowd may be an ordinary
 /// client, and is not cut.
 const BURST: u64 = 5;
-/// A program that peaks at this many times the peak of nine keys in ten, or higher, is cut like any other key. So is
-/// a job on a timer whose average reaches that.
+/// A program that peaks at this many times the peak of nine keys in ten is cut like any other key. So is a job on a
+/// timer whose average reaches that.
 const MACHINE: u64 = 10;
 
-/// Finds the end of the crowd: the clear gap with the highest score over all rates.
+/// The clear gap with the highest score over all rates.
 pub(super) fn edge(needs: &Needs, spare: Spare<'_>) -> Option<Edge> {
     let edges = (0..needs.counts.len()).flat_map(|rate| edges_at(needs, spare, rate));
     edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
 }
 
-/// Finds the rate at which a limit that spares all other keys denies most of what crawlers and guessers ask for, if
-/// there is one. No gap is needed: what they are shows in their requests. `gone` are keys that are cut anyway.
+/// The rate at which a limit that spares all other keys denies most of what crawlers and guessers ask for. No gap is
+/// needed: what they are shows in their requests. `gone` are keys that are cut anyway.
 pub(super) fn culprits(needs: &Needs, known: &Known, gone: &HashSet<u64>) -> Option<Edge> {
     let key = |place: usize| &needs.remembered()[place];
     let is_meant = |place: &usize| known.culprits.contains(&key(*place).hash);
@@ -198,7 +189,7 @@ pub(super) fn culprits(needs: &Needs, known: &Known, gone: &HashSet<u64>) -> Opt
     edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
 }
 
-/// Returns the positions of the keys above the clear gaps of all rates, in the order of the gaps.
+/// Above the clear gaps of all rates, in the order of the gaps.
 pub(super) fn standing_out(needs: &Needs) -> Vec<usize> {
     let mut seen = HashSet::new();
     let rates = 0..needs.counts.len();
@@ -206,7 +197,7 @@ pub(super) fn standing_out(needs: &Needs) -> Vec<usize> {
     above.filter(|place| seen.insert(*place)).collect()
 }
 
-/// Returns the clear gaps at one rate, with the keys above each.
+/// The clear gaps at one rate.
 fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
     let keys = needs.keys().about();
     let key = |place: usize| &needs.remembered()[place];
@@ -234,8 +225,8 @@ fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
             below = spared.map(|place| burst(*place)).fold(below, u64::max);
             above.retain(|place| burst(*place) > below);
         }
-        // If two keys have nearly the same pace, a rate between the two makes one need little burst and the other
-        // much. So a key is only cut if it also needs more than twice the burst at twice the rate.
+        // Between the paces of two keys, a rate makes one need little burst and the other much. So a key is only cut if
+        // it also needs more than twice the burst at twice the rate.
         while let Some(milder) = doubled
             .and_then(|rate| above.iter().rposition(|place| needs.burst(key(*place), rate) <= 2 * below))
         {
@@ -264,8 +255,7 @@ impl Edge {
         Cut { purpose, hit: self.above[..count].iter().map(hash).collect() }
     }
 
-    /// Returns the cut that spares the milder of the keys above: it ends at the widest gap among them, if that is a
-    /// factor of two wide.
+    /// Spares the milder of the keys above: it ends at the widest gap among them, if that is a factor of two wide.
     pub(super) fn lenient(&self, needs: &Needs) -> Option<Cut> {
         let burst = |place: usize| needs.burst(&needs.remembered()[place], self.rate) as f64;
         let factors = self.above.windows(2).enumerate();
@@ -274,7 +264,7 @@ impl Edge {
         (factor >= 2.0).then(|| self.first(needs, Purpose::Lenient, count))
     }
 
-    /// Returns the cut at the next edge below: the strongest gap, clear or not, that hits a few more keys.
+    /// At the next edge below: the strongest gap, clear or not, that hits a few more keys.
     pub(super) fn stricter(&self, needs: &Needs) -> Option<Cut> {
         let falling = needs.falling(self.rate);
         let burst = |place: &usize| needs.burst(&needs.remembered()[*place], self.rate);
@@ -291,7 +281,7 @@ impl Edge {
     }
 }
 
-/// Returns the cut that hits `count` keys, at the rate where sparing the others takes the smallest grant.
+/// At the rate where sparing the others takes the smallest grant.
 pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> Option<Cut> {
     let first = |rate: usize| -> HashSet<u64> {
         needs.falling(rate).into_iter().take(count).map(|place| needs.remembered()[place].hash).collect()
@@ -304,7 +294,6 @@ pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> O
     Some(Cut { purpose, hit: first(rate) })
 }
 
-/// Says whether there are enough keys for a crowd.
 pub(super) fn is_crowd(needs: &Needs) -> bool {
     needs.keys().about() > CROWD as u64
 }

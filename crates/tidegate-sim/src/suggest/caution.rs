@@ -174,8 +174,8 @@ impl Serialize for Caution {
     }
 }
 
-/// Begins a caution about one or several keys that the recommended limit cuts. `does` completes the sentence for one
-/// key, `several_do` for several. Keys are untrusted text.
+/// Begins a caution about keys that the recommended limit cuts. `does` completes the sentence for one key, `several_do`
+/// for several.
 fn of_those_cut(key: &str, keys: u64, [does, several_do]: [&str; 2]) -> String {
     let key = visible::name(key);
     match keys {

@@ -12,22 +12,20 @@ use super::suggestion::{Finding, Instead, Suggestion};
 
 /// From this number of keys on, the limit that hits 1 % of them is shown if the log has no gap.
 const HUNDREDTH: u64 = 200;
-/// Keys come in bursts if they peak less than 5 times as high as any key of the crowd, and over time ask for less
-/// than twice as much.
+/// Keys come in bursts if they peak less than 5 times as high as any key of the crowd, and over time ask for less than
+/// twice as much.
 const BURSTS: (u64, u64) = (5, 2);
 
-/// The finding and the cuts that were chosen.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) finding: Finding,
-    /// The keys that limits would cut, the recommended cut first.
+    /// The recommended cut first.
     pub(super) cuts: Vec<Cut>,
-    /// The hashes of the keys that stand out.
+    /// By their hashes.
     pub(super) stand_out: HashSet<u64>,
 }
 
 impl Choice {
-    /// Returns the cut that is recommended, if there is one.
     pub(super) fn gap(&self) -> Option<&Cut> {
         self.cuts.iter().find(|cut| cut.purpose == Purpose::Gap)
     }
@@ -37,8 +35,8 @@ impl Choice {
     }
 }
 
-/// Chooses the finding and the cuts. `by_gap` says whether keys may be cut for a gap alone. `has_culprits` says whether a key looks like a crawler, or is refused most of
-/// the time, and asks for enough to matter.
+/// `by_gap`: keys may be cut for a gap alone. `has_culprits`: a key looks like a crawler, or is refused most of the
+/// time, and asks for enough to matter.
 pub(super) fn choose(
     needs: &Needs,
     known: &Known,
@@ -103,7 +101,7 @@ pub(super) fn choose(
     Choice { finding, cuts, stand_out }
 }
 
-/// Returns the reason not to cut the keys above a gap, none of which signed in.
+/// The reason not to cut the keys above a gap, none of which signed in.
 fn ordinary(needs: &Needs, known: &Known, edge: &Edge) -> Finding {
     let key = |place: &usize| &needs.remembered()[*place];
     if edge.above.iter().all(|place| known.spares(key(place))) {
@@ -125,10 +123,8 @@ fn ordinary(needs: &Needs, known: &Known, edge: &Edge) -> Finding {
 // than an office stands out among those who do not sign in. So the log is asked again about such requests alone, and
 // the question is told if its answer cuts the key.
 
-/// The most questions asked.
 const ASKED: usize = 2;
 
-/// A question worth asking.
 pub(super) struct Question {
     key: String,
     name: &'static str,
@@ -136,7 +132,6 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Returns which requests it is about.
     pub(super) fn matching(&self) -> Result<Match, GlobError> {
         match self.name {
             "path" => Match::any().path(&self.pattern),
@@ -144,7 +139,7 @@ impl Question {
         }
     }
 
-    /// Returns the answer, if it cuts the key.
+    /// If it cuts the key.
     pub(super) fn answered(self, by: &Suggestion) -> Option<Instead> {
         let proposal = by.recommended().filter(|_| by.finding == Finding::Gap)?;
         let Self { key, name, pattern } = self;
@@ -153,7 +148,7 @@ impl Question {
     }
 }
 
-/// Returns the questions about the keys that a suggestion does not cut, those that no limit catches first.
+/// About the keys that a suggestion does not cut, those that no limit catches first.
 pub(super) fn questions(found: &Suggestion) -> Vec<Question> {
     let spared = found.stand_out.iter().filter(|key| key.fate != Fate::Cut);
     let ask = |key: &str, name, pattern| Question { key: key.to_owned(), name, pattern };

@@ -1,5 +1,5 @@
-//! Policies for traffic that no limit by the key catches: one limit for all requests with one agent, of one network,
-//! or of one key.
+//! Policies for traffic that no limit by the key catches: one limit for all requests with one agent, of one network, or
+//! of one key.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,6 @@ use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
 
-/// The most such policies.
 pub(super) const NARROWER: usize = 3;
 
 /// A policy for some of the requests, replayed on the whole log.
@@ -26,10 +25,10 @@ pub struct Narrower {
     pub attribute: String,
     /// Its value, as a pattern.
     pub pattern: String,
-    /// The rate for all these requests together: a quarter of their average.
+    /// The rate for all of them together: a quarter of their average.
     #[serde(serialize_with = "in_words")]
     pub rate: PeakRate,
-    /// The burst for all these requests together: the peak that nine keys in ten do not exceed.
+    /// The burst for all of them together: the peak that nine keys in ten do not exceed.
     pub burst: u64,
     /// Requests that the policy matches.
     pub requests: u64,
@@ -40,7 +39,6 @@ pub struct Narrower {
     /// The evidence from these requests.
     #[serde(flatten)]
     pub signs: Signs,
-    /// The lines of a policy that counts these requests.
     #[serde(skip)]
     pub(super) scope: String,
 }
@@ -62,21 +60,21 @@ impl Narrower {
     }
 }
 
-/// Traffic to be selected: by its agent if no other key sends that, otherwise by its key.
+/// By its agent if no other key sends that, otherwise by its key.
 #[derive(Clone, Debug)]
 pub(super) struct Selected {
     pub(super) agent: Option<String>,
-    /// A pattern for the key's attribute.
+    /// For the key's attribute.
     pub(super) key: Option<String>,
-    /// Whether the agent may only be used if no other key sends it.
+    /// The agent may only be used if no other key sends it.
     pub(super) is_one_key: bool,
     /// The average amount asked for in one period.
     pub(super) pace: u64,
     pub(super) signs: Signs,
 }
 
-/// Returns the traffic to be selected: the keys that the limit misses, then the groups. `pace` converts a number of
-/// requests to the average amount in one period.
+/// The keys that the limit misses, then the groups. `pace` converts a number of requests to the average amount in one
+/// period.
 pub(super) fn selected(
     stand_out: &[StandsOut],
     groups: Vec<Group>,
@@ -113,7 +111,6 @@ pub(super) fn selected(
     missed.chain(groups.into_iter().map(|one| group(one, false))).take(NARROWER).collect()
 }
 
-/// A policy that is being replayed.
 struct Tried {
     selected: usize,
     attribute: String,
@@ -125,7 +122,7 @@ struct Tried {
     keys: HashSet<Vec<u8>>,
 }
 
-/// Replays policies that select each of the given traffics. Returns the best policy for each.
+/// Replays policies that select each of the given traffics. Returns the best for each.
 pub(super) fn narrower<W: FnMut(Step)>(
     readings: &mut Readings<'_, W>,
     options: &SuggestOptions,
@@ -141,14 +138,12 @@ pub(super) fn narrower<W: FnMut(Step)>(
         let agent = one.agent.iter().map(|agent| ("request.header.user-agent", literal(agent)));
         let key = one.key.iter().zip(options.by.first()).map(|(key, by)| (by.as_str(), key.clone()));
         for (attribute, pattern) in agent.chain(key) {
-            // Skip an invalid pattern and try the next.
             let Ok(glob) = Glob::new(&pattern) else { continue };
             let matching = Match::any().attribute(attribute, Want::OneOf(vec![glob]));
             let limit = Limit::new(Quota::per(rate.count, rate.window).gcra()?, "narrower");
             let mut policy = Policy::new("narrower", limit).matching(matching);
             policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
             let cost = options.cost.as_ref().map(|cost| cost.written.as_str());
-            // Skip what no policy can select, and try the next.
             let Ok(scope) = scope(&policy, readings.matching(), cost) else { continue };
             let one_key = WhatIfOptions { keys: 2, named: 0, ..WhatIfOptions::default() };
             tried.push(Tried {
@@ -170,7 +165,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
         for one in &mut tried {
             if one.asking.find(&one.asking.describe(record), None).is_some() {
                 one.what_if.feed(record);
-                // Remember no more keys than elsewhere; the count stops there.
+                // Remember no more keys than elsewhere.
                 if one.keys.len() < options.keys
                     && let Some(asked) = asking.find(&asking.describe(record), None)
                 {
@@ -202,9 +197,8 @@ pub(super) fn narrower<W: FnMut(Step)>(
     Ok(out)
 }
 
-/// Writes an agent as a pattern that matches it. Characters with a meaning in patterns, and characters that may be
-/// refused in a file or confuse a terminal, become `?`, which matches one character. A `*` at the end of a truncated
-/// agent stays.
+/// A pattern for an agent. Characters with a meaning in patterns, and those that may be refused in a file or confuse a
+/// terminal, become `?`. A `*` at the end of a truncated agent stays.
 pub(super) fn literal(agent: &str) -> String {
     let (agent, end) = agent.strip_suffix('*').map_or((agent, ""), |agent| (agent, "*"));
     let is_plain = |char: char| (char == ' ' || char.is_ascii_graphic()) && !"*{}".contains(char);

@@ -1,12 +1,11 @@
 //! Leaves room between the keys that a limit spares and those that it cuts.
 //!
 //! The least limit that spares the crowd of one day hits some of it on another day. So a limit is made larger, rate and
-//! burst together: with twice of both, each spared key may ask for twice as much. The more room, the less is cut; the
-//! largest room is taken that still cuts nearly as much as none. All limits in question are replayed on the log, since
-//! the levels of buckets that deny nothing only bound what is denied.
+//! burst together, by the largest room that still cuts nearly as much as none. All limits in question are replayed on
+//! the log, since the levels of buckets that deny nothing only bound what is denied.
 //!
-//! The two halves of the log say how steady the crowd is: what it needs in one half, and in the other. A limit whose
-//! crowd is steadier is preferred, and the one that is chosen is judged on the half on which it was not found.
+//! The two halves of the log say how steady the crowd is. A limit whose crowd is steadier is preferred, and the chosen
+//! one is judged on the half on which it was not found.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,21 +18,21 @@ use super::options::SuggestError;
 use crate::log::Record;
 use crate::what_if::{Asking, Candidate};
 
-/// The rooms in question, largest first, in twentieths: a limit of 40/20 spares keys that ask for twice as much.
+/// In twentieths, largest first: a limit of 40/20 spares keys that ask for twice as much.
 pub(super) const ROOMS: [u64; 6] = [40, 35, 30, 25, 22, 20];
 const PARTS: u64 = 20;
-/// A limit with room must deny at least this share of what the best limit without room denies.
+/// Of what the best limit without room denies.
 const STILL_DENIES: f64 = 0.85;
-/// Of the limits with the same room, those that deny at least this share of what the best of them denies are equals.
+/// Of the limits with the same room, those that deny at least this share of what the best denies are equals.
 const EQUALS: f64 = 0.95;
 
-/// What the crowd needs in either half of a log, at each rate.
+/// At each rate.
 #[derive(Debug)]
 pub(super) struct Halves {
     middle: Tick,
-    /// The needs in the half being read.
+    /// In the half being read.
     needs: Needs,
-    /// What the crowd needed in the first half, at each rate; `None` while it is read.
+    /// `None` while the first half is read.
     first: Option<Vec<u64>>,
 }
 
@@ -48,7 +47,7 @@ impl Halves {
         Ok(Self { middle: of.middle(), needs, first: None })
     }
 
-    /// Adds a request. `hit` are the keys that do not belong to the crowd.
+    /// `hit` are the keys that do not belong to the crowd.
     pub(super) fn feed(&mut self, record: &Record<'_>, asking: &Asking, hit: &HashSet<u64>) {
         if self.first.is_none() && record.time >= self.middle {
             self.first = Some(crowd(&self.needs, hit));
@@ -57,7 +56,7 @@ impl Halves {
         self.needs.feed(record, asking);
     }
 
-    /// Returns how many times as much the crowd needs in one half as in the other, at each rate.
+    /// How many times as much the crowd needs in one half as in the other.
     fn unsteadiness(&self, hit: &HashSet<u64>) -> Vec<f64> {
         let second = crowd(&self.needs, hit);
         let Some(first) = &self.first else { return vec![1.0; second.len()] };
@@ -65,8 +64,8 @@ impl Halves {
         first.iter().zip(&second).map(ratio).collect()
     }
 
-    /// Returns how many keys of the crowd a limit found on the first half, with this room, would hit in the second.
-    /// An upper bound: only the burst has room. `None` if the log has no two halves.
+    /// How many keys of the crowd a limit found on the first half would hit in the second. An upper bound: only the
+    /// burst has room. `None` if the log has no two halves.
     fn hit_in_the_second(&self, hit: &HashSet<u64>, rate: usize, room: u64) -> Option<u64> {
         let most = scaled(*self.first.as_ref()?.get(rate)?, room);
         let keys = self.needs.remembered().iter().filter(|key| !hit.contains(&key.hash));
@@ -74,29 +73,27 @@ impl Halves {
     }
 }
 
-/// Returns what the crowd needs at each rate.
 fn crowd(needs: &Needs, hit: &HashSet<u64>) -> Vec<u64> {
     points(needs, hit).iter().map(|point| point.burst).collect()
 }
 
-/// Multiplies a number by a room, rounded up.
+/// Rounded up.
 fn scaled(number: u64, room: u64) -> u64 {
     number.saturating_mul(room).div_ceil(PARTS)
 }
 
-/// A limit with room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Roomy {
     pub(super) count: u64,
     pub(super) burst: u64,
     /// In twentieths.
     room: u64,
-    /// The rate of the limit without room, by its index.
+    /// Of the limit without room, by its index.
     rate: usize,
 }
 
 impl Roomy {
-    /// Returns how many times as much each spared key may ask for.
+    /// How many times as much each spared key may ask for.
     pub(super) fn room(&self) -> f64 {
         self.room as f64 / PARTS as f64
     }
@@ -109,7 +106,7 @@ impl Roomy {
     }
 }
 
-/// Returns the limits in question: each point of the curve of the spared keys, with each room.
+/// Each point of the curve of the spared keys, with each room.
 pub(super) fn limits(needs: &Needs, hit: &HashSet<u64>) -> Vec<Roomy> {
     let points = points(needs, hit);
     let seen = points.iter().enumerate().filter(|(_, point)| point.seen && point.denied > 0);
@@ -120,8 +117,8 @@ pub(super) fn limits(needs: &Needs, hit: &HashSet<u64>) -> Vec<Roomy> {
     seen.flat_map(with_room).collect()
 }
 
-/// Chooses among limits, given what each denies: the largest room that still denies nearly as much as none, then the
-/// steadiest crowd, then the least grant. Also returns the number of keys hit on the half on which it was not found.
+/// The largest room that still denies nearly as much as none, then the steadiest crowd, then the least grant. Also
+/// returns the number of keys hit on the half on which it was not found.
 pub(super) fn choose(
     limits: &[Roomy],
     denied: &[u64],
@@ -136,7 +133,7 @@ pub(super) fn choose(
     let enough = most(room) as f64 * EQUALS;
     let equals = with(room).filter(|(_, denied)| **denied as f64 >= enough).map(|(limit, _)| limit);
     let rank = |limit: &&Roomy| {
-        // Steadiness in steps of a quarter: smaller differences are chance.
+        // Steps of a quarter: smaller differences are chance.
         let steps = (unsteady.get(limit.rate).copied().unwrap_or(1.0).max(limit.room()) * 4.0).round() as u64;
         (steps, limit.count.saturating_add(limit.burst), limit.count)
     };
@@ -146,45 +143,41 @@ pub(super) fn choose(
 
 // The curve of burst against rate for the keys that a limit spares, and its knee.
 //
-// At each rate the spared keys need some burst: the slower the rate, the more. Each point of the curve spares all of
-// them. The points differ in what else they let through. The knee is the point that grants least within one period
-// of the rate: the sum of its count and its burst.
+// Each point spares all of them; the points differ in what else they let through. The knee is the point that grants
+// least within one period of the rate: the sum of its count and its burst.
 
-/// How often a burst must be able to refill within the log. For slower rates the log is too short to show the need.
+/// A burst must be able to refill so often within the log, or the log is too short to show the need.
 const SPANS: u32 = 4;
-/// A point must deny at least this share of what the most denying point denies; among these points, the smallest
-/// grant wins.
+/// Of what the most denying point denies; among these points, the smallest grant wins.
 const DENIES_ENOUGH: f64 = 0.75;
 
-/// A point of the curve: none of the spared keys needs more burst at this rate.
+/// None of the spared keys needs more burst at this rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) count: u64,
     pub(super) burst: u64,
-    /// A lower bound of the units beyond this limit that the other keys ask for.
+    /// A lower bound of the units that the other keys ask for beyond this limit.
     pub(super) denied: u64,
-    /// Whether the log is long enough to show the need at this rate.
+    /// The log is long enough to show the need at this rate.
     pub(super) seen: bool,
 }
 
 impl Point {
-    /// Returns what the limit grants to a key within one period.
     fn grant(&self) -> u64 {
         self.count.saturating_add(self.burst)
     }
 }
 
-/// Says whether the log is long enough for a burst to refill several times.
+/// Long enough for a burst to refill several times.
 pub(super) fn is_seen(comes_back: Duration, span: Duration) -> bool {
     comes_back.checked_mul(SPANS).is_some_and(|spans| spans <= span)
 }
 
-/// Returns the curve of all keys except `hit`, in the order of the rates.
+/// Of all keys except `hit`, in the order of the rates.
 pub(super) fn points(needs: &Needs, hit: &HashSet<u64>) -> Vec<Point> {
     (0..needs.counts.len()).map(|rate| point(needs, hit, rate)).collect()
 }
 
-/// Returns one point of the curve.
 pub(super) fn point(needs: &Needs, hit: &HashSet<u64>, rate: usize) -> Point {
     // A forgotten key needed no more than the floor.
     let burst = most_needed(needs, rate, hit).map_or(1, |key| needs.burst(key, rate)).max(needs.floor);
@@ -194,7 +187,7 @@ pub(super) fn point(needs: &Needs, hit: &HashSet<u64>, rate: usize) -> Point {
     Point { count: needs.counts[rate], burst, denied, seen }
 }
 
-/// Returns the spared key that needs most at a rate, the one that a burst of one unit less would hit.
+/// The spared key that a burst of one unit less would hit.
 pub(super) fn most_needed<'n>(needs: &'n Needs, rate: usize, hit: &HashSet<u64>) -> Option<&'n KeyNeed> {
     let spared = needs.remembered().iter().filter(|key| !hit.contains(&key.hash));
     // Among equals, prefer a key that signed in, then the first by name.
@@ -204,7 +197,7 @@ pub(super) fn most_needed<'n>(needs: &'n Needs, rate: usize, hit: &HashSet<u64>)
     })
 }
 
-/// Returns the position of the knee; `None` without points.
+/// `None` without points.
 pub(super) fn knee(points: &[Point]) -> Option<usize> {
     let any_seen = points.iter().any(|point| point.seen);
     let seen = || points.iter().enumerate().filter(|(_, point)| point.seen || !any_seen);

@@ -22,24 +22,22 @@ use crate::policy_yaml::scope;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 
-/// The counts of the first reading: from 1 to 65,536 per period, each a half or a third more than the one before.
+/// From 1 to 65,536 per period, each a half or a third more than the one before.
 const COUNTS: u32 = 16;
-/// The rates between two of these that each further reading examines for each proposal.
+/// Examined by each further reading for each proposal, between two of these.
 const BETWEEN: u64 = 24;
-/// The most readings that minimise limits. Each leaves a twenty-fourth of the counts in question, so three usually
-/// suffice; costs of millions take more. If keys were forgotten, readings may disagree, and the last one counts.
+/// Each leaves a twenty-fourth of the counts in question, so three usually suffice; costs of millions take more. If
+/// keys were forgotten, readings may disagree, and the last one counts.
 const MOST_CHOOSING: u32 = 9;
-/// The least room of a limit that cuts keys for a gap alone: where not even half as much again fits between the crowd
-/// and those above, the gap is an accident of the day.
+/// Of a limit that cuts keys for a gap alone: where not even half as much again fits between the crowd and those above,
+/// the gap is an accident of the day.
 const GAP_ROOM: f64 = 1.5;
-/// The most attributes of requests that are named where the key is missing.
+/// Named where the key is missing.
 const ATTRIBUTES: usize = 32;
-/// The most keys hit that are named.
 const NAMED: usize = 10;
 /// The shares of keys whose peaks are shown.
 const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// A log after the first reading.
 pub(super) struct Measured<'l, W> {
     readings: Readings<'l, W>,
     options: &'l SuggestOptions,
@@ -47,11 +45,10 @@ pub(super) struct Measured<'l, W> {
     asking: Asking,
     hasher: RandomState,
     needs: Needs,
-    /// Requests whose cost could not be determined.
+    /// Their cost could not be determined.
     unknown_costs: u64,
 }
 
-/// The parts of a suggestion that further readings find.
 struct Findings {
     finding: Finding,
     proposals: Vec<Proposal>,
@@ -66,32 +63,30 @@ impl Findings {
     }
 }
 
-/// A limit being minimised: the spared keys need no more than `burst` at `count`, and more at `below`.
+/// The spared keys need no more than `burst` at `count`, and more at `below`.
 #[derive(Clone, Debug)]
 struct Fitting {
     cut: Cut,
-    /// The largest count examined so far at which they need more; 0 for none.
+    /// 0 for none.
     below: u64,
     count: u64,
     burst: u64,
     burst_for: Option<Spared>,
     rate_for: Option<Spared>,
-    /// The limit with room, if it has any.
+    /// If it has room.
     offered: Option<Offered>,
 }
 
-/// A limit with room.
 #[derive(Clone, Copy, Debug)]
 struct Offered {
     count: u64,
     burst: u64,
     room: f64,
-    /// The keys hit on the half on which it was not found.
+    /// On the half on which it was not found.
     held_out: Option<u64>,
 }
 
 impl<'l, W: FnMut(Step)> Measured<'l, W> {
-    /// Reads the log for the first time.
     pub(super) fn new(
         mut readings: Readings<'l, W>,
         options: &'l SuggestOptions,
@@ -106,7 +101,6 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let mut needs = Needs::new(counts, scale, options.per, options.keys, hasher.clone())?;
         let (mut has, unknown_before) = (Vec::<String>::new(), asking.unknown_costs().at_check);
         let tally = readings.read("measuring", |record| {
-            // For the message that no request has the key.
             if needs.requests == 0 {
                 for (name, _) in record.describe().pairs() {
                     if has.len() < ATTRIBUTES && !has.iter().any(|known| known == name) {
@@ -133,7 +127,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
                 [] => "times and nothing else".to_owned(),
                 names => names.join(", "),
             };
-            // Escape the names of fields: they are untrusted text, and the message must be one line.
+            // The names of fields are untrusted text, and the message must be one line.
             let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });
         }
@@ -196,7 +190,6 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         })
     }
 
-    /// Finds the parts of a suggestion for a log that is long enough.
     fn find(&mut self, cautions: &mut Vec<Caution>) -> Result<Findings, SuggestError> {
         let (watch, known) = self.watch()?;
         if !(watch.has_paths && watch.has_agents) {
@@ -251,7 +244,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok(Findings { finding: choice.finding, proposals, stand_out, narrower, evicted })
     }
 
-    /// Returns the cut that keeps the requested share of keys.
+    /// The cut that keeps the requested share of keys.
     fn kept(&self) -> Option<Cut> {
         let keys = self.needs.keys().about();
         // A share that amounts to every key cannot be answered from the log.
@@ -260,7 +253,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         candidates::most_demanding(&self.needs, Purpose::Kept, count)
     }
 
-    /// Reads the log again, to see the requests of the keys that stand out.
+    /// To see the requests of the keys that stand out.
     fn watch(&mut self) -> Result<(Watch, Known), SuggestError> {
         let is_by_client = self.options.by == ["client.ip"];
         let mut watch = Watch::new(&self.needs, is_by_client);
@@ -282,15 +275,14 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok((watch, known))
     }
 
-    /// Finds the knee of each cut's curve, then the least count that needs no more burst, in as many readings as that
-    /// takes.
+    /// Finds the knee of each cut's curve, then the least count that needs no more burst.
     fn fit(&mut self, cuts: Vec<Cut>) -> Result<Vec<Fitting>, SuggestError> {
         let mut fitting: Vec<Fitting> = Vec::new();
         for cut in cuts {
             let points = margins::points(&self.needs, &cut.hit);
             let Some(knee) = margins::knee(&points) else { continue };
             let at = |place: usize| points.get(place).map(|point| point.count);
-            // The knee lies between its neighbours. The counts between them are examined, at first in steps.
+            // Between the knee's neighbours, at first in steps.
             let below = knee.checked_sub(1).and_then(at).unwrap_or(0);
             let count = at(knee + 1).unwrap_or(points[knee].count);
             let (burst_for, rate_for) = (None, None);
@@ -314,14 +306,14 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok(fitting)
     }
 
-    /// Says whether a limit, and one of twice its size, can be replayed exactly.
+    /// A limit, and one of twice its size, can be replayed exactly.
     fn can_be_doubled(&self, count: u64, burst: u64) -> bool {
         let meter = |count| Rate::new(count, self.options.per).map(Meter::new);
         let is_exact = |count, burst| meter(count).is_ok_and(|meter| meter.full(burst).is_some());
         is_exact(count, burst) && is_exact(count.saturating_mul(2), burst.saturating_mul(2))
     }
 
-    /// Leaves room between the keys that a choice spares and its limit, in two readings; `None` if it cuts nobody.
+    /// In two readings; `None` if the choice cuts nobody.
     fn leave_room(&mut self, choice: &Choice) -> Result<Option<Offered>, SuggestError> {
         let Some(Cut { hit, .. }) = choice.gap() else { return Ok(None) };
         let (per, keys, asking) = (self.options.per, self.options.keys, &self.asking);
@@ -337,7 +329,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let options = WhatIfOptions { keys, window: per, named: 0, ipv6_prefix: self.options.ipv6_prefix };
         let mut what_if = WhatIf::new(self.policy, &candidates, options)?;
         let hasher = &self.hasher;
-        // No limit in question denies a key that it spares, so only the others are replayed.
+        // No limit in question denies a key that it spares.
         self.readings.read("making room", |record| {
             let asked = asking.find(&asking.describe(record), None);
             if asked.is_some_and(|asked| hit.contains(&hasher.hash_one(&asked.key))) {
@@ -352,7 +344,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         }))
     }
 
-    /// Replays the proposals, and each with twice the rate and burst. Also returns how many live keys were evicted.
+    /// Each also with twice the rate and burst. Returns how many live keys were evicted, too.
     fn replay(&mut self, fitted: &[Fitting]) -> Result<(Vec<Proposal>, u64), SuggestError> {
         let candidate = |count: u64, burst: u64| -> Result<Candidate, SuggestError> {
             Ok(Candidate { rate: Rate::new(count.max(1), self.options.per)?, burst: burst.max(1) })
@@ -400,20 +392,19 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
 }
 
 impl Fitting {
-    /// Returns the limit that is proposed: with room, or the least.
+    /// With room, or the least.
     fn offered(&self) -> Offered {
         self.offered.unwrap_or(Offered { count: self.count, burst: self.burst, room: 1.0, held_out: None })
     }
 
-    /// Returns the counts that the next reading examines: evenly spaced between the bounds, both included.
+    /// Evenly spaced between the bounds, both included.
     fn to_look_at(&self) -> impl Iterator<Item = u64> + use<> {
         let (below, wide) = (self.below, self.count - self.below);
         let steps = wide.min(BETWEEN);
         (0..=steps).map(move |step| below + wide * step / steps.max(1)).filter(|count| *count > 0)
     }
 
-    /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more
-    /// burst.
+    /// At first, takes the knee of the examined counts; then the least count that needs no more burst.
     fn narrow(&mut self, needs: &Needs, is_first: bool) {
         let points = margins::points(needs, &self.cut.hit);
         let mine: Vec<(usize, Point)> = points
@@ -427,7 +418,7 @@ impl Fitting {
                 (self.count, self.burst) = (only[knee].count, only[knee].burst);
             }
         }
-        // Needs fall as the rate rises, so rates that are too slow come first.
+        // Needs fall as the rate rises: rates that are too slow come first.
         let enough = |point: &Point| point.burst <= self.burst;
         if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
             self.count = point.count;
@@ -443,7 +434,7 @@ impl Fitting {
     }
 }
 
-/// Removes proposals equal to an earlier one, and a stricter one that denies no more than the gap's.
+/// Leaves out proposals equal to an earlier one, or stricter and denying no more than the gap's.
 fn without_pointless(proposals: Vec<Proposal>) -> Vec<Proposal> {
     let mut out: Vec<Proposal> = Vec::new();
     for proposal in proposals {
@@ -459,7 +450,7 @@ fn without_pointless(proposals: Vec<Proposal>) -> Vec<Proposal> {
     out
 }
 
-/// Returns the cost of an ordinary request: the mean, rounded down to 1, 2 or 5 times a power of ten.
+/// The mean cost, rounded down to 1, 2 or 5 times a power of ten.
 fn scale<W: FnMut(Step)>(readings: &mut Readings<'_, W>, asking: &Asking) -> Result<u64, SuggestError> {
     let (mut requests, mut units) = (0u64, 0u64);
     readings.read("weighing", |record| {
@@ -487,13 +478,12 @@ fn replay_result(outcome: &WhatIfOutcome) -> ReplayResult {
     }
 }
 
-/// Returns how many keys may be hit if a share of them is kept.
+/// If a share of the keys is kept.
 fn spared_by(keep: f64, keys: u64) -> usize {
     (keys as f64 * (1.0 - keep) + 1e-9).floor() as usize
 }
 
-/// Returns the peaks that shares of the keys never exceeded. A share that amounts to every key is left out, except
-/// the last.
+/// A share that amounts to every key is left out, except the last.
 fn peaks(needs: &Needs) -> Vec<KeysPeak> {
     let (falling, keys) = (needs.falling_peaks(), needs.keys().about());
     let peak = |share: f64| {

@@ -24,8 +24,8 @@ pub struct WrittenCost {
 pub struct SuggestOptions {
     /// The attributes that make the key: `client.ip`.
     pub by: Vec<String>,
-    /// The period of the rate, above zero. Of the limits that spare the same keys, the one that grants least within
-    /// this period is chosen.
+    /// The period of the rate, above zero. Of the limits that spare the same keys, the one that grants least within it
+    /// is chosen.
     pub per: Duration,
     /// The share of keys that must not be denied anything, above 0 and up to 1; `None` leaves that to the gap.
     pub keep: Option<f64>,
@@ -115,8 +115,6 @@ pub enum SuggestError {
     },
 }
 
-// Reads a log several times, and reports the progress.
-
 /// A report of the progress.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -135,7 +133,6 @@ pub enum Step {
     Ends,
 }
 
-/// Reads the log several times.
 pub(super) struct Readings<'l, W> {
     inputs: &'l [Input],
     log: &'l LogOptions,
@@ -144,7 +141,6 @@ pub(super) struct Readings<'l, W> {
 }
 
 impl<'l, W> Readings<'l, W> {
-    /// Returns which requests are read.
     pub(super) const fn matching(&self) -> &'l Match {
         &self.log.matching
     }

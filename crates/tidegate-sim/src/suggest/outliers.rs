@@ -10,7 +10,7 @@ use super::caution::Caution;
 use super::signs::{ClientKind, Evidence, Signs};
 use super::watch::Watch;
 
-/// The most keys reported of each fate.
+/// Of each fate.
 const SHOWN: usize = 5;
 
 /// How a suggestion treats a key that stands out.
@@ -30,7 +30,6 @@ pub enum Fate {
 pub struct StandsOut {
     /// The key.
     pub key: String,
-    /// Its hash, for looking it up again.
     #[serde(skip)]
     pub(super) hash: u64,
     /// How the suggestion treats it.
@@ -48,11 +47,11 @@ pub struct StandsOut {
     pub signs: Signs,
 }
 
-/// Returns the keys that limits are meant for and that ask for at least a share `least` of all units, largest first.
+/// Limits are meant for these keys, which ask for at least a share `least` of all units; largest first.
 pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&'n KeyNeed> {
     let meant = |key: &&KeyNeed| {
         (known.looks(key) == ClientKind::Shared || known.is_culprit(key.hash))
-            // A key shared with a crawler may have been signed in with by others.
+            // Others may have signed in with a key shared with a crawler.
             && (known.looks(key) == ClientKind::Shared || !known.signed_in(key))
             && key.asked() as f64 >= least * needs.units as f64
     };
@@ -61,7 +60,7 @@ pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&
     culprits
 }
 
-/// Returns the keys that stand out: at most [`SHOWN`] of each fate, those that ask for most first.
+/// At most [`SHOWN`] of each fate, those that ask for most first.
 pub(super) fn describe(
     needs: &Needs,
     watch: &Watch,
@@ -101,7 +100,7 @@ pub(super) fn describe(
     out
 }
 
-/// Returns cautions about cutting these keys: jobs and programs, several people behind one key, customers.
+/// Cautions about cutting these keys: jobs and programs, several people behind one key, customers.
 pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<u64>) -> Vec<Caution> {
     let mut keys: Vec<&KeyNeed> = needs.remembered().iter().filter(|key| cut.contains(&key.hash)).collect();
     sort(&mut keys);
@@ -131,8 +130,7 @@ pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<
     doubts.into_iter().flatten().collect()
 }
 
-/// Says whether an agent names a program: browsers begin with `Mozilla/`, and so do search engines, but those name
-/// themselves after it.
+/// Browsers begin with `Mozilla/`, and so do search engines, but those name themselves after it.
 fn is_a_name(agent: &str) -> bool {
     !agent.starts_with("Mozilla/") || agent.contains("compatible;")
 }

@@ -1,15 +1,15 @@
 //! Judges what the requests of one key look like: the evidence that distinguishes crawlers, jobs on a timer and
 //! offices.
 //!
-//! A crawler visits many pages once each and loads none of their images or scripts. A job on a timer, or an app that
-//! polls, asks for the same few paths at an even pace. Many people behind one address show many agents, the same
-//! pages again and again, and the images and scripts of each page. A machine that loads those too goes from page to
-//! page at an even pace for hours. Clients that guess passwords or look for vulnerabilities are refused. If one of
-//! these shares an address with people, the agents show it. None of this needs user names.
+//! A crawler visits many pages once each and loads none of their images or scripts. A job on a timer asks for the same
+//! few paths at an even pace. Many people behind one address show many agents, the same pages again and again, and the
+//! parts of each page. A machine that loads those too goes from page to page at an even pace for hours. Clients that
+//! guess passwords or look for vulnerabilities are refused. If one of these shares an address with people, the agents
+//! show it.
 //!
-//! Takes at most 4 KiB per key. The hashes are not seeded at random: the verdict on a key must not change from run to
-//! run. A client that chooses paths with colliding hashes can look like an app that asks for one path, which spares
-//! it no more than a slow pace would.
+//! The hashes are not seeded at random: the verdict on a key must not change from run to run. A client that chooses
+//! paths with colliding hashes can look like an app that asks for one path, which spares it no more than a slow pace
+//! would.
 
 mod page_turns;
 mod rhythm;
@@ -25,6 +25,7 @@ use self::page_turns::PageTurns;
 use self::rhythm::Rhythm;
 use crate::json_units;
 use crate::log::{Record, text};
+use crate::replay::share;
 
 pub(super) use page_turns::Few;
 
@@ -50,46 +51,41 @@ pub enum ClientKind {
 }
 
 impl ClientKind {
-    /// Says whether limits are meant for such keys.
     pub(super) const fn is_culprit(self) -> bool {
         matches!(self, Self::Crawler | Self::Refused | Self::Shared)
     }
 }
 
-/// The seed of the hashes of paths.
 pub(super) const PATHS: u64 = 0;
-/// The fewest pages from which it can be told whether pages are visited once each.
+/// Fewer pages do not tell whether pages are visited once each.
 const PAGES: u64 = 30;
-/// The least share of distinct pages among a crawler's pages. The count of many pages is an estimate (9 %).
+/// At least this share of a crawler's pages are distinct. The count of many pages is an estimate (9 %).
 const ONCE: f64 = 0.7;
-/// The largest share of distinct paths among a timer's requests.
+/// At most this share of a timer's requests have distinct paths.
 const SAME: f64 = 0.25;
 /// From this share of refused requests on, a client is not ordinary.
 const MOST: f64 = 0.5;
-/// A crawler's share of requests for images, scripts and the like is below this.
+/// A crawler's share of requests for parts of pages is below this.
 const STRAY: f64 = 0.01;
-/// The number of agents from which several people, or machines, are assumed behind a key.
+/// From this number of agents on, several people, or machines, are behind a key.
 const SEVERAL: usize = 4;
-/// The agents remembered of a key: those with the smallest hashes, which are a fair sample.
+/// Those with the smallest hashes, which are a fair sample.
 const AGENTS: usize = 8;
-/// The number of agents that load pages as browsers do from which people share a key with a crawler; and the fewest
-/// images and scripts that each of them loads. A person who runs a program at home has one browser.
+/// From this number of browsers on, people share a key with a crawler; and the parts of pages that each of them loads,
+/// at least. A person who runs a program at home has one browser.
 const READERS: (usize, u64) = (2, 3);
-/// From this number of users who signed in with one key on, people share it.
+/// From this number of signed-in users on, people share a key.
 const USERS: usize = 3;
-/// If the crowd's share of requests for images, scripts and the like is below this, the log does not show who loads
-/// them.
+/// Below this share of requests for parts of pages, the log does not show who loads them.
 const CROWD_LOADS: f64 = 0.1;
-/// The longest agent kept, in bytes.
 const AGENT: usize = 120;
 
-/// The file endings of images, scripts and other parts of pages.
 const ENDINGS: [&str; 20] = [
     "css", "js", "mjs", "map", "png", "jpg", "jpeg", "gif", "xbm", "svg", "ico", "webp", "avif", "woff",
     "woff2", "ttf", "otf", "eot", "mp4", "webm",
 ];
 
-/// Counts requests for pages, and requests for their parts: images, scripts and the like.
+/// Requests for pages, and for their parts: images, scripts and the like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loads {
     pages: u64,
@@ -111,7 +107,6 @@ impl Loads {
         }
     }
 
-    /// Says whether the share of requests for parts is high enough that clients without such requests stand out.
     pub(super) fn is_of_browsers(self) -> bool {
         self.share() >= CROWD_LOADS
     }
@@ -121,7 +116,7 @@ impl Loads {
     }
 }
 
-/// The evidence of one key, or of several keys taken together.
+/// Of one key, or of several taken together.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     hasher: FixedState,
@@ -132,17 +127,17 @@ pub(super) struct Evidence {
     statuses: u64,
     unauthorized: u64,
     missing: u64,
-    /// Agents by their hashes, smallest first, and what each of them loads.
+    /// By their hashes, smallest first, with what each of them loads.
     agents: Vec<(u64, Loads)>,
     /// The candidate for the agent of most requests: counted up by its own requests, down by others (majority vote).
     agent: (Box<str>, u64),
-    /// The candidate for the path of most requests, likewise.
+    /// Likewise for the path.
     path: (Box<str>, u64),
-    /// Hashes of users who were served, up to [`USERS`] of them.
+    /// By their hashes, those who were served.
     users: Vec<u64>,
     rhythm: Rhythm,
     turns: PageTurns,
-    /// The keys, if the evidence is of several.
+    /// If the evidence is of several.
     keys: Few,
 }
 
@@ -167,7 +162,6 @@ impl Evidence {
         }
     }
 
-    /// Adds a request of the key with this hash.
     pub(super) fn add(&mut self, record: &Record<'_>, key: u64) {
         self.requests += 1;
         self.keys.add(key);
@@ -206,8 +200,8 @@ impl Evidence {
         let hash = self.hasher.hash_one(agent);
         let place = self.agents.binary_search_by_key(&hash, |(known, _)| *known);
         let place = place.unwrap_or_else(|place| {
-            // An agent that was left out or pushed out is never among the smallest again. So all requests of an agent
-            // are counted, or none.
+            // An agent that was left out or pushed out is never among the smallest again: all requests of an agent are
+            // counted, or none.
             self.agents.insert(place, (hash, Loads::default()));
             self.agents.truncate(AGENTS);
             place
@@ -218,7 +212,7 @@ impl Evidence {
         count_most(&mut self.agent, &agent_name(agent));
     }
 
-    /// Returns the hashes of some of its pages, a fair sample.
+    /// By their hashes, a fair sample.
     pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
         self.pages.kept()
     }
@@ -227,37 +221,34 @@ impl Evidence {
         self.requests
     }
 
-    /// Returns how many of them were for pages, as opposed to their parts.
+    /// As opposed to their parts.
     pub(super) const fn page_requests(&self) -> u64 {
         self.loads.pages
     }
 
-    /// Returns the number of distinct keys.
     pub(super) fn keys(&self) -> u64 {
         self.keys.about()
     }
 
-    /// Returns the agent of at least nine in ten requests, if there is one.
+    /// Of at least nine in ten requests.
     pub(super) fn only_agent(&self) -> Option<&str> {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
     }
 
-    /// Returns the path of most requests, if a majority has one.
+    /// Of most requests.
     fn main_path(&self) -> Option<&str> {
         (self.path.1 * 2 >= self.requests && self.path.1 > 0).then_some(&*self.path.0)
     }
 
-    /// Returns the key, if there is only one.
     pub(super) fn only_key(&self) -> Option<u64> {
         self.keys.kept().next().filter(|_| self.keys.about() == 1)
     }
 
-    /// Returns the time from the first request to the last.
     pub(super) fn lasted(&self) -> Duration {
         self.rhythm.lasted()
     }
 
-    /// Returns how many of the agents load pages with their parts, as the crowd does: browsers of people.
+    /// The agents that load pages with their parts, as the crowd does: browsers of people.
     pub(super) fn readers(&self, crowd: Loads) -> usize {
         let is_reader = |loads: &Loads| loads.parts >= READERS.1 && loads.share() >= crowd.share() / 2.0;
         if crowd.is_of_browsers() {
@@ -267,13 +258,13 @@ impl Evidence {
         }
     }
 
-    /// Says whether enough agents were sent that several people, or machines, may be behind a key.
+    /// Several people, or machines, may be behind the key.
     pub(super) fn has_several_agents(&self) -> bool {
         self.agents.len() >= SEVERAL
     }
 
-    /// Says whether there are no people among several keys: nearly none of their requests is for a part of a page. If
-    /// the crowd does not load parts either, the agent must not be a browser's: those begin with `Mozilla/`.
+    /// There are no people among several keys: nearly none of their requests is for a part of a page. If the crowd does
+    /// not load parts either, the agent must not begin with `Mozilla/`.
     pub(super) fn is_of_programs(&self, crowd: Loads) -> bool {
         if crowd.is_of_browsers() {
             return self.loads.share() < STRAY;
@@ -281,24 +272,23 @@ impl Evidence {
         self.only_agent().is_some_and(|agent| !agent.starts_with("Mozilla/"))
     }
 
-    /// Says whether a browser's agent never loads parts of pages although the crowd does: a page that polls, or a
-    /// program in disguise.
+    /// A browser's agent that never loads parts of pages although the crowd does: a page that polls, or a program in
+    /// disguise.
     fn pretends(&self, crowd: Loads) -> bool {
         let is_browser = |agent: &str| agent.starts_with("Mozilla/") && !agent.contains("compatible;");
         crowd.is_of_browsers() && self.loads.parts == 0 && self.only_agent().is_some_and(is_browser)
     }
 
-    /// Says whether people share the key: several users signed in and were served, or several browsers load pages.
+    /// Several users signed in and were served, or several browsers load pages.
     fn is_shared(&self, crowd: Loads) -> bool {
         self.users.len() >= USERS || self.readers(crowd) >= READERS.0
     }
 
-    /// Says whether the agent tells where its owner can be reached, as those of search engines do.
+    /// The agent tells where its owner can be reached, as those of search engines do.
     fn tells_its_owner(&self) -> bool {
         self.only_agent().is_some_and(|agent| agent.contains("://") || agent.contains('@'))
     }
 
-    /// Judges the requests, given how often the crowd loads parts of pages.
     pub(super) fn looks(&self, crowd: Loads) -> ClientKind {
         let asked = self.loads.pages + self.loads.parts;
         let same = asked >= PAGES && share(self.paths.about(), asked) <= SAME;
@@ -312,8 +302,7 @@ impl Evidence {
         let crowd_loads = crowd.is_of_browsers();
         let loads = crowd_loads && self.loads.share() >= crowd.share() / 2.0;
         let once = self.loads.pages >= PAGES && share(self.pages.about(), self.loads.pages) >= ONCE;
-        // If the crowd does not load images or scripts, several agents may be several people who read different
-        // pages.
+        // Then several agents may be several people who read different pages.
         if once && !loads && !is_timer && (crowd_loads || !self.has_several_agents()) {
             if self.tells_its_owner() {
                 return or_shared(ClientKind::Program);
@@ -334,7 +323,6 @@ impl Evidence {
     }
 }
 
-/// Counts a text for its candidate for the most frequent one.
 fn count_most((most, count): &mut (Box<str>, u64), text: &str) {
     if **most == *text {
         *count += 1;
@@ -345,7 +333,7 @@ fn count_most((most, count): &mut (Box<str>, u64), text: &str) {
     }
 }
 
-/// Returns an agent as text, cut to 120 bytes; a `*` stands for the part cut off, as in a pattern.
+/// Cut to 120 bytes; a `*` stands for the part cut off, as in a pattern.
 pub(super) fn agent_name(agent: &[u8]) -> Cow<'_, str> {
     if agent.len() <= AGENT {
         return text(agent);
@@ -355,18 +343,12 @@ pub(super) fn agent_name(agent: &[u8]) -> Cow<'_, str> {
     format!("{}*", text(&agent[..end])).into()
 }
 
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Says whether a path is part of a page: an image, a script, a font.
+/// An image, a script, a font.
 fn belongs_to_a_page(path: &[u8]) -> bool {
     let Some(dot) = memchr::memrchr(b'.', path) else { return false };
     let ending = &path[dot + 1..];
     ENDINGS.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(ending))
 }
-
-// The evidence as it is output: as numbers, and as a line of text.
 
 /// The evidence from the requests of a key. `None`: the log does not have the field.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -388,16 +370,11 @@ pub struct Signs {
     /// The agent of nine requests in ten, cut after 120 bytes.
     pub agent: Option<String>,
     /// The pause between two rounds of requests, if they come at an even pace.
-    #[serde(rename = "every_ms", serialize_with = "maybe_millis")]
+    #[serde(rename = "every_ms", serialize_with = "json_units::maybe_span")]
     pub every: Option<Duration>,
 }
 
-fn maybe_millis<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    span.map(json_units::millis).serialize(to)
-}
-
 impl Evidence {
-    /// Returns the evidence as numbers.
     pub(in crate::suggest) fn signs(&self) -> Signs {
         let asked = self.loads.pages + self.loads.parts;
         let known = |is_known: bool, value: u64| is_known.then_some(value);

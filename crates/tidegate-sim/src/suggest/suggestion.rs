@@ -26,25 +26,23 @@ pub enum Finding {
     Gap,
     /// The keys that stand out have all signed in.
     SignedIn,
-    /// The keys that stand out look like offices, jobs on a timer, apps that poll, or other programs at a modest
-    /// pace.
+    /// The keys that stand out look like offices, jobs on a timer, or other programs at a modest pace.
     Ordinary,
     /// The keys that stand out come in bursts, and over time ask for no more than others.
     Bursts,
-    /// It is unclear what the keys that stand out are: the log has too little evidence.
+    /// The log has too little evidence of what the keys that stand out are.
     Unclear,
     /// Some keys look like crawlers, or are refused most of the time, but ask no faster than others that should be
     /// spared.
     NoFaster,
-    /// The keys that look like crawlers, or are refused most of the time, are shared with people, and a limit would
-    /// refuse those too.
+    /// The keys that look like crawlers, or are refused most of the time, are shared with people.
     Shared,
-    /// Some keys stand out, but cutting them would save too little to be worth a limit.
+    /// Cutting the keys that stand out would save too little to be worth a limit.
     NotWorthIt {
         /// The share of requests that it would save, 0 to 1.
         denied_share: f64,
     },
-    /// The needs of keys fall smoothly from the first to the last: no limit separates any of them.
+    /// The needs of keys fall smoothly: no limit separates any of them.
     Smooth,
     /// There are too few keys to know what is usual.
     FewKeys,
@@ -71,7 +69,7 @@ pub struct ReplayResult {
     pub keys_hit: u64,
     /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// How many of those keys belong to a user who signed in and was served.
+    /// Those of a user who signed in and was served.
     pub keys_hit_signed_in: u64,
 }
 
@@ -93,11 +91,10 @@ pub struct LeastLimit {
     /// The burst.
     #[serde(rename = "least_burst")]
     pub burst: u64,
-    /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
-    /// ([`Caution::Forgotten`]).
+    /// A key that a burst of one less would also hit, if any.
     #[serde(rename = "least_burst_for")]
     pub burst_for: Option<Spared>,
-    /// A key that a rate of one less would also hit; `None` if its count is 1.
+    /// A key that a rate of one less would also hit, if any.
     #[serde(rename = "least_rate_for")]
     pub rate_for: Option<Spared>,
 }
@@ -117,10 +114,10 @@ pub struct Proposal {
     pub evidence: ReplayResult,
     /// The keys it would have hit, most denied first; at most ten.
     pub hit: Vec<KeyHit>,
-    /// The room between the keys that it spares and the limit: each of them may ask for this many times as much.
+    /// Each key that it spares may ask for this many times as much.
     pub room: f64,
-    /// The keys that should be spared and that a limit with this room, found on the first half of the log alone, hits
-    /// in the second half; at most one that is twice as strict. `None` if that was not tried.
+    /// The keys that should be spared and that a limit found on the first half of the log alone hits in the second
+    /// half; at most one that is twice as strict. `None` if that was not tried.
     pub hit_on_another_half: Option<u64>,
     /// The least limit that spares the same keys: this limit, if there is no room.
     #[serde(flatten)]
@@ -178,16 +175,15 @@ pub struct Suggestion {
     pub finding: Finding,
     /// The proposals, the recommended limit first; at most three.
     pub proposals: Vec<Proposal>,
-    /// The keys that stand out, with their evidence: those the recommended limit cuts, those no limit by this key
-    /// catches, those spared; at most five of each.
+    /// The keys that stand out, with their evidence; at most five of each fate.
     pub stand_out: Vec<StandsOut>,
     /// Policies for traffic that no limit by this key catches; at most three.
     pub narrower: Vec<Narrower>,
-    /// Narrower questions, each with a limit that cuts a key that stands out and is not cut here; at most two.
+    /// Narrower questions, each with a limit that cuts a key that is not cut here; at most two.
     pub instead: Vec<Instead>,
     /// Cautions about the suggestion.
     pub cautions: Vec<Caution>,
-    /// The lines of a policy that counts the same requests; `None` if there are none, which a caution explains.
+    /// `None` if no policy counts the same requests, which a caution explains.
     pub(super) scope: Option<String>,
 }
 
@@ -216,15 +212,14 @@ impl Serialize for Suggestion {
 }
 
 impl Suggestion {
-    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share; `None` if there
-    /// is neither.
+    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share.
     #[must_use]
     pub fn recommended(&self) -> Option<&Proposal> {
         self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)
     }
 
-    /// Returns a proposal as a policy in YAML, to paste into a file, in shadow mode. It counts the requests that were
-    /// read and no others. `None` if no policy can do that ([`Caution::Unwritten`]).
+    /// Returns a proposal as a policy in YAML, in shadow mode. It counts the requests that were read and no others.
+    /// `None` if no policy can do that ([`Caution::Unwritten`]).
     #[must_use]
     pub fn yaml(&self, proposal: &Proposal, name: &str) -> Option<String> {
         let ReplayResult { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;

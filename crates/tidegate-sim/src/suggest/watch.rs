@@ -1,8 +1,7 @@
 //! The second reading: what the keys that stand out ask for, and which keys share an agent or a network.
 //!
-//! It watches the keys above any clear gap and those that ask for most. Since a crawler may change its address, it
-//! also watches the agents and the networks that ask for most. All other keys are the crowd, and only their sum is
-//! kept.
+//! It watches the keys above any clear gap and those that ask for most. Since a crawler may change its address, it also
+//! watches the agents and the networks that ask for most. All other keys are the crowd, and only their sum is kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -17,14 +16,13 @@ use crate::log::Record;
 use crate::peaks::GivenHash;
 use crate::suggest::signs::{PATHS, agent_name};
 
-/// The most keys watched, about 4 KiB each.
+/// About 4 KiB each.
 const WATCHED: usize = 2_000;
-/// The number of keys that are always watched: those that ask for most in all, and those with the highest peaks.
+/// Always watched: those that ask for most in all, and those with the highest peaks.
 const LARGEST: usize = 50;
-/// The fewest keys of a group: fewer are judged one by one.
+/// Fewer keys are judged one by one.
 const GROUP: u64 = 8;
 
-/// What was seen of the watched keys.
 #[derive(Debug)]
 pub(super) struct Watch {
     places: HashMap<u64, u32, GivenHash>,
@@ -33,21 +31,19 @@ pub(super) struct Watch {
     networks: Vec<Group>,
     agents: Agents,
     pages: Pages,
-    /// The sum over the crowd: all keys that are not watched.
+    /// Of all keys that are not watched.
     crowd: Loads,
-    /// Whether any request had a path, and whether any had an agent.
     pub(super) has_paths: bool,
     pub(super) has_agents: bool,
 }
 
 impl Watch {
-    /// Chooses the keys to watch.
     pub(super) fn new(needs: &Needs, is_by_client: bool) -> Self {
         let watched = watched(needs);
         let (networks, members) = if is_by_client { networks(needs, GROUP) } else { Default::default() };
         let group = |pattern| Group { shared: Shared::Network(pattern), evidence: Evidence::new() };
         Self {
-            // The cast is lossless: there are at most `WATCHED`.
+            // At most `WATCHED`.
             places: watched.iter().enumerate().map(|(place, hash)| (*hash, place as u32)).collect(),
             evidence: watched.iter().map(|_| Evidence::new()).collect(),
             members,
@@ -60,7 +56,6 @@ impl Watch {
         }
     }
 
-    /// Adds a request of the key with this hash.
     pub(super) fn feed(&mut self, record: &Record<'_>, key: u64) {
         self.has_paths |= !record.path.is_empty();
         self.has_agents |= !record.agent().is_empty();
@@ -75,22 +70,20 @@ impl Watch {
         }
     }
 
-    /// Returns the evidence of a key, if it is watched.
     pub(super) fn evidence(&self, key: u64) -> Option<&Evidence> {
         self.places.get(&key).map(|place| &self.evidence[*place as usize])
     }
 
-    /// Returns what a key looks like.
     pub(super) fn looks(&self, key: u64) -> ClientKind {
         self.evidence(key).map_or(ClientKind::Unclear, |evidence| evidence.looks(self.crowd))
     }
 
-    /// Says whether the crowd loads images and scripts, so that clients that do not stand out.
+    /// Clients that do not load images and scripts then stand out.
     pub(super) fn crowd_loads(&self) -> bool {
         self.crowd.is_of_browsers()
     }
 
-    /// Says whether a group of keys behaves like one crawler, with at least `least` requests.
+    /// With at least `least` requests.
     fn is_a_crawler(&self, group: &Group, least: u64) -> bool {
         let Group { evidence, .. } = group;
         evidence.keys() >= GROUP
@@ -99,9 +92,9 @@ impl Watch {
             && self.pages.are_read_by_others(evidence)
     }
 
-    /// Returns the agents that are sent both by people and by a crawler that uses many keys: few images and scripts
-    /// are loaded with them, but some. Returns each with its numbers of keys and requests, most requests first. The
-    /// keys in `known` are reported on their own.
+    /// The agents that are sent both by people and by a crawler that uses many keys: few parts of pages are loaded with
+    /// them, but some. With their numbers of keys and requests, most requests first. The keys in `known` are reported
+    /// on their own.
     pub(super) fn borrowed_agents(
         &self,
         known: &HashSet<u64>,
@@ -125,27 +118,25 @@ impl Watch {
         out
     }
 
-    /// Returns the crawler or guesser behind a key that people use too, by its agent; `None` if other keys send its
-    /// agent as well.
+    /// By its agent, behind a key that people use too; `None` if other keys send its agent as well.
     pub(super) fn crawler_behind(&self, key: u64) -> Option<&Group> {
         self.agents.only_of(key, |evidence| evidence.looks(self.crowd).is_culprit())
     }
 
-    /// Returns how many readers share a key: agents that load pages as browsers do.
     pub(super) fn readers(&self, key: u64) -> usize {
         self.evidence(key).map_or(0, |evidence| evidence.readers(self.crowd))
     }
 
-    /// Returns how many of a group's requests come from keys that are reported on their own.
+    /// Its requests from keys that are reported on their own.
     fn told_of(&self, group: &Group, known: &HashSet<u64>) -> u64 {
         let Shared::Agent(agent) = &group.shared else { return 0 };
         let keys = known.iter().filter_map(|key| self.evidence(*key));
         keys.filter(|key| key.only_agent() == Some(agent)).map(Evidence::requests).sum()
     }
 
-    /// Returns the groups that behave like one crawler and make at least a share `share` of all requests; each such
-    /// crawler once, by its agent if it has one. The keys in `known` are reported on their own, and groups that
-    /// mostly consist of them are left out.
+    /// The groups that behave like one crawler and make at least a share `share` of all requests; each such crawler
+    /// once, by its agent if it has one. The keys in `known` are reported on their own, and groups that mostly consist
+    /// of them are left out.
     pub(super) fn groups(&self, known: &HashSet<u64>, requests: u64, share: f64) -> Vec<Group> {
         let least = (requests as f64 * share) as u64;
         let is_one = |group: &&Group| {
@@ -169,7 +160,6 @@ impl Watch {
     }
 }
 
-/// Returns the hashes of the keys to watch.
 fn watched(needs: &Needs) -> Vec<u64> {
     let remembered = needs.remembered();
     let mut peaks: Vec<usize> = (0..remembered.len()).collect();
@@ -182,14 +172,11 @@ fn watched(needs: &Needs) -> Vec<u64> {
     hashes.filter(|hash| seen.insert(*hash)).take(WATCHED).collect()
 }
 
-// Several keys that behave like one crawler.
-
-/// What the keys of a group share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::suggest) enum Shared {
     /// The same agent.
     Agent(String),
-    /// The same first parts of their addresses, as a pattern.
+    /// As a pattern of the first parts of the addresses.
     Network(String),
 }
 
@@ -200,13 +187,9 @@ pub(in crate::suggest) struct Group {
     pub(in crate::suggest) evidence: Evidence,
 }
 
-// The agents with the most requests, in bounded memory.
-
-/// The agents counted at once, about 4 KiB each. Once counted, an agent with more than one request in 65 stays
-/// counted.
+/// In about 4 KiB each. Once counted, an agent with more than one request in 65 stays counted.
 const COUNTED: usize = 64;
 
-/// The agents, and what the keys that send them ask for.
 #[derive(Debug)]
 struct Agents {
     hasher: FixedState,
@@ -220,8 +203,6 @@ impl Default for Agents {
 }
 
 impl Agents {
-    /// Counts a request.
-    ///
     /// # Source
     /// Misra, Gries: Finding repeated elements, 1982.
     fn add(&mut self, record: &Record<'_>, key: u64) {
@@ -246,7 +227,7 @@ impl Agents {
         }
     }
 
-    /// Returns the agent with the most requests among those that only this key sends and that pass a test.
+    /// Only this key sends the agent.
     fn only_of(&self, key: u64, passes: impl Fn(&Evidence) -> bool) -> Option<&Group> {
         let own =
             self.groups().filter(|group| group.evidence.only_key() == Some(key) && passes(&group.evidence));
@@ -260,13 +241,10 @@ impl Agents {
     }
 }
 
-// The networks that ask for most: keys that are addresses, grouped by their first parts.
-
-/// The most networks watched.
 const NETWORKS: usize = 20;
 
-/// Returns the patterns of the networks that ask for most, of those with at least `least` keys, and the network of
-/// each key in one of them.
+/// The patterns of the networks that ask for most, with at least `least` keys, and the network of each key in one of
+/// them.
 fn networks(needs: &Needs, least: u64) -> (Vec<String>, HashMap<u64, u32, GivenHash>) {
     let mut all: HashMap<String, (u64, Vec<u64>)> = HashMap::new();
     for key in needs.remembered() {
@@ -282,13 +260,13 @@ fn networks(needs: &Needs, least: u64) -> (Vec<String>, HashMap<u64, u32, GivenH
     let mut patterns = Vec::with_capacity(large.len());
     for (place, (pattern, (_, keys))) in large.into_iter().enumerate() {
         patterns.push(pattern);
-        // The cast is lossless: there are at most `NETWORKS`.
+        // At most `NETWORKS`.
         members.extend(keys.into_iter().map(|key| (key, place as u32)));
     }
     (patterns, members)
 }
 
-/// Returns the pattern of an address's network: 24 bits of IPv4, 48 of IPv6. `None` if the text is not an address.
+/// 24 bits of IPv4, 48 of IPv6; `None` if the text is not an address.
 fn pattern(name: &str) -> Option<String> {
     let name = name.split_once('/').map_or(name, |(address, _)| address);
     match name.parse().ok()? {
@@ -305,19 +283,16 @@ fn pattern(name: &str) -> Option<String> {
     }
 }
 
-// Tells whether others ask for the same pages: a crawler takes what everybody reads, an app asks for its own user's
-// data.
-
-/// The pages followed: those with the smallest hashes, a fair sample of all, in about 50 KiB.
+/// Those with the smallest hashes, a fair sample of all, in about 50 KiB.
 const FOLLOWED: usize = 1_024;
-/// The least share, and the least number, of a crawler's sampled pages that a client with another agent asks for too.
+/// Of a crawler's sampled pages, a client with another agent asks for at least this share and this number.
 const READ: (f64, usize) = (0.02, 2);
 
-/// A sample of the pages of a log, and whether different agents asked for each.
+/// Whether others ask for the same pages: a crawler takes what everybody reads, an app asks for its own user's data.
 #[derive(Debug)]
 struct Pages {
     paths: FixedState,
-    /// For each page, the agent that asked first, and whether another one did too.
+    /// The agent that asked first, and whether another one did too.
     followed: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -347,7 +322,6 @@ impl Pages {
         }
     }
 
-    /// Says whether others read some of the pages in this evidence.
     fn are_read_by_others(&self, evidence: &Evidence) -> bool {
         let followed: Vec<bool> = evidence
             .pages()

@@ -1,4 +1,5 @@
-//! The input of a trace: one operation per line, and the fields that each operation takes.
+//! The lines of a trace: one operation in, with the fields that it takes, and one line of JSON out. Spans are in
+//! nanoseconds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +12,6 @@ use tidegate_core::{Retry, State};
 
 use super::subject::{ChargedLimit, algorithm};
 
-/// The operation of a line.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Op {
@@ -66,7 +66,6 @@ pub(super) struct LineIn<'a> {
 }
 
 impl LineIn<'_> {
-    /// Refuses fields that the operation does not use.
     pub(super) fn check(&self) -> Result<(), String> {
         const ASKS: &[Op] = &[Op::Allow, Op::Reserve, Op::Peek];
         let fields: [(&str, bool, &[Op]); 8] = [
@@ -87,15 +86,12 @@ impl LineIn<'_> {
     }
 }
 
-// The output of a trace: one line of JSON per operation. Spans are in nanoseconds.
-
-/// Writes the head of a line: time, key and operation.
 pub(super) fn head(out: &mut String, t: u64, key: &str, op: Op) {
     let key = text(key);
     let _ = write!(out, r#"{{"t":{t},"key":{key},"op":"{}""#, op.word());
 }
 
-/// Writes whether it was allowed. `retry_after` is null if no wait is known to help.
+/// `retry_after` is null if no wait is known to help.
 pub(super) fn ruling(out: &mut String, ruling: Ruling) {
     let _ = match ruling {
         Ruling::Allowed { wait } => {
@@ -109,13 +105,12 @@ pub(super) fn ruling(out: &mut String, ruling: Ruling) {
     };
 }
 
-/// Writes that a deny-list refused it before any limit was checked.
+/// Before any limit was checked.
 pub(super) fn listed(out: &mut String, entry: &str) {
     ruling(out, Ruling::Denied { retry: Retry::Never });
     let _ = write!(out, r#","denied_by_list":{},"limits":[]"#, text(entry));
 }
 
-/// Writes the name of the policy and its limit.
 pub(super) fn name(out: &mut String, charged: &ChargedLimit) {
     if let Some((policy, label)) = &charged.name {
         let (policy, label) = (text(policy), text(label));
@@ -127,13 +122,12 @@ pub(super) fn name(out: &mut String, charged: &ChargedLimit) {
     }
 }
 
-/// Writes the standing of a limit.
 pub(super) fn standing(out: &mut String, standing: &Standing) {
     let Standing { remaining, debt, reset_after, .. } = standing;
     let _ = write!(out, r#","remaining":{remaining},"debt":{debt},"reset_after":{}"#, reset_after.as_nanos());
 }
 
-/// Writes a state in its byte form, as hexadecimal digits.
+/// In its byte form, as hexadecimal digits.
 pub(super) fn state(out: &mut String, quota: &Quota, state: &State) {
     let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, algorithm(quota));
     const HEX: &[u8; 16] = b"0123456789abcdef";

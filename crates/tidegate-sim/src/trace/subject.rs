@@ -9,44 +9,41 @@ use tidegate::{Cost, Quota};
 
 use super::operation_line::LineIn;
 
-/// Builds a limit, with the rate (as written) and the burst of a `change` or with its own numbers.
+/// With the given rate and burst of a `change`, or with its own numbers.
 type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;
 
-/// What a trace charges.
 pub(super) enum Subject<'m> {
     Limit(SingleLimit<'m>),
     Policies(Policies),
 }
 
-/// A single limit, which a trace may change.
+/// A trace may change it.
 pub(super) struct SingleLimit<'m> {
     make: Box<Make<'m>>,
     pub(super) quota: Arc<Quota>,
-    /// The rate and the burst of the changes so far.
     changed: (Option<String>, Option<u64>),
 }
 
-/// Policies that all apply to every line.
+/// They all apply to every line.
 pub(super) struct Policies {
     pub(super) set: Arc<PolicySet>,
     named: Named,
-    /// The attributes that make the keys, without duplicates.
+    /// Without duplicates.
     by: Vec<String>,
 }
 
-/// One limit that a line is charged under.
 #[derive(Clone)]
 pub(super) struct ChargedLimit {
-    /// The key whose state is charged.
+    /// Whose state is charged.
     pub(super) key: Box<[u8]>,
     pub(super) quota: Arc<Quota>,
     pub(super) cost: Cost,
     pub(super) kept_back: u64,
     pub(super) max_wait: Duration,
     pub(super) rules: ChargeRules,
-    /// Whether a refusal by this limit refuses the line; `false` in shadow.
+    /// A refusal refuses the line; `false` in shadow.
     pub(super) binding: bool,
-    /// The policy and the label of its limit; `None` for a single limit.
+    /// The policy and the label; `None` for a single limit.
     pub(super) name: Option<(String, String)>,
 }
 
@@ -62,7 +59,7 @@ impl ChargedLimit {
     }
 }
 
-/// The limits that a line is charged under, or the entry of the deny-list that refuses it.
+/// Or the entry of the deny-list that refuses the line.
 pub(super) type MetLimits = Result<Vec<ChargedLimit>, String>;
 
 impl<'m> SingleLimit<'m> {
@@ -71,7 +68,7 @@ impl<'m> SingleLimit<'m> {
         Ok(Self { make, quota, changed: (None, None) })
     }
 
-    /// Applies the numbers of a `change`. Returns the previous limit.
+    /// Returns the previous limit.
     pub(super) fn change(&mut self, line: &LineIn<'_>) -> Result<Arc<Quota>, String> {
         if line.rate.is_none() && line.burst.is_none() {
             return Err("op `change` needs a `rate`, a `burst` or both".to_owned());
@@ -85,7 +82,7 @@ impl<'m> SingleLimit<'m> {
 }
 
 impl Policies {
-    /// Takes a set whose policies all match every request.
+    /// All must match every request.
     pub(super) fn new(set: Arc<PolicySet>) -> Result<Self, String> {
         if set.policies().iter().all(|policy| policy.mode == Mode::Off) {
             let names: Vec<&str> = set.policies().iter().map(|policy| policy.name.as_str()).collect();
@@ -103,7 +100,7 @@ impl Policies {
         Ok(Self { named: set.named(), set, by })
     }
 
-    /// Finds the limits of one line as the gate does: with keys, tiers, overrides, costs and lists.
+    /// As the gate does: with keys, tiers, overrides, costs and lists.
     fn find(&self, line: &LineIn<'_>, asked: Option<Cost>) -> Result<MetLimits, String> {
         let attrs = line.attrs.iter().flatten();
         let mut request = Descriptor::new();
@@ -157,7 +154,6 @@ impl Policies {
 }
 
 impl Subject<'_> {
-    /// Finds the limits that a line is charged under.
     pub(super) fn find(&self, line: &LineIn<'_>) -> Result<MetLimits, String> {
         let asked = line.cost.map(|cost| {
             Cost::new(cost).ok_or_else(|| "cost 0 asks for nothing; use op `peek` to look".to_owned())
@@ -182,12 +178,10 @@ impl Subject<'_> {
     }
 }
 
-// The names of algorithms.
-
-/// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
+/// As policies write it: `gcra`, `sliding-window`.
 #[must_use]
-pub fn algorithm(quota: &Quota) -> String {
-    // Derive the name from the variant of `Quota`; a separate list would become outdated.
+pub(crate) fn algorithm(quota: &Quota) -> String {
+    // From the variant of `Quota`; a separate list would become outdated.
     let shown = format!("{quota:?}");
     let mut name = String::new();
     for char in shown.chars().take_while(char::is_ascii_alphanumeric) {

@@ -6,15 +6,14 @@ use tidegate::{Cost, Priority};
 
 use super::segment::{Keys, MILLION, Pace, Segment, Service, Shape};
 
-/// The most keys: more would need a table of many megabytes for a picture that looks the same.
+/// More would need a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
-/// The longest span that a text may name, in nanoseconds: a year.
+/// In nanoseconds: a year.
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
-/// The kinds of traffic: the words that a segment begins with.
+/// The words that a segment begins with.
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
-/// The options that may follow in a segment.
 const OPTIONS: [&str; 7] = ["keys", "key", "cost", "taking", "failing", "with", "priority"];
-/// The most attributes of a request, as at the server's doors.
+/// As at the server's doors.
 const MAX_ATTRIBUTES: usize = 64;
 
 /// An error in a line of traffic, and its place.
@@ -27,7 +26,6 @@ pub struct TrafficError {
     pub what: String,
 }
 
-/// The words of one segment, with their positions.
 pub(super) struct Words<'t> {
     pub(super) text: &'t str,
     pub(super) from: usize,
@@ -62,7 +60,7 @@ impl Word<'_> {
         TrafficError { column: self.column, what: what.into() }
     }
 
-    /// Refuses an option of a segment that says again what one before it has said.
+    /// An option that says again what one before it has said.
     fn only_once(self, before: &[&str]) -> Result<(), TrafficError> {
         let is_of_keys = |option: &str| matches!(option, "key" | "keys");
         let first =
@@ -99,7 +97,7 @@ impl Word<'_> {
             .ok_or_else(|| self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text)))
     }
 
-    /// Parses the duration of requests: `20ms`, `20ms..400ms` or `exponential:50ms`.
+    /// `20ms`, `20ms..400ms` or `exponential:50ms`.
     fn service(self) -> Result<Service, TrafficError> {
         let part = |at: usize, text| {
             let column = self.column + self.text[..at].chars().count();
@@ -125,7 +123,7 @@ impl Word<'_> {
         }
     }
 
-    /// Parses a percentage into millionths: `30%`, `0.5%`.
+    /// In millionths: `30%`, `0.5%`.
     fn share(self) -> Result<u32, TrafficError> {
         let percent = self.text.strip_suffix('%').and_then(|number| {
             let (whole, digits) = number.split_once('.').unwrap_or((number, "0"));
@@ -143,7 +141,7 @@ impl Word<'_> {
         })
     }
 
-    /// Parses an attribute: `request.path=/login`. The value ends at a space or a comma, and may be empty.
+    /// `request.path=/login`. The value ends at a space or a comma, and may be empty.
     fn attribute(self) -> Result<(Box<str>, Box<str>), TrafficError> {
         let Some((name, value)) = self.text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             let what =
@@ -174,7 +172,6 @@ impl Word<'_> {
     }
 }
 
-/// Parses one segment: its shape, then its options.
 pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     let shape = words.want("a segment (steady, burst, ramp, poisson or idle)")?;
     let shape = match shape.text {
@@ -229,7 +226,6 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     Ok(Segment { shape, keys, cost, taking, failing, attributes: attributes.into(), priority })
 }
 
-/// Adds an attribute to those of a segment.
 fn add(attributes: &mut Vec<(Box<str>, Box<str>)>, word: Word<'_>) -> Result<(), TrafficError> {
     let (name, value) = word.attribute()?;
     if attributes.iter().any(|(other, _)| *other == name) {
@@ -242,12 +238,10 @@ fn add(attributes: &mut Vec<(Box<str>, Box<str>)>, word: Word<'_>) -> Result<(),
     Ok(())
 }
 
-/// Parses one duration of all requests outside a segment.
 pub(super) fn time(text: &str) -> Result<u64, TrafficError> {
     Word { text, column: 1 }.span()
 }
 
-/// Parses a choice of keys outside a segment.
 pub(super) fn keys(text: &str) -> Result<Keys, TrafficError> {
     many(Word { text, column: 1 })
 }

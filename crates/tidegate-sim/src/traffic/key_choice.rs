@@ -36,7 +36,7 @@ impl KeyChoice {
         match &self.0 {
             Keys::One(_) => 1,
             Keys::Uniform(count) => *count,
-            // The fallback is never used: the grammar allows at most a million.
+            // The grammar allows at most a million.
             Keys::Zipf(shares) => u32::try_from(shares.len()).unwrap_or(u32::MAX),
         }
     }
@@ -70,8 +70,6 @@ impl FromStr for KeyChoice {
         }
     }
 }
-
-// Random numbers that depend on a seed alone and are the same on all platforms.
 
 /// A small random generator that gives the same numbers on every platform and in every version.
 ///

@@ -13,14 +13,14 @@ pub(super) struct Segment {
     pub(super) keys: Keys,
     pub(super) cost: Cost,
     pub(super) taking: Option<Service>,
-    /// The share of requests that fail, in millionths.
+    /// In millionths.
     pub(super) failing: Option<u32>,
-    /// The attributes of each request, without its key.
+    /// Without the key.
     pub(super) attributes: Arc<[(Box<str>, Box<str>)]>,
     pub(super) priority: Priority,
 }
 
-/// A rate as an exact ratio.
+/// An exact ratio.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) count: u64,
@@ -40,12 +40,12 @@ pub(super) enum Shape {
 pub(super) enum Keys {
     One(Arc<str>),
     Uniform(u32),
-    /// The cumulative shares of the keys, out of 2³².
+    /// Cumulative shares, out of 2³².
     Zipf(Arc<[u32]>),
 }
 
 impl Shape {
-    /// Returns the length of the segment, in nanoseconds.
+    /// In nanoseconds.
     pub(super) fn span(self) -> u64 {
         match self {
             Self::Steady { span, .. }
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// Returns how many requests it makes, on average if they are random.
+    /// On average if they are random.
     pub(super) fn requests(self) -> u128 {
         let at = |pace: Pace, span: u64| u128::from(pace.count) * u128::from(span) / u128::from(pace.period);
         match self {
@@ -67,7 +67,7 @@ impl Shape {
         }
     }
 
-    /// Returns the time of request `number`, counted from the segment's start; `None` after the last request.
+    /// Of request `number`, from the segment's start; `None` after the last request.
     pub(super) fn offset(self, number: u64, last: u64, chance: &mut Chance) -> Option<u64> {
         let (at, span) = match self {
             Self::Idle { .. } => return None,
@@ -81,7 +81,7 @@ impl Shape {
                 (u64::try_from(at).unwrap_or(u64::MAX), span)
             }
             Self::Poisson { pace, span } => {
-                // The gap is a fixed-point multiple of the mean, with 32 fractional bits.
+                // A fixed-point multiple of the mean, with 32 fractional bits.
                 let gap = u128::from(chance.exponential()) * u128::from(pace.period) / u128::from(pace.count);
                 (last.saturating_add(u64::try_from(gap >> 32).unwrap_or(u64::MAX)), span)
             }
@@ -91,9 +91,9 @@ impl Shape {
     }
 }
 
-/// Returns the time when the area under a ramp reaches `number`: the solution of a quadratic equation in the form
-/// without cancellation. Root and division are exact to the last bit on every platform, so this is as repeatable as
-/// integers. 53 bits of precision are a nanosecond in a hundred days.
+/// The time when the area under a ramp reaches `number`: the solution of a quadratic equation in the form without
+/// cancellation. Root and division are exact to the last bit on every platform. 53 bits of precision are a nanosecond
+/// in a hundred days.
 fn ramp(from: Pace, to: Pace, span: u64, number: u64) -> Option<u64> {
     let per_nano = |pace: Pace| pace.count as f64 / pace.period as f64;
     let (from, to, number) = (per_nano(from), per_nano(to), number as f64);
@@ -110,10 +110,10 @@ fn ramp(from: Pace, to: Pace, span: u64, number: u64) -> Option<u64> {
 }
 
 impl Keys {
-    /// Makes a choice among `count` keys in which the share of each falls with its rank.
+    /// The share of each key falls with its rank.
     ///
-    /// The shares are accumulated on a grid of 2³², so that the last bit of a platform's power function does not
-    /// affect the choice.
+    /// The shares are accumulated on a grid of 2³², so that the last bit of a platform's power function does not affect
+    /// the choice.
     pub(super) fn zipf(exponent: f64, count: u64) -> Self {
         let weight = |rank: u64| (rank as f64).powf(-exponent);
         let total: f64 = (1..=count).map(weight).sum();
@@ -125,7 +125,7 @@ impl Keys {
         Self::Zipf(shares.collect())
     }
 
-    /// Returns the next key, counted from 0. A single key consumes no random number.
+    /// Counted from 0. A single key consumes no random number.
     pub(super) fn draw(&self, chance: &mut Chance) -> u32 {
         match self {
             Self::One(_) | Self::Uniform(1) => 0,
@@ -138,23 +138,19 @@ impl Keys {
     }
 }
 
-// The durations and failures of generated requests.
-
-/// The unit of shares: a millionth.
+/// The unit of shares.
 pub(super) const MILLION: u32 = 1_000_000;
 
-/// Changes the traffic's seed for durations and failures, so that the times of requests are the same whether or not a
-/// line specifies these.
+/// Changes the traffic's seed for durations and failures, so that the times of requests do not depend on these.
 const APART: u64 = 0x5bf0_3635_d1c6_2f4b;
 
-/// How long requests take, in nanoseconds.
+/// In nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Service {
-    /// Always the same.
     Always(u64),
-    /// Uniform between two times, both included.
+    /// Both included.
     Between(u64, u64),
-    /// Exponential with this mean: most are short, one in a hundred takes over 4.6 times the mean.
+    /// With this mean: one in a hundred takes over 4.6 times the mean.
     Exponential(u64),
 }
 
@@ -163,8 +159,7 @@ impl Service {
         Duration::from_nanos(match self {
             Self::Always(nanos) => nanos,
             Self::Between(low, high) => {
-                // Take a product of 128 bits: the number of choices, `high - low + 1`, may be one more than 64 bits
-                // hold.
+                // The number of choices may be one more than 64 bits hold.
                 let choices = u128::from(high - low) + 1;
                 low + ((u128::from(chance.bits()) * choices) >> 64) as u64
             }
@@ -176,7 +171,7 @@ impl Service {
     }
 }
 
-/// The random numbers for durations and failures, separate from those for times and keys.
+/// Separate from the random numbers for times and keys.
 #[derive(Clone, Debug)]
 pub(super) struct Fate(Chance);
 
@@ -185,7 +180,7 @@ impl Fate {
         Self(Chance(seed ^ APART))
     }
 
-    /// Returns how long one request takes and how it ends, if the segment tells. `failing` is in millionths.
+    /// If the segment tells. `failing` is in millionths.
     pub(super) fn of_one(
         &mut self,
         taking: Option<Service>,

@@ -19,14 +19,14 @@ pub struct Candidate {
     pub burst: u64,
 }
 
-/// The most candidates tried at once: enough for a curve, and a bound on the memory per key.
-pub const MAX_CANDIDATES: usize = 1_024;
+/// Enough for a curve, and a bound on the memory per key.
+pub(crate) const MAX_CANDIDATES: usize = 1_024;
 
 /// Why candidates cannot be tried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WhatIfError {
-    /// More candidates than [`MAX_CANDIDATES`].
+    /// More candidates than 1,024.
     #[error("{count} limits are too many to try at once; use at most {MAX_CANDIDATES}")]
     TooMany {
         /// The number of candidates.
@@ -58,9 +58,7 @@ pub enum WhatIfError {
     Policy(#[from] PolicySetError),
 }
 
-// Finds the key and the cost of a request under the policy whose limits are tried, as a gate does.
-
-/// The policy, without its limits.
+/// Finds the key and the cost of a request under the policy whose limits are tried, as a gate does.
 #[derive(Debug)]
 pub(crate) struct Asking {
     set: PolicySet,
@@ -68,10 +66,9 @@ pub(crate) struct Asking {
     ipv6_prefix: u8,
 }
 
-/// The key and the cost of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestCharge {
-    /// The bytes of the key, as in stores.
+    /// As in stores.
     pub(crate) key: Vec<u8>,
     pub(crate) cost: Cost,
 }
@@ -82,7 +79,7 @@ impl Asking {
             return Err(WhatIfError::ChargesOtherwise { policy: policy.name.clone() });
         }
         let mut policy = policy.clone();
-        // A placeholder limit, so that a request has a key. The caller chooses the limits that are tried.
+        // A placeholder, so that a request has a key.
         policy.limits = vec![Limit::new(Quota::per_second(1).gcra()?, "tried")];
         policy.shadow_limit = None;
         policy.mode = Mode::Enforce;
@@ -92,13 +89,11 @@ impl Asking {
         Ok(Self { wanted: Wanted::by(vec![set.named()], false), set, ipv6_prefix })
     }
 
-    /// Describes the attributes of a request that the policy uses.
     pub(crate) fn describe<'r>(&self, record: &'r Record<'_>) -> Descriptor<'r> {
         record.describe_only(&self.wanted)
     }
 
-    /// Finds the key and the cost of a request; `None` if the policy does not match it, a list decides, or its cost
-    /// cannot be determined.
+    /// `None` if the policy does not match the request, a list decides, or its cost cannot be determined.
     pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<RequestCharge> {
         if self.set.access(request).is_some() {
             return None;
@@ -108,12 +103,11 @@ impl Asking {
         Some(RequestCharge { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
     }
 
-    /// Returns how many requests so far had no cost that the policy could determine.
+    /// Requests whose cost the policy could not determine.
     pub(crate) fn unknown_costs(&self) -> CostErrors {
         self.set.cost_errors(0)
     }
 
-    /// Returns the name of a request's key, as replays show it.
     pub(crate) fn name(&self, request: &Descriptor<'_>) -> String {
         key_name(&self.set.policies()[0], request, self.ipv6_prefix)
     }

@@ -10,23 +10,22 @@ use tidegate::Tick;
 use crate::meter::Meter;
 use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
 
-/// The figures of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) name: Box<str>,
     hash: u64,
     pub(super) requests: u64,
     pub(super) signed_in: bool,
-    /// Its latest tick, in nanoseconds.
+    /// In nanoseconds.
     last: u64,
     pub(super) peak: SlidingPeak,
-    /// The level at each rate if nothing were ever denied.
+    /// At each rate, if nothing were ever denied.
     pub(super) levels: Box<[u64]>,
-    /// The candidates that have denied it something, in order.
+    /// Of the candidates that have denied it something, in order.
     pub(super) states: Vec<State>,
 }
 
-/// The state of a key under a candidate that has denied it something.
+/// Under a candidate that has denied the key something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) candidate: usize,
@@ -34,14 +33,13 @@ pub(super) struct State {
     pub(super) denied: u64,
 }
 
-/// The keys, up to a capacity.
 #[derive(Debug)]
 pub(super) struct KeyTable {
     capacity: usize,
-    /// An eighth of the window of the peaks, in nanoseconds.
+    /// In nanoseconds.
     part: u64,
     meters: Box<[Meter]>,
-    /// Seeded at random. 64 bits are enough that keys do not collide by accident: keys themselves are not compared.
+    /// Seeded at random; keys themselves are not compared.
     hasher: RandomState,
     places: HashMap<u64, u32, GivenHash>,
     keys: Vec<Key>,
@@ -65,7 +63,7 @@ impl KeyTable {
         }
     }
 
-    /// Counts a request. Returns the key and the nanoseconds since its last request.
+    /// Returns the key and the nanoseconds since its last request.
     pub(super) fn see(
         &mut self,
         key: &[u8],
@@ -103,13 +101,13 @@ impl KeyTable {
             levels: vec![0; self.meters.len()].into(),
             states: Vec::new(),
         });
-        // The cast is lossless: `capacity` fits 32 bits.
+        // `capacity` fits 32 bits.
         self.places.insert(hash, place as u32);
         place
     }
 
-    /// Forgets the keys that are as good as new. If less than a quarter of the capacity is free then, also evicts the
-    /// lighter half of the others.
+    /// Keys that are as good as new. If less than a quarter of the capacity is free then, also the lighter half of the
+    /// others.
     fn make_room(&mut self, now: u64) {
         let before = self.keys.len();
         let meters = &self.meters;
@@ -119,7 +117,7 @@ impl KeyTable {
         };
         self.keys.retain(|key| !key.states.is_empty() || !drained(key));
         if self.keys.len() > self.capacity - self.capacity.div_ceil(4) {
-            // The keys with most denials are heaviest, then those with the fullest buckets.
+            // Those with most denials, then those with the fullest buckets.
             let weight = |key: &Key| {
                 let denied: u64 = key.states.iter().map(|state| state.denied).sum();
                 let burst = meters.iter().zip(&key.levels).map(|(meter, level)| meter.burst(*level)).max();

@@ -30,7 +30,7 @@ fn by_gates(candidates: &[Candidate], requests: &[(u64, u8, u64)]) -> Vec<Denial
     };
     let sets = candidates.iter().map(set).collect();
     let options = ReplayOptions { bins: 2, store_keys: 1_000, ..ReplayOptions::default() };
-    let mut replay = Replay::new(sets, options);
+    let mut replay = Replay::new(sets, options).unwrap();
     for (at, client, cost) in requests {
         let name = client.to_string();
         let request = Descriptor::new().with("client.ip", &*name);

@@ -2,8 +2,7 @@
 
 use tidegate::policy::{Descriptor, Glob, Limit, Policy};
 use tidegate::{Quota, Rate, Tick};
-use tidegate_sim::log::LogOptions;
-use tidegate_sim::source::Input;
+use tidegate_sim::log::{Input, LogOptions};
 use tidegate_sim::suggest::{Narrower, Proposal, SuggestOptions, Suggestion, suggest};
 use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
 

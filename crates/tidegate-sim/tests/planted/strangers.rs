@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tidegate::policy::Glob;
-use tidegate_sim::log::LogOptions;
-use tidegate_sim::source::Input;
+use tidegate_sim::log::{Input, LogOptions};
 use tidegate_sim::suggest::{Fate, SuggestOptions, Suggestion, suggest};
 
 use crate::planted::traffic::Chance;

@@ -31,9 +31,8 @@ pub(in super::super) fn plain(name: &str, about: &'static str) -> Backend {
     }
 }
 
-/// Returns the backends that every controller is judged by. Most finish 400 to 1000 requests per second.
-#[must_use]
-pub fn table() -> Vec<Backend> {
+/// The backends that every controller is judged by. Most finish 400 to 1000 requests per second.
+pub(crate) fn table() -> Vec<Backend> {
     vec![
         plain(
             "knee",
@@ -146,9 +145,8 @@ pub fn table() -> Vec<Backend> {
     ]
 }
 
-/// Returns backends that were not tried until the laws were final.
-#[must_use]
-pub fn held_back() -> Vec<Backend> {
+/// Not tried until the laws were final.
+pub(crate) fn held_back() -> Vec<Backend> {
     vec![
         Backend {
             sharing: Sharing::Shared(24),
@@ -179,9 +177,8 @@ pub fn held_back() -> Vec<Backend> {
     ]
 }
 
-/// Returns variations of the table's backends in other sizes, which were not tried until the laws were final.
-#[must_use]
-pub fn varied() -> Vec<Backend> {
+/// Variations of the table in other sizes, not tried until the laws were final.
+pub(crate) fn varied() -> Vec<Backend> {
     vec![
         Backend {
             sharing: Sharing::Shared(200),

@@ -10,17 +10,15 @@ use super::super::load::Load;
 use super::super::meter::STEP;
 use super::super::scenario::{OVERLOAD, Score};
 use super::super::world::{Service, run};
-use super::curves::good_curve;
+use super::good_curve;
 use super::tables::{heading, scores, write_rows};
 
-/// The file name of the picture.
 pub(in super::super) const PICTURE: &str = "overload-queue-orders.svg";
 
-/// The services of the tables: work of about one length, random work, a capacity that falls and rises, a service that
-/// stands still now and then, and work of two very different lengths.
+/// Work of about one length, random work, a capacity that falls and rises, a service that stands still now and then,
+/// and work of two very different lengths.
 const SERVICES: [&str; 5] = ["knee", "queue", "capacity steps", "pauses", "mixed costs"];
 
-/// Returns the tables.
 pub(super) fn tables() -> String {
     let mut services = backend::table();
     services.retain(|backend| SERVICES.contains(&backend.name.as_str()));
@@ -36,12 +34,10 @@ fn table(data: &mut String, services: &[Backend], times: f64) {
     write_rows(data, &scores(services, &ORDERS, times), cell);
 }
 
-/// Returns the title of the table for a load.
 pub(in super::super) fn title(times: f64) -> String {
     format!("Orders of a queue before the right fixed limit, at {times} times the capacity")
 }
 
-/// Returns a cell of the tables.
 pub(in super::super) fn cell(score: &Score) -> String {
     format!("{:.2}, {} ms", score.goodput, score.p99.as_millis())
 }

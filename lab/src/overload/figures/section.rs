@@ -9,7 +9,6 @@ use super::{
     SPIKE, STORM, goodput_title, impatient_title, p99_title, scenarios_title, title_beside_the_best,
 };
 
-/// The marks on the page of figures between which the tables are.
 const START: &str = "<!-- overload -->";
 const END: &str = "<!-- /overload -->";
 
@@ -45,14 +44,14 @@ fn protections(data: &str) -> Option<String> {
     Some(text)
 }
 
-/// Formats the mean and the least of some shares; nothing if there are none.
+/// Formats the mean and the least.
 fn mean_and_least(shares: &[f64]) -> String {
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let least = shares.iter().copied().reduce(f64::min);
     least.map_or_else(String::new, |least| format!("{mean:.2}, {least:.2}"))
 }
 
-/// Writes one row for each service on which the default and the best published law differ, at either load.
+/// One row for each service on which the default and the best published law differ, at either load.
 fn services<'d>(data: &'d str) -> Option<String> {
     let loads = [title_beside_the_best(2.0), title_beside_the_best(10.0)];
     let [twice, tenfold] = [Table::of(data, &loads[0])?, Table::of(data, &loads[1])?];
@@ -86,18 +85,16 @@ fn services<'d>(data: &'d str) -> Option<String> {
 /// The difference of two shares from which on a service has a row of its own.
 const NEAR: f64 = 0.01;
 
-/// Returns whether the means of two cells differ by less than [`NEAR`].
 fn near(one: &str, other: &str) -> Option<bool> {
     let (one, other): (f64, f64) = (mean(one).parse().ok()?, mean(other).parse().ok()?);
     Some((one - other).abs() < NEAR)
 }
 
-/// Returns the mean of a cell such as `0.996 ± 0.001 Envoy`.
+/// Of a cell such as `0.996 ± 0.001 Envoy`.
 fn mean(cell: &str) -> &str {
     cell.split(' ').next().unwrap_or_default()
 }
 
-/// Returns the law of a cell such as `0.996 ± 0.001 Envoy`.
 fn law(cell: &str) -> &str {
     cell.rsplit(' ').next().unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use super::super::backend::Backend;
 use super::super::controllers::Controller;
 use super::super::scenario::{Score, overload};
 
-/// The number of seeds for each figure, unless a caller asks for others.
-pub const SEEDS: u64 = 6;
+/// The seeds of each figure, unless a caller asks for others.
+pub(crate) const SEEDS: u64 = 6;
 
 pub(super) fn heading(data: &mut String, title: &str, controllers: &[Controller]) {
     let names = controllers.iter().map(|controller| controller.name).collect::<Vec<_>>().join("\t");
@@ -30,7 +30,6 @@ pub(in super::super) struct Table<'d> {
 }
 
 impl<'d> Table<'d> {
-    /// Returns the table under a title; `None` if there is none.
     pub(in super::super) fn of(data: &'d str, title: &str) -> Option<Self> {
         let (_, rest) = data.split_once(&format!("\n# {title}\n"))?;
         let lines = rest.lines().take_while(|line| !line.is_empty());
@@ -38,19 +37,16 @@ impl<'d> Table<'d> {
         Some(Self { columns: rows.next()?, rows: rows.collect() })
     }
 
-    /// Returns the cell of a row and a column by their names.
     pub(in super::super) fn cell(&self, row: &str, column: &str) -> Option<&'d str> {
         let row = self.rows.iter().find(|cells| cells.first() == Some(&row))?;
         row.get(self.place(column)?).copied()
     }
 
-    /// Returns the numbers of a column; none if there is no such column.
     pub(super) fn numbers(&self, column: &str) -> Vec<f64> {
         let Some(place) = self.place(column) else { return Vec::new() };
         self.rows.iter().filter_map(|row| row.get(place)?.parse().ok()).collect()
     }
 
-    /// Lists the names of the rows.
     pub(super) fn names(&self) -> impl Iterator<Item = &'d str> {
         self.rows.iter().filter_map(|row| row.first().copied())
     }
@@ -60,7 +56,6 @@ impl<'d> Table<'d> {
     }
 }
 
-/// Judges each controller on each service, with the usual seeds.
 pub(super) fn scores(
     backends: &[Backend],
     controllers: &[Controller],
@@ -69,7 +64,7 @@ pub(super) fn scores(
     scores_over(1..=SEEDS, backends, controllers, times)
 }
 
-/// Judges each controller on each service with other seeds, on all processors.
+/// On all processors.
 pub(in super::super) fn scores_over(
     seeds: RangeInclusive<u64>,
     backends: &[Backend],

@@ -12,7 +12,7 @@ fn sum(measured: &Measured) -> (f64, f64) {
 #[test]
 fn an_answer_counts_when_its_work_was_done() {
     for sharing in [Sharing::Queued(1), Sharing::Shared(1)] {
-        let backend = Backend { deadline: secs(600), ..service(sharing, Work::Exactly(ms(100))) };
+        let backend = Backend { deadline: secs(600), ..service(sharing, Work::Even(ms(100), ms(100))) };
         let measured = unprotected(backend, 100.0, secs(2), 3);
         let (from, to) = (ms(200), ms(220));
         let idle = measured.goodput_by_work(ms(0), ms(20));
@@ -58,7 +58,7 @@ fn every_good_answer_counts_once_in_all_and_no_other_counts() {
 fn a_limit_with_more_requests_inside_at_the_end_has_the_same_goodput() {
     const ENOUGH: Controller = with_places(|_| Front::behind(fixed(16).with_short_queue()));
     const MORE: Controller = with_places(|_| Front::behind(fixed(160).with_short_queue()));
-    let backend = Backend { deadline: ms(500), ..service(Sharing::Shared(16), Work::Exactly(ms(20))) };
+    let backend = Backend { deadline: ms(500), ..service(Sharing::Shared(16), Work::Even(ms(20), ms(20))) };
     for law in [ENOUGH, MORE] {
         let goodput = scenario::overload(&backend, &law, 2.0, 1..=1).goodput;
         assert!((goodput - 1.0).abs() < 1e-3, "{goodput}");

@@ -20,18 +20,14 @@ use crate::online::Encrypted;
 #[cfg(feature = "grpc")]
 use super::grpc::GrpcClient;
 
-/// The parameters for making connections.
 #[derive(Debug)]
 pub(super) struct Dial {
     pub(super) target: Target,
     pub(super) question: Question,
-    /// The token in `TIDEGATE_TOKEN`.
     token: Option<Token>,
-    /// The TLS settings, if the server is reached over TLS.
     encrypted: Option<Encrypted>,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) enum Client {
     Http(HttpClient),
@@ -41,7 +37,7 @@ pub(super) enum Client {
 }
 
 impl Dial {
-    /// Reads the token from the environment, and the TLS files of the flags.
+    /// The token is in the environment.
     ///
     /// # Errors
     /// A token or a file that cannot be used.
@@ -57,8 +53,6 @@ impl Dial {
         Ok(Self { target, question, token, encrypted })
     }
 
-    /// Connects.
-    ///
     /// # Errors
     /// Why the connection could not be made.
     pub(super) async fn connect(&self) -> Result<Client> {
@@ -86,8 +80,7 @@ impl Dial {
 }
 
 impl Client {
-    /// Says whether the server has kept the connection open. A server may close an idle connection; asks must not be
-    /// sent over it then.
+    /// A server may close an idle connection; asks must not be sent over it then.
     pub(super) fn is_open(&mut self) -> bool {
         match self {
             Self::Http(client) => client.is_open(),
@@ -97,8 +90,6 @@ impl Client {
         }
     }
 
-    /// Asks for a key.
-    ///
     /// # Errors
     /// If the connection cannot be used any more.
     ///
@@ -117,15 +108,12 @@ impl Client {
     }
 }
 
-// The result of an ask.
-
-/// The result of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) fate: Fate,
     /// The status, or a word for the error.
     pub(super) code: Code,
-    /// Whether the answer says that no policy limits the ask; only those over HTTP tell.
+    /// No policy limits the ask; only answers over HTTP tell.
     pub(super) is_unlimited: bool,
 }
 
@@ -135,13 +123,12 @@ pub(super) enum Fate {
     Denied,
     /// Answered without a decision.
     Failed,
-    /// Sent, but unknown whether it was decided.
+    /// It is unknown whether it was decided.
     Lost,
-    /// Not sent.
     Unsent,
 }
 
-/// The code of an answer: an HTTP status, or a word.
+/// An HTTP status, or a word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Code {
     Status(u16),
@@ -163,9 +150,6 @@ impl Answer {
     }
 }
 
-// The transport of a connection: TCP, or TLS over TCP.
-
-/// A transport, without a protocol.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for S {}

@@ -16,15 +16,14 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Uri};
 use prost::Message as _;
 
-/// The longest answer that is read, in bytes: far longer than any real one.
+/// In bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// The bytes before a message: one tells whether it is compressed, four hold its length.
+/// Before a message: one byte tells whether it is compressed, four hold its length.
 const FRAME: usize = 5;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct GrpcClient {
     sender: SendRequest<Bytes>,
@@ -34,8 +33,6 @@ pub(super) struct GrpcClient {
 }
 
 impl GrpcClient {
-    /// Performs the handshake over a stream.
-    ///
     /// # Errors
     /// If the host, the path or the token does not fit a header, or the server does not speak HTTP/2.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
@@ -55,7 +52,7 @@ impl GrpcClient {
         !self.connection.is_finished()
     }
 
-    /// Asks about one descriptor, made of these pairs, in a domain.
+    /// About one descriptor, made of these pairs.
     ///
     /// # Errors
     /// If the connection broke, or the answer is invalid.
@@ -97,7 +94,6 @@ impl GrpcClient {
     }
 }
 
-/// Encodes a message as the body of a call.
 fn framed(message: &RateLimitRequest) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(FRAME + length);
@@ -107,7 +103,6 @@ fn framed(message: &RateLimitRequest) -> Bytes {
     body.freeze()
 }
 
-/// Reads a body to its end.
 async fn whole(mut body: RecvStream) -> io::Result<(Vec<u8>, HeaderMap)> {
     let mut bytes = Vec::new();
     while let Some(chunk) = body.data().await {
@@ -122,7 +117,6 @@ async fn whole(mut body: RecvStream) -> io::Result<(Vec<u8>, HeaderMap)> {
     Ok((bytes, trailers.unwrap_or_default()))
 }
 
-/// Decodes the answer of a successful call.
 fn decided(body: &[u8]) -> Answer {
     let response = body.get(FRAME..).and_then(|message| RateLimitResponse::decode(message).ok());
     match response.map(|response| response.overall_code()) {

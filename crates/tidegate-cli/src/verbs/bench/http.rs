@@ -14,10 +14,9 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The longest answer that is read, in bytes: far longer than a check of 64 policies gives.
+/// In bytes: far longer than a check of 64 policies gives.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct HttpClient {
     sender: SendRequest<Full<Bytes>>,
@@ -26,22 +25,19 @@ pub(super) struct HttpClient {
     authorization: Option<HeaderValue>,
 }
 
-/// The part of an answer that distinguishes a decision from a failure.
+/// What distinguishes a decision from a failure.
 #[derive(Debug, Deserialize)]
 struct Decided {
     decision: Option<String>,
-    /// The policies that limit the request.
     policies: Option<Vec<IgnoredAny>>,
 }
 
 impl HttpClient {
-    /// Performs the handshake over a stream.
-    ///
     /// # Errors
     /// If the host, the path or the token does not fit a header.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // The task ends with the sender; if it fails, the request fails with the reason.
+        // If it fails, the request fails with the reason.
         drop(tokio::spawn(connection));
         let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
         Ok(Self {
@@ -56,8 +52,6 @@ impl HttpClient {
         !self.sender.is_closed()
     }
 
-    /// Sends an ask with this body.
-    ///
     /// # Errors
     /// If the connection broke.
     pub(super) async fn ask(&mut self, body: String) -> io::Result<Answer> {
@@ -79,8 +73,7 @@ impl HttpClient {
     }
 }
 
-/// Distinguishes a denial from an error: both may have any status from 400 on, but only a denial contains its
-/// decision.
+/// A denial and an error may have any status from 400 on, but only a denial contains its decision.
 fn answer(status: StatusCode, body: &[u8]) -> Answer {
     let decided = serde_json::from_slice::<Decided>(body).ok();
     let is_unlimited =

@@ -1,9 +1,8 @@
 //! Finds wrong answers by the policy file that the server should follow.
 //!
-//! The time at which the server decided an ask is unknown: it lies between sending and answer. So an answer is wrong
-//! only if no choice of times makes it right. An allowed ask is tried at every time in its span ([`LetThrough`]), a
-//! denied one at the worst time ([`Refused`]). Both use the library's own gate, on a clock that follows the asks in
-//! order. In doubt the server is right.
+//! The server decided an ask at an unknown time between sending and answer. So an answer is wrong only if no choice of
+//! times makes it right. An allowed ask is tried at every time in its span ([`LetThrough`]), a denied one at the worst
+//! time ([`Refused`]). Both use the library's own gate, on a clock that follows the asks in order.
 
 mod policies;
 mod refused;
@@ -23,11 +22,10 @@ use super::question::Question;
 
 pub(super) use self::policies::Judged;
 
-/// The most asks that wait for judgement, 40 bytes each. An ask waits until all asks sent before it have ended, at
-/// most for the timeout.
+/// Each takes 40 bytes, and waits until all asks sent before it have ended, at most for the timeout.
 pub(super) const MAX_WAITING: usize = 4_000_000;
 
-/// An ask that has ended. Times are ticks of this process's clock, in nanoseconds.
+/// Times are ticks of this process's clock, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) key: u32,
@@ -36,7 +34,7 @@ pub(super) struct Ask {
     pub(super) fate: Fate,
 }
 
-/// The span in which the server decided an ask, by the judge's clock.
+/// By the judge's clock, when the server decided an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     from: u64,
@@ -49,20 +47,18 @@ impl Span {
     const MAX: Self = Self { from: u64::MAX, to: u64::MAX, key: u32::MAX };
 }
 
-/// The results so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WrongAnswers {
-    /// Allowed asks, and how many of them the limits had no units for at any time.
+    /// Those wrong: the limits had no units at any time.
     pub(super) let_through: u64,
     pub(super) wrongly_let_through: u64,
-    /// Denied asks, and how many of them the limits had units for at every time.
+    /// Those wrong: the limits had units at every time.
     pub(super) refused: u64,
     pub(super) wrongly_refused: u64,
-    /// Whether judging stopped because too many asks were waiting; the other numbers count the asks before that.
+    /// Too many asks were waiting; the other numbers count the asks before that.
     pub(super) gave_up: bool,
 }
 
-/// Judges asks as they end.
 #[derive(Debug)]
 pub(super) struct Judge {
     let_through: LetThrough,
@@ -72,8 +68,6 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Makes a judge for this many keys.
-    ///
     /// # Errors
     /// If there is no memory for the keys.
     pub(super) fn new(judged: &Judged, question: &Question, keys: u32, slack: Duration) -> Result<Self> {
@@ -85,8 +79,7 @@ impl Judge {
         })
     }
 
-    /// Takes asks in any order. All asks sent before `known_until` have been taken with this call; later ones may
-    /// still follow.
+    /// In any order. All asks sent before `known_until` have been taken with this call.
     pub(super) fn take(&mut self, asks: &[Ask], known_until: u64) {
         if self.gave_up {
             return;
@@ -103,7 +96,7 @@ impl Judge {
                     self.refused.add_charge(span);
                 }
                 Fate::Denied => self.refused.add(span),
-                // An ask that failed may have been charged within its span, a lost one at any time after sending.
+                // It may have been charged within its span, a lost one at any time after sending.
                 Fate::Failed => self.refused.add_charge(span),
                 Fate::Lost => self.refused.add_charge(Span { to: u64::MAX, ..span }),
                 Fate::Unsent => {}
@@ -118,14 +111,12 @@ impl Judge {
         self.refused.run(until);
     }
 
-    /// Stops judging.
     pub(super) fn give_up(&mut self) {
         self.gave_up = true;
         self.let_through.clear();
         self.refused.clear();
     }
 
-    /// Returns what was found so far.
     pub(super) fn found(&self) -> WrongAnswers {
         let ((let_through, wrongly_let_through), (refused, wrongly_refused)) =
             (self.let_through.found(), self.refused.found());
@@ -147,10 +138,10 @@ impl WrongAnswers {
 
 // Finds asks that were allowed although their limits had no units at any time.
 //
-// Every allowed ask is charged as soon as there are units within its span. If there are none until the end of its
-// span, it may take the units of an ask already charged whose span ends later, since that one may have been decided
-// later. Only if there is no such ask was one ask too many allowed. For limits that grant equal costs, this finds the
-// smallest number of wrong asks, like earliest-deadline scheduling. A wrong ask is not charged.
+// Every allowed ask is charged as soon as there are units within its span. If there are none until its end, it may take
+// the units of an ask already charged whose span ends later, since that one may have been decided later. Only if there
+// is no such ask was one ask too many allowed. For limits that grant equal costs, this finds the smallest number of
+// wrong asks, like earliest-deadline scheduling. A wrong ask is not charged.
 
 #[derive(Debug)]
 struct LetThrough {
@@ -158,11 +149,11 @@ struct LetThrough {
     clock: ManualClock,
     question: Question,
     is_keyed: bool,
-    /// Asks by the time of the next attempt, then by the end of their span.
+    /// By the time of the next attempt, then by the end of their span.
     waiting: BinaryHeap<Reverse<(u64, Span)>>,
-    /// Asks that were charged and whose span is not over, by group and end.
+    /// Charged, with a span that is not over, by group and end.
     charged: BTreeSet<(u32, u64, u64, Span)>,
-    /// Numbers the charges, since two asks may have the same span.
+    /// Two asks may have the same span.
     number: u64,
     taken: u64,
     wrong: u64,
@@ -190,7 +181,7 @@ impl LetThrough {
         self.waiting.push(Reverse((span.from, span)));
     }
 
-    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
+    /// Earlier asks must not be added afterwards.
     fn run(&mut self, until: u64) {
         while let Some(&Reverse((at, span))) = self.waiting.peek()
             && at < until
@@ -247,7 +238,7 @@ impl LetThrough {
         (self.waiting, self.charged) = (BinaryHeap::new(), BTreeSet::new());
     }
 
-    /// Returns how many asks were taken, and how many of them were wrong.
+    /// How many asks were taken, and how many were wrong.
     fn found(&self) -> (u64, u64) {
         (self.taken, self.wrong)
     }

@@ -1,9 +1,8 @@
 //! Generates the load: connections that send one ask at a time, in a closed or an open loop.
 //!
-//! In a closed loop a connection asks as soon as it has its answer. In an open loop asks are due at fixed times: a
-//! thread releases each ask when it is due, and the next free connection sends it. An ask that finds no free
-//! connection waits, and its latency counts from its due time. So the latencies include the time that a slow server
-//! kept asks waiting.
+//! In an open loop asks are due at fixed times: a thread releases each ask, and the next free connection sends it. The
+//! latency of an ask that finds no free connection counts from its due time. So latencies include the time that a slow
+//! server kept asks waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,16 +19,15 @@ use super::client::{Answer, Client, Dial, Fate};
 use super::tally::{Sent, Tally};
 use crate::args::PerSecond;
 
-/// How long a connection of a closed loop waits before it reconnects to a server that it could not reach.
+/// In a closed loop, before a connection tries again to reach the server.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long after the end asks that were due before it may still be sent.
+/// After the end, for asks that were due before it.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The longest sleep of the pacing thread before it checks whether to stop.
+/// Of the pacing thread, before it checks whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
-/// The parameters of the load.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) dial: Dial,
@@ -42,7 +40,6 @@ pub(super) struct Load {
     pub(super) tally: Mutex<Tally>,
 }
 
-/// A running load.
 #[derive(Debug)]
 pub(super) struct Running {
     load: Arc<Load>,
@@ -50,17 +47,15 @@ pub(super) struct Running {
     start: Tick,
     end: Tick,
     stopped: AtomicBool,
-    /// One permit for each ask that is due and not yet taken by a connection.
+    /// One permit for each ask that is due and not yet taken.
     due: Semaphore,
-    /// The number of asks that became due.
+    /// Asks that became due.
     let_go: AtomicU64,
-    /// The number of asks that connections took.
+    /// Taken by connections.
     taken: AtomicU64,
 }
 
 impl Load {
-    /// Opens all connections.
-    ///
     /// # Errors
     /// If a connection cannot be made.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Vec<Client>> {
@@ -90,7 +85,7 @@ impl Load {
         Ok(clients)
     }
 
-    /// Starts asking. The set of tasks ends when all connections are done.
+    /// The set of tasks ends when all connections are done.
     pub(super) fn start(self: Arc<Self>, clients: Vec<Client>) -> (Arc<Running>, JoinSet<()>) {
         let clock = SystemClock::new();
         let start = clock.now();
@@ -118,11 +113,11 @@ impl Load {
 }
 
 impl Running {
-    /// Releases asks when they are due, until the end.
+    /// Releases asks until the end.
     fn pace(&self, rate: PerSecond) {
         loop {
             let now = self.clock.now().min(self.end);
-            // One ask is due at the start, and then one per interval.
+            // One at the start, and then one per interval.
             let due = due_by(rate, nanos(now.since(self.start)), now == self.end);
             let before = self.let_go.swap(due, Ordering::Relaxed);
             self.due.add_permits(
@@ -144,7 +139,7 @@ impl Running {
         self.due.close();
     }
 
-    /// Returns the due time of a connection's next ask, which is past; `None` at the end.
+    /// In the past; `None` at the end.
     async fn next(&self) -> Option<u64> {
         let Some(rate) = self.load.rate else {
             let now = self.clock.now();
@@ -221,14 +216,13 @@ impl Running {
         tally.ends(worker, ask, now, answer);
     }
 
-    /// Stops asking.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.due.close();
     }
 
-    /// Returns how many asks were due but not taken by a connection, and how long the first of them has waited. Valid
-    /// only when all connections are done.
+    /// How many asks were due but not taken, and how long the first of them has waited. Valid only when all connections
+    /// are done.
     pub(super) fn left_over(&self) -> (u64, u64) {
         let taken = self.taken.load(Ordering::Relaxed);
         let left = self.let_go.load(Ordering::Relaxed).saturating_sub(taken);
@@ -237,7 +231,7 @@ impl Running {
         (left, self.clock.now().min(self.end).as_nanos().saturating_sub(since))
     }
 
-    /// Returns the time that the load has run, at most until its end.
+    /// At most until its end.
     pub(super) fn took(&self) -> Duration {
         self.clock.now().min(self.end).since(self.start)
     }
@@ -251,14 +245,13 @@ impl Running {
     }
 }
 
-/// Returns the due time of an ask, in nanoseconds after the start; the first ask is number 0.
+/// In nanoseconds after the start; the first ask is number 0.
 fn due_at(rate: PerSecond, number: u64) -> u64 {
     let at = (u128::from(number) * u128::from(rate.period)).div_ceil(u128::from(rate.count));
     u64::try_from(at).unwrap_or(u64::MAX)
 }
 
-/// Returns how many asks are due by a time after the start. With `is_end`, an ask due exactly at that time is not
-/// counted.
+/// By a time after the start. With `is_end`, an ask due exactly then is not counted.
 fn due_by(rate: PerSecond, nanos: u64, is_end: bool) -> u64 {
     let whole = u128::from(nanos) * u128::from(rate.count);
     let period = u128::from(rate.period);

@@ -1,4 +1,4 @@
-//! The contents of asks: the attributes for each key, in the forms of the protocols and of the gate.
+//! The contents of asks, in the forms of the protocols and of the gate.
 
 use serde_json::{Map, Value, json};
 use tidegate::Cost;
@@ -7,44 +7,40 @@ use tidegate::policy::Descriptor;
 use crate::args::Asks;
 use crate::exit::Mistake;
 
-/// The largest number in CL.THROTTLE, as on the server.
+/// In CL.THROTTLE, as on the server.
 const MOST: u64 = 1 << 60;
 
-/// The attribute that becomes the domain in Envoy's requests.
+/// It becomes the domain in Envoy's requests.
 const DOMAIN: &str = "rls.domain";
 
-/// The contents of a request, except its key.
+/// Except the key.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// The attributes that hold the key.
+    /// They hold the key.
     by: Vec<String>,
     attributes: Vec<(String, String)>,
     cost: Option<Cost>,
-    /// The only policy asked, if one is chosen.
     pub(super) policy: Option<String>,
     pub(super) throttle: Option<Throttle>,
-    /// A part of every key's name, so that different runs use different keys.
+    /// Different runs use different keys.
     seed: u64,
 }
 
-/// The numbers of CL.THROTTLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Throttle {
     pub(super) max_burst: u64,
     pub(super) count: u64,
-    /// The period in seconds.
+    /// In seconds.
     pub(super) period: u64,
 }
 
 impl Question {
-    /// Reads the contents from the flags.
-    ///
     /// # Errors
-    /// If an attribute is given twice, there is no attribute for the key, the cost is 0, or the numbers of
-    /// CL.THROTTLE are invalid.
+    /// If an attribute is given twice, there is none for the key, the cost is 0, or the numbers of CL.THROTTLE are
+    /// invalid.
     pub(super) fn read(asks: &Asks, expect: Option<&String>, seed: u64) -> Result<Self, Mistake> {
         let by = match asks.throttle {
-            // The command has a key and no attributes.
+            // CL.THROTTLE has a key and no attributes.
             Some(_) => vec!["key".to_owned()],
             None => asks.by.iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>(),
         };
@@ -70,12 +66,11 @@ impl Question {
         })
     }
 
-    /// Returns the attributes that hold the key.
     pub(super) fn by(&self) -> &[String] {
         &self.by
     }
 
-    /// Adapts the question to Envoy's protocol: a domain, all policies, and a cost of 32 bits.
+    /// A domain, all policies, and a cost of 32 bits.
     ///
     /// # Errors
     /// If the question cannot be asked that way.
@@ -93,7 +88,7 @@ impl Question {
         Ok(())
     }
 
-    /// Returns the domain, the entries of the descriptor, and the cost; a cost of 0 leaves it to the policies.
+    /// The domain, the entries of the descriptor, and the cost; 0 leaves it to the policies.
     #[cfg(feature = "grpc")]
     pub(super) fn envoy(&self, key: u32) -> (&str, Vec<(String, String)>, u32) {
         let domain = self.attributes.iter().find(|(name, _)| name == DOMAIN);
@@ -104,13 +99,13 @@ impl Question {
         (domain, entries, cost)
     }
 
-    /// Returns the cost of each ask; `None` leaves it to the policies.
+    /// `None` leaves it to the policies.
     pub(super) fn cost(&self) -> Option<Cost> {
         self.cost
     }
 
-    /// Returns the value of an attribute for a key. For an address, it is in a different private 64-bit network (RFC
-    /// 4193) for each key, so that every policy sees different keys. For other attributes it is a name.
+    /// An address is in a different private 64-bit network (RFC 4193) for each key, so that every policy sees different
+    /// keys. Other attributes are names.
     fn value(&self, name: &str, key: u32) -> String {
         let seed = self.seed & 0xff_ffff;
         if name.ends_with(".ip") || name == "ip" {
@@ -119,18 +114,15 @@ impl Question {
         format!("bench-{seed:06x}-{key}")
     }
 
-    /// Returns the attributes of a key's request.
     fn pairs(&self, key: u32) -> impl Iterator<Item = (&str, String)> {
         let of_key = self.by.iter().map(move |name| (name.as_str(), self.value(name, key)));
         of_key.chain(self.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())))
     }
 
-    /// Returns the request in the gate's form.
     pub(super) fn descriptor(&self, key: u32) -> Descriptor<'_> {
         self.pairs(key).fold(Descriptor::new(), |request, (name, value)| request.with(name, value))
     }
 
-    /// Returns the body of `POST /v1/check`.
     pub(super) fn body(&self, key: u32) -> String {
         let attributes: Map<String, Value> =
             self.pairs(key).map(|(name, value)| (name.to_owned(), value.into())).collect();
@@ -144,7 +136,7 @@ impl Question {
         body.to_string()
     }
 
-    /// Returns the words of the `TG.CHECK` or `CL.THROTTLE` command.
+    /// Of `TG.CHECK` or `CL.THROTTLE`.
     pub(super) fn words(&self, key: u32) -> Vec<String> {
         if let Some(throttle) = self.throttle {
             let key = self.value("key", key);
@@ -178,7 +170,6 @@ impl Throttle {
         }
     }
 
-    /// Returns a policy file with the same limit.
     pub(super) fn file(self) -> String {
         let Self { max_burst, count, period } = self;
         let burst = max_burst + 1;

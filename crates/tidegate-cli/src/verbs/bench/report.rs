@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tidegate::visible;
-use tidegate_sim::json_units::millis;
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::{grouped, millis};
 
 use super::judge::{Judge, WrongAnswers};
 use super::tally::{Latencies, Second, Tally, took};
@@ -15,17 +14,17 @@ use crate::exit::Exit;
 use crate::output::Printer;
 use crate::styled::{Look, Styled};
 
-/// About the lines of a terminal, after which the header of the live table is repeated.
+/// About the lines of a terminal, after which the header is repeated.
 const ROWS_A_HEADER: u64 = 20;
 
-/// The live table: one row per second.
+/// One row per second.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     printed: u64,
 }
 
 impl Rows {
-    /// Prints a row, unless remarks are off.
+    /// Unless remarks are off.
     pub(super) fn print(&mut self, second: &Second, printer: &Printer) -> Result<()> {
         if !printer.remarks() {
             return Ok(());
@@ -53,13 +52,12 @@ impl Rows {
     }
 }
 
-/// Formats a row with columns of fixed width, since later rows are unknown.
+/// With columns of fixed width, since later rows are unknown.
 fn row(first: &str, others: &[String; 6]) -> String {
     let others: String = others.iter().map(|text| format!("{text:>11}")).collect();
     format!("{first:>6}{others}")
 }
 
-/// Prints the report. Returns how the run ended.
 pub(super) fn print(report: &Report<'_>, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(report);
     printer.value(&json(report, &thresholds), |_| Ok(text(report, &thresholds)))?;
@@ -188,42 +186,34 @@ fn judged(found: WrongAnswers, slack: Duration) -> Styled {
     text
 }
 
-// The result of a run.
-
-/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) tally: Tally,
     pub(super) judge: Option<Judge>,
     pub(super) took: Duration,
-    /// Asks that were due but never sent.
+    /// Due but never sent.
     pub(super) unsent: u64,
     pub(super) interrupted: bool,
 }
 
-/// A run with its parameters.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub(super) bench: &'a Bench,
     pub(super) seed: u64,
-    /// The attributes that hold the key.
+    /// They hold the key.
     pub(super) by: &'a [String],
     pub(super) done: &'a Done,
 }
 
-// The thresholds of a run, for CI.
-
-/// A threshold and the measured value.
 #[derive(Debug)]
 struct Threshold {
-    /// The threshold as typed.
+    /// As typed.
     said: String,
     measured: String,
     value: Value,
     broken: bool,
 }
 
-/// Returns the thresholds that were given.
 fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     let (flags, done) = (&report.bench.judging, report.done);
     let mut all = Vec::new();
@@ -246,8 +236,8 @@ fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     all
 }
 
-/// Returns the threshold for wrong answers. As a number, both kinds count together. As a share, each kind counts on
-/// its own, since a server under load may deny far more than it allows, or far less.
+/// As a number, both kinds count together. As a share, each kind counts on its own, since a server under load may deny
+/// far more than it allows, or far less.
 fn wrong(most: Most, found: WrongAnswers) -> Threshold {
     let WrongAnswers { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
     let all =
@@ -255,7 +245,7 @@ fn wrong(most: Most, found: WrongAnswers) -> Threshold {
     let of_each = [(wrongly_let_through, let_through), (wrongly_refused, refused)]
         .map(|(count, of)| Threshold::counted("--max-wrong", most, count, of).broken);
     Threshold {
-        // A judge that gave up counts as a broken threshold.
+        // A judge that gave up counts as broken.
         broken: gave_up || all.broken || of_each.contains(&true),
         ..all
     }

@@ -11,22 +11,21 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
 use super::client::{Answer, Fate, Stream};
 
-/// The longest answer that is read, in bytes: far longer than any real one.
+/// In bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// The longest word of an error that counts as its code.
+/// Of an error, that counts as its code.
 const MAX_WORD: usize = 24;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct RespClient {
     stream: Box<dyn Stream>,
-    /// The bytes read that do not form a whole answer yet.
+    /// Not a whole answer yet.
     read: Vec<u8>,
 }
 
 impl RespClient {
-    /// Authenticates with the token, if there is one.
+    /// With the token, if there is one.
     ///
     /// # Errors
     /// If the server rejects it.
@@ -41,13 +40,13 @@ impl RespClient {
         Ok(client)
     }
 
-    /// Says whether the connection is open. Between two asks, the only thing to read is its end.
+    /// Between two asks, the only thing to read is the end of the connection.
     pub(super) fn is_open(&mut self) -> bool {
         let (mut byte, mut nobody) = ([0], Context::from_waker(Waker::noop()));
         Pin::new(&mut self.stream).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// Sends a command; `is_throttle` tells whether it is `CL.THROTTLE` or `TG.CHECK`.
+    /// `is_throttle`: the command is `CL.THROTTLE`, not `TG.CHECK`.
     ///
     /// # Errors
     /// If the connection broke, or the answer is invalid.
@@ -76,8 +75,7 @@ impl RespClient {
     }
 }
 
-/// Interprets an answer. The first number of `TG.CHECK` tells whether the ask is allowed, that of `CL.THROTTLE`
-/// whether it is denied.
+/// The first number of `TG.CHECK` tells whether the ask is allowed, that of `CL.THROTTLE` whether it is denied.
 fn answer(frame: &OwnedFrame, is_throttle: bool) -> Answer {
     let first = match frame {
         OwnedFrame::Array(parts) => parts.first(),

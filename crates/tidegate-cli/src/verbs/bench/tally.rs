@@ -9,60 +9,54 @@ use serde_json::{Value, json};
 use super::client::{Answer, Code, Fate};
 use super::judge::{Ask, MAX_WAITING};
 
-/// The most codes that are counted separately: a server with more codes answers at random.
+/// A server with more codes answers at random.
 const MAX_CODES: usize = 64;
 
-/// The longest latency that is distinguished, in microseconds. A timeout is at most 60 s, but an ask may wait longer
-/// for a connection.
+/// In microseconds. A timeout is at most 60 s, but an ask may wait longer for a connection.
 const LONGEST: u64 = 3_600_000_000;
 
-/// A histogram of latencies, to three significant digits. Takes about 180 KiB.
+/// To three significant digits. Takes about 180 KiB.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies(Histogram<u64>);
 
-/// The numbers of asks by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AskCounts {
-    /// Asks sent, or tried to be sent.
+    /// Or tried to be sent.
     pub(super) asked: u64,
     pub(super) allowed: u64,
     pub(super) denied: u64,
     pub(super) failed: u64,
 }
 
-/// One second of the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
-    /// The number of the second, from 1; the last may be longer or shorter than the others.
+    /// From 1; the last second may be longer or shorter than the others.
     pub(super) number: u64,
     pub(super) counts: AskCounts,
     pub(super) p50: Duration,
     pub(super) p99: Duration,
 }
 
-/// The figures of a run.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) counts: AskCounts,
     pub(super) codes: BTreeMap<Code, u64>,
-    /// Latencies since each ask was due; in a closed loop that is when it was sent.
+    /// Since each ask was due; in a closed loop that is when it was sent.
     pub(super) latencies: Latencies,
-    /// Latencies since each ask was sent.
+    /// Since each ask was sent.
     pub(super) from_sending: Latencies,
-    /// Asks that no policy limits, as far as answers tell.
+    /// As far as answers tell.
     pub(super) unlimited: u64,
-    /// The first failure, in words.
     pub(super) first_failure: Option<String>,
     this_second: AskCounts,
     this_seconds_latencies: Latencies,
     pub(super) seconds: Vec<Second>,
-    /// The time at which each worker sent its current ask; `u64::MAX` if it has none.
+    /// When each worker sent its current ask; `u64::MAX` if it has none.
     in_flight: Vec<u64>,
-    /// The asks for the judge; `None` without a judge.
+    /// `None` without a judge.
     asks: Option<Vec<Ask>>,
 }
 
-/// The current ask of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) key: u32,
@@ -87,15 +81,14 @@ impl Tally {
         }
     }
 
-    /// Records that a worker is about to send an ask. `now` must have been read while this tally is locked, so that
-    /// no ask is sent before the time returned by [`Tally::take_asks`].
+    /// `now` must have been read while this tally is locked, so that no ask is sent before the time returned by
+    /// [`Tally::take_asks`].
     pub(super) fn sends(&mut self, worker: usize, now: u64) {
         self.in_flight[worker] = now;
         self.counts.asked += 1;
         self.this_second.asked += 1;
     }
 
-    /// Records the result of an ask.
     pub(super) fn ends(&mut self, worker: usize, ask: Sent, now: u64, answer: Answer) {
         self.in_flight[worker] = u64::MAX;
         self.unlimited += u64::from(answer.is_unlimited);
@@ -106,8 +99,7 @@ impl Tally {
                 Fate::Failed | Fate::Lost | Fate::Unsent => &mut counts.failed,
             } += 1;
         }
-        // An error may come quickly without a decision, so it is left out. An ask without any answer counts with the
-        // time it waited.
+        // An error may come quickly without a decision. An ask without any answer counts with the time it waited.
         if matches!(answer.fate, Fate::Allowed | Fate::Denied | Fate::Lost) {
             let latency = now.saturating_sub(ask.due);
             self.latencies.record(latency, 1);
@@ -126,10 +118,9 @@ impl Tally {
         }
     }
 
-    /// Records asks that were due but never sent; the first of them has waited for `waited`. Each counts with the
-    /// time it waited.
+    /// Due but never sent; the first of them has waited for `waited`. Each counts with the time it waited.
     pub(super) fn left_over(&mut self, asks: u64, waited: u64) {
-        // Their due times are evenly spaced, so their waits range from `waited` down to zero.
+        // Due times are evenly spaced, so waits range from `waited` down to zero.
         let steps = asks.min(1_000);
         for step in 0..steps {
             let count = asks * (step + 1) / steps - asks * step / steps;
@@ -137,7 +128,6 @@ impl Tally {
         }
     }
 
-    /// Ends the current second, and returns it.
     pub(super) fn end_second(&mut self) -> Second {
         let latencies = &mut self.this_seconds_latencies;
         let second = Second {
@@ -151,19 +141,18 @@ impl Tally {
         second
     }
 
-    /// Says whether anything was recorded since the last second ended.
     pub(super) fn has_begun_a_second(&self) -> bool {
         self.this_second != AskCounts::default()
     }
 
-    /// Takes the asks that have ended since the last call, with the time before which all sent asks are known. `now`
-    /// must have been read while this tally is locked.
+    /// Those that have ended since the last call, with the time before which all sent asks are known. `now` must have
+    /// been read while this tally is locked.
     pub(super) fn take_asks(&mut self, now: u64) -> Option<(Vec<Ask>, u64)> {
         let known_until = self.in_flight.iter().copied().min().unwrap_or(u64::MAX).min(now);
         self.asks.as_mut().map(|asks| (std::mem::take(asks), known_until))
     }
 
-    /// Returns how many asks have no answer.
+    /// Asks without an answer.
     pub(super) fn unanswered(&self) -> u64 {
         let AskCounts { asked, allowed, denied, failed } = self.counts;
         asked.saturating_sub(allowed + denied + failed)
@@ -177,12 +166,12 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records a latency in nanoseconds, rounded up to a microsecond.
+    /// In nanoseconds, rounded up to a microsecond.
     fn record(&mut self, nanos: u64, count: u64) {
         self.0.saturating_record_n(nanos.div_ceil(1_000), count);
     }
 
-    /// Returns the latency that a share of the asks did not exceed; zero if there were none.
+    /// The latency that a share of the asks did not exceed; zero if there were none.
     pub(super) fn at(&self, share: f64) -> Duration {
         if self.0.is_empty() {
             Duration::ZERO
@@ -209,7 +198,6 @@ impl Latencies {
     }
 }
 
-/// Formats a latency.
 pub(super) fn took(latency: Duration) -> String {
     match latency.as_micros() {
         0 => "-".to_owned(),

@@ -6,15 +6,13 @@ use hyper::Uri;
 
 use crate::exit::Mistake;
 
-/// The server to ask, and the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) protocol: Protocol,
-    /// Whether it is reached over TLS.
     pub(super) encrypted: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// The path before the API's own paths, without a slash at its end.
+    /// Before the API's own paths, without a slash at its end.
     pub(super) prefix: String,
 }
 
@@ -27,8 +25,6 @@ pub(super) enum Protocol {
 }
 
 impl Target {
-    /// Reads a URL.
-    ///
     /// # Errors
     /// If the text is not a URL of a server that this command can ask; the message suggests one.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {
@@ -82,7 +78,7 @@ impl Target {
         Ok(Self { protocol, encrypted, host, port, prefix })
     }
 
-    /// Returns host and port in the form of the `host` header.
+    /// In the form of the `host` header.
     pub(super) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

@@ -5,10 +5,8 @@ use std::borrow::Cow;
 use super::super::csv::hex_escaped;
 use super::LogFormatError;
 
-/// The format of a directive, with the position of each byte.
 pub(super) struct Directive {
     pub(super) escape: Escape,
-    /// Each byte of the format, and its position in the original text.
     pub(super) format: Vec<(u8, usize)>,
 }
 
@@ -27,7 +25,6 @@ fn blank(char: char) -> bool {
     char.is_ascii_whitespace()
 }
 
-/// A cursor over the text.
 struct Words<'t> {
     text: &'t str,
     at: usize,
@@ -71,7 +68,7 @@ impl Words<'_> {
                 Some(quote @ (b'\'' | b'"')) => self.quoted(*quote, &mut format)?,
                 Some(_) => self.bare(&mut format),
             }
-            // The first word is the name; an `escape=` word may follow it.
+            // An `escape=` word may follow the name.
             if count == 0 {
                 format.clear();
             } else if let Some(word) = self.text[start..self.at].strip_prefix("escape=")
@@ -88,7 +85,7 @@ impl Words<'_> {
         Ok(Directive { escape, format })
     }
 
-    /// Reads a format without a directive: the whole text after an optional `escape=WORD `.
+    /// The whole text after an optional `escape=WORD `.
     fn alone(&mut self) -> Result<Directive, LogFormatError> {
         let mut escape = Escape::Default;
         if self.rest().starts_with(b"escape=") {
@@ -98,7 +95,7 @@ impl Words<'_> {
             self.skip_blanks();
         }
         let mut format = Vec::new();
-        // Ignore line ends at the end of the text, which come from the shell or the editor.
+        // They come from the shell or the editor.
         let end = self.text.trim_end_matches(['\r', '\n']).len().max(self.at);
         while self.at < end {
             self.byte(&mut format);
@@ -138,7 +135,7 @@ impl Words<'_> {
         }
     }
 
-    /// Takes one byte, or a backslash escape that stands for one byte.
+    /// A backslash escape stands for one byte.
     fn byte(&mut self, format: &mut Vec<(u8, usize)>) {
         let (byte, length) = match self.rest() {
             [b'\\', b't', ..] => (b'\t', 2),
@@ -153,9 +150,7 @@ impl Words<'_> {
     }
 }
 
-// How nginx escapes special bytes in a value.
-
-/// The value of `escape=`.
+/// How nginx escapes special bytes in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
     /// `\xHH` for quotes, backslashes, control characters and bytes from 0x7F on; `-` for a missing value.
@@ -180,12 +175,11 @@ impl std::str::FromStr for Escape {
 }
 
 impl Escape {
-    /// Says whether a value stands for a missing one.
     pub(super) fn is_nothing(self, value: &[u8]) -> bool {
         value.is_empty() || (self == Self::Default && value == b"-")
     }
 
-    /// Undoes the escapes in a value. Invalid escapes stay as they are.
+    /// Invalid escapes stay as they are.
     pub(super) fn undo(self, value: &[u8]) -> Cow<'_, [u8]> {
         if self == Self::None || memchr::memchr(b'\\', value).is_none() {
             return Cow::Borrowed(value);

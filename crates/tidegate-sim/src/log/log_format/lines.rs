@@ -13,14 +13,13 @@ use super::super::roles::Role;
 use super::super::time::Timestamps;
 use super::variables::{Kind, Parts, role};
 
-/// Reads the lines of one log.
 pub(in super::super) struct Cutter {
     format: Arc<Parts>,
-    /// For each variable, the number of its name among the fields, and a searcher for the text that ends its value.
+    /// The number of each variable's name among the fields, and a searcher for the text that ends its value.
     columns: Vec<(Option<u32>, Finder<'static>)>,
-    /// The position of the variable that holds the time; `None` if the user named another one.
+    /// `None` if the user named another one.
     time: Option<usize>,
-    /// Whether a client that is no address is an error: in a format that is known by name it is.
+    /// In a format that is known by name, a client that is no address is an error.
     only_addresses: bool,
     fields: Fields,
     times: Timestamps,
@@ -64,12 +63,11 @@ impl Cutter {
         Self { format, columns: found, time, only_addresses: false, fields, times: Timestamps::default() }
     }
 
-    /// Takes lines whose client is no address as malformed.
     pub(in super::super) fn only_addresses(self) -> Self {
         Self { only_addresses: true, ..self }
     }
 
-    /// Parses only the time, and the line only up to it.
+    /// Reads the line only up to the time.
     pub(in super::super) fn time(&mut self, line: &[u8]) -> Result<u64, Malformed> {
         let Some(wanted) = self.time else { return self.read(line).map(|record| record.time.as_nanos()) };
         let mut found = None;
@@ -100,11 +98,9 @@ impl Cutter {
     }
 }
 
-/// An iterator over the values of a line, in the order of the variables.
 struct Values<'v, 'l> {
     format: &'v Parts,
     columns: &'v [(Option<u32>, Finder<'static>)],
-    /// The position of the variable whose value comes next.
     next: usize,
     rest: &'l [u8],
 }
@@ -119,7 +115,7 @@ impl<'v, 'l> Values<'v, 'l> {
         Ok(Self { format, columns, next: 0, rest })
     }
 
-    /// Returns the length of the next value; `None` if the text that follows its variable is missing.
+    /// `None` if the text that follows the variable is missing.
     fn length(&self) -> Option<usize> {
         let variable = &self.format.variables[self.next];
         let (rest, after) = (self.rest, variable.after.as_slice());
@@ -148,10 +144,9 @@ impl<'v, 'l> Values<'v, 'l> {
 }
 
 impl Values<'_, '_> {
-    /// Ends the iteration with an error at the current variable.
     #[cold]
     fn misfit(&mut self) -> Malformed {
-        // The cast is lossless: there are at most 256 variables.
+        // There are at most 256 variables.
         let variable = self.next as u16 + 1;
         self.next = self.columns.len();
         Malformed::LogFormat { variable }
@@ -161,13 +156,13 @@ impl Values<'_, '_> {
 /// The length of `17/May/2015:10:05:03 +0000`.
 const LOCAL_TIME: usize = 26;
 
-/// Says whether a request line ends with its HTTP version.
+/// With its HTTP version.
 fn has_version(request: &[u8]) -> bool {
     let word = memchr::memrchr(b' ', request).map_or(request, |space| &request[space + 1..]);
     word.starts_with(b"HTTP/")
 }
 
-/// Says whether a space between two texts belongs to a list such as `0.1, 0.2` or `0.1 : 0.2`.
+/// A space that belongs to a list such as `0.1, 0.2` or `0.1 : 0.2`.
 fn goes_on(before: &[u8], after: &[u8]) -> bool {
     before.ends_with(b",") || before.ends_with(b" :") || after.starts_with(b" : ")
 }

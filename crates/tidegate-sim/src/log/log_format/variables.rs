@@ -4,14 +4,11 @@ use super::super::roles::Role;
 use super::LogFormatError;
 use super::directive::Escape;
 
-/// The most variables in a format.
 const MAX_VARIABLES: usize = 256;
 
-/// A parsed format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) escape: Escape,
-    /// The text before the first variable.
     pub(super) head: Vec<u8>,
     pub(super) variables: Vec<Variable>,
 }
@@ -26,7 +23,7 @@ impl Parts {
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// The text between this variable and the next, or the end of the line.
+    /// Up to the next variable, or the end of the line.
     pub(super) after: Vec<u8>,
 }
 
@@ -69,7 +66,7 @@ pub(super) fn is_time(name: &str) -> bool {
     TIMES.contains(&name)
 }
 
-/// Returns the role of a variable in a record, and its rank among the variables of that role, lower first.
+/// With its rank among the variables of that role, lower first.
 pub(super) fn role(name: &str) -> Option<(Role, usize)> {
     Some(match name {
         "msec" => (Role::Time, 1),
@@ -95,7 +92,7 @@ pub(super) fn role(name: &str) -> Option<(Role, usize)> {
 }
 
 /// Splits a format into the text before the first variable and the variables, each with the text after it. `text` is
-/// the original text, for the positions of errors.
+/// the original, for the positions of errors.
 pub(super) fn cut(text: &str, format: &[(u8, usize)]) -> Result<(Vec<u8>, Vec<Variable>), LogFormatError> {
     let (mut head, mut variables) = (Vec::new(), Vec::<Variable>::new());
     let mut at = 0;

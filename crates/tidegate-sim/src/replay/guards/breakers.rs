@@ -7,38 +7,29 @@ use tidegate::{Cost, Outcome as Ended, Quota, Receipt, Tick};
 use tidegate_core::breaker::{Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Totals};
 use tidegate_core::{Ask, Guard as _};
 
-use super::outcome::BreakerChange;
+use super::super::outcome::BreakerChange;
 
-/// The most keys whose breakers are followed, about 500 bytes each. Changes of later keys are not reported.
+/// About 500 bytes each. Changes of later keys are not reported.
 const MOST_KEYS: usize = 10_000;
-/// The most changes that are kept.
 const MOST_CHANGES: usize = 1_000;
 
 /// The state of a breaker in a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerState {
-    /// Every call passes.
+pub(crate) enum BreakerState {
     Closed,
     /// A share of the calls is refused.
     Shedding,
-    /// A few calls pass.
     HalfOpen,
-    /// Every call is refused.
     Open,
 }
 
-/// A span of time in which a breaker was in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerBand {
-    /// The state.
-    pub state: BreakerState,
-    /// Its begin.
-    pub from: Tick,
-    /// Its end.
-    pub until: Tick,
+pub(crate) struct BreakerBand {
+    pub(crate) state: BreakerState,
+    pub(crate) from: Tick,
+    pub(crate) until: Tick,
 }
 
-/// The breakers of one limit, one for each key.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     places: HashMap<String, usize, foldhash::fast::RandomState>,
@@ -55,7 +46,6 @@ struct Breaker {
 }
 
 impl Breaker {
-    /// Returns the breaker's parameters and its state.
     fn parts(&mut self) -> Option<(&CircuitBreaker, &mut CircuitBreakerState)> {
         match &*self.quota {
             Quota::Breaker(law) => Some((law, &mut self.state)),
@@ -65,8 +55,7 @@ impl Breaker {
 }
 
 impl Followed {
-    /// Enters the breaker of a key, as the gate did. Returns its position with a receipt to leave it; `None` if it is
-    /// not followed.
+    /// Enters the breaker of a key, as the gate did. Returns its position with a receipt; `None` if it is not followed.
     pub(super) fn enter(
         &mut self,
         key: String,
@@ -93,8 +82,8 @@ impl Followed {
         law.enter_in_place(state, Ask::allow(at, cost), tell).ok().map(|receipt| (place, receipt))
     }
 
-    /// Applies what time has changed in the breaker of a key that refused a request. Without this, a change that no call
-    /// brings about would be missing: a breaker that sheds may begin to when good calls leave its window.
+    /// Applies what time has changed in the breaker of a key that refused a request: a breaker that sheds may begin to
+    /// when good calls leave its window.
     pub(super) fn refuse(&mut self, key: &str, at: Tick, cost: Cost) {
         let Some(place) = self.places.get(key).copied() else { return };
         let (changes, left_out) = (&mut self.changes, &mut self.left_out);
@@ -106,14 +95,13 @@ impl Followed {
         }
     }
 
-    /// Leaves the breaker at a position.
     pub(super) fn leave(&mut self, place: usize, at: Tick, receipt: &Receipt, outcome: Ended) {
         let (changes, left_out) = (&mut self.changes, &mut self.left_out);
         let Some((law, state)) = self.breakers.get_mut(place).and_then(Breaker::parts) else { return };
         law.leave_in_place(state, at, receipt, outcome, &mut |change| keep(changes, left_out, place, change));
     }
 
-    /// Returns the changes in order, and the number of changes left out.
+    /// In order, with the number of changes left out.
     pub(super) fn changes(&self) -> (Vec<BreakerChange>, u64) {
         let told = |(place, change): &(usize, Change)| BreakerChange {
             at: change.at,
@@ -129,8 +117,8 @@ impl Followed {
         (self.changes.iter().map(told).collect(), self.left_out)
     }
 
-    /// Returns the breaker that changed its state first: its key, and its states from `from` to `until`, as far as
-    /// changes were kept. If none changed, returns the first breaker; `None` if there is none.
+    /// The breaker that changed its state first: its key, and its states, as far as changes were kept. If none changed,
+    /// the first breaker.
     pub(crate) fn first(&self, from: Tick, until: Tick) -> Option<(&str, Vec<BreakerBand>)> {
         let place = self.changes.first().map_or(0, |(place, _)| *place);
         let key = &self.breakers.get(place)?.key;
@@ -147,7 +135,6 @@ impl Followed {
         Some((key, bands))
     }
 
-    /// Returns how many keys' breakers have changed their state.
     pub(crate) fn changed_keys(&self) -> usize {
         let mut places: Vec<usize> = self.changes.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();

@@ -23,7 +23,7 @@ fn breaker() -> Policy {
 
 fn simulated(policies: Vec<Policy>, traffic: &str) -> Replay {
     let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(policies).unwrap()))];
-    let mut replay = Replay::new(sets, ReplayOptions::default());
+    let mut replay = Replay::new(sets, ReplayOptions::default()).unwrap();
     for arrival in traffic.parse::<Traffic>().unwrap().arrivals(Tick::EPOCH, 1) {
         replay.feed_arrival(&arrival, &Descriptor::new().with("key", arrival.key.text()));
     }
@@ -149,7 +149,7 @@ fn the_breaker_that_is_followed_is_the_one_that_refuses() {
                 poisson 60/s 90s taking 5ms..900ms failing 3%";
     for seed in 1..3 {
         let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(vec![breaker()]).unwrap()))];
-        let mut replay = Replay::new(sets, ReplayOptions::default());
+        let mut replay = Replay::new(sets, ReplayOptions::default()).unwrap();
         for arrival in line.parse::<Traffic>().unwrap().arrivals(Tick::EPOCH, seed) {
             let before = replay.series(0).map_or(0, |series| series.total(DENIED));
             replay.feed_arrival(&arrival, &Descriptor::new());
@@ -198,7 +198,7 @@ fn a_log_drives_breakers_by_its_statuses_and_durations() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, (0..300).map(line).collect::<String>().as_bytes()).unwrap();
         let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(vec![breaker()]).unwrap()))];
-        let mut replay = Replay::new(sets, ReplayOptions::default());
+        let mut replay = Replay::new(sets, ReplayOptions::default()).unwrap();
         let input = Input::from_arg(file.path().as_os_str());
         let mut log = Log::open(vec![input], LogOptions::default()).unwrap();
         log.read(|record| {

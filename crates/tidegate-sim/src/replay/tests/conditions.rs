@@ -2,7 +2,7 @@ use super::*;
 
 /// Runs traffic whose requests take a while.
 fn timed(policies: &str, traffic: &str) -> Replay {
-    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default()).unwrap();
     for arrival in traffic.parse::<Traffic>().unwrap().arrivals(Tick::from_secs(1_000_000), 1) {
         replay.feed_arrival(&arrival, &Descriptor::new());
     }

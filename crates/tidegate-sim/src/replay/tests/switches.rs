@@ -10,7 +10,8 @@ fn busy(policies: &str, triggers: &[&str], off: &[&str]) -> Replay {
     let mut replay = Replay::new(
         vec![("policies".into(), set(&format!("{policies}{switches}")))],
         ReplayOptions::default(),
-    );
+    )
+    .unwrap();
     off.iter().for_each(|name| replay.turn_off(name).unwrap());
     let traffic: Traffic = "steady 100/s 5s taking 300ms".parse().unwrap();
     for arrival in traffic.arrivals(Tick::from_secs(1_000_000), 1) {
@@ -86,8 +87,8 @@ fn a_switch_that_is_turned_off_is_off_from_the_first_request_to_the_last() {
 
 #[test]
 fn a_switch_that_there_is_not_cannot_be_turned_off() {
-    let mut replay = Replay::new(vec![("policies".into(), set(FEW))], ReplayOptions::default());
+    let mut replay = Replay::new(vec![("policies".into(), set(FEW))], ReplayOptions::default()).unwrap();
     assert_eq!(replay.turn_off("preview"), Err(vec!["previews".to_owned()]));
-    let mut none = Replay::new(vec![("policies".into(), set(PER_IP))], ReplayOptions::default());
+    let mut none = Replay::new(vec![("policies".into(), set(PER_IP))], ReplayOptions::default()).unwrap();
     assert_eq!(none.turn_off("previews"), Err(Vec::new()));
 }

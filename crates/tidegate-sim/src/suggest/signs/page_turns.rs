@@ -1,25 +1,20 @@
 //! Recognises clients that go from page to page at the pace of a machine, from the times between pages, in 140 bytes.
 //!
-//! A reader stays long on one page, leaves the next at once, and pauses in between. Readers who share an address ask
-//! at random, which spreads the times between their pages as widely. A machine that waits a few seconds before each
-//! page stays within narrow bounds for hours, whatever else it loads.
+//! A reader stays long on one page, leaves the next at once, and pauses in between. A machine that waits a few seconds
+//! before each page stays within narrow bounds for hours, whatever else it loads.
 
 use tidegate::Tick;
 
-/// The number of places per doubling of the time.
+/// Places per doubling of the time.
 const STEPS: f64 = 2.0;
-/// Places from one second to four and a half hours. The first place is for times below a second, the last for longer
-/// times.
+/// From one second to four and a half hours. The first place is for times below a second, the last for longer times.
 const PLACES: usize = 30;
-/// The number of places that cover a factor of four.
+/// Places that cover a factor of four.
 const NARROW: usize = 4;
-/// The least share of the times within that factor. For random arrivals, no factor of four contains more than half of
-/// them.
+/// Within that factor. For random arrivals, no factor of four contains more than half of the times.
 const WITHIN: f64 = 0.95;
-/// The fewest times between pages.
 const PAGES: u32 = 200;
 
-/// A histogram of the times between the pages of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PageTurns {
     last: Option<Tick>,
@@ -27,7 +22,6 @@ pub(super) struct PageTurns {
 }
 
 impl PageTurns {
-    /// Adds a request for a page.
     pub(super) fn add(&mut self, at: Tick) {
         if let Some(last) = self.last {
             let seconds = at.since(last).as_secs_f64();
@@ -38,7 +32,7 @@ impl PageTurns {
         self.last = self.last.max(Some(at));
     }
 
-    /// Says whether nearly all times are at least a second, and within a factor of four of each other.
+    /// Nearly all times are at least a second, and within a factor of four of each other.
     pub(super) fn are_of_a_machine(&self) -> bool {
         let all = self.turns.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));
         let narrow =
@@ -47,10 +41,7 @@ impl PageTurns {
     }
 }
 
-// Counts distinct hashes in 1 KiB, exactly while there are few.
-
-/// The hashes kept. Up to here the count is exact; beyond it the standard error is one over the square root of this
-/// number, 9 %.
+/// Up to here the count is exact; beyond it the standard error is one over the square root of this number, 9 %.
 const KEPT: usize = 128;
 
 /// Estimates the number of distinct hashes from the smallest of them.
@@ -74,7 +65,6 @@ impl Few {
         }
     }
 
-    /// Returns the number of distinct hashes.
     pub(in crate::suggest) fn about(&self) -> u64 {
         match self.0.last() {
             Some(largest) if self.0.len() == KEPT => {
@@ -85,12 +75,11 @@ impl Few {
         }
     }
 
-    /// Returns the hashes kept, a fair sample of all.
+    /// A fair sample of all.
     pub(in crate::suggest) fn kept(&self) -> impl Iterator<Item = u64> {
         self.0.iter().copied()
     }
 
-    /// Says whether [`Few::about`] is exact.
     pub(in crate::suggest) fn is_exact(&self) -> bool {
         self.0.len() < KEPT
     }

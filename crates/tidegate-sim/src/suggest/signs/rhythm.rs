@@ -4,40 +4,36 @@ use std::time::Duration;
 
 use tidegate::Tick;
 
-/// The number of places per doubling of the pause; two adjacent places cover a fifth to either side of their middle.
+/// Places per doubling of the pause; two adjacent places cover a fifth to either side of their middle.
 const STEPS: f64 = 4.0;
-/// The number of places: from one second to a day and a half.
+/// From one second to a day and a half.
 const PLACES: usize = 68;
-/// A shorter time between two requests is not a pause: both belong to one round.
+/// A shorter time between two requests is no pause: both belong to one round.
 const SHORTEST: f64 = 1.0;
-/// The longest weight of a pause, in seconds: a night's pause must not outweigh an even pace by day.
+/// A night's pause must not outweigh an even pace by day; in seconds.
 const LONGEST: f64 = 3_600.0;
-/// The least share of the time that must lie in equal pauses.
+/// At least this share of the time must lie in equal pauses.
 const EVEN: f64 = 0.8;
-/// The fewest equal pauses.
 const PAUSES: u32 = 3;
-/// From this number of requests per round on, an even pace is a job's, whatever it asks for: a crawler at an even
-/// pace asks for one page at a time.
+/// With at least so many requests in a round, an even pace is a job's: a crawler at an even pace asks for one page at a
+/// time.
 const ROUND: u64 = 5;
-/// The shortest pause between such rounds: several requests every second or two are a stream, as of a crawler with
-/// many connections.
+/// Several requests every second or two are a stream, as of a crawler with many connections.
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(5);
-/// The resolution, in nanoseconds, of a log with whole seconds, as most access logs have.
+/// Most access logs have whole seconds.
 const WHOLE: u64 = 1_000_000_000;
 
-/// The pauses of one key, by length.
 #[derive(Clone, Debug)]
 pub(super) struct Rhythm {
     first: Option<Tick>,
     last: Option<Tick>,
     requests: u64,
-    /// Requests at the last time.
     at_once: u64,
-    /// Rounds of requests: each request at least a second after the last begins one.
+    /// Each request at least a second after the last begins one.
     rounds: u64,
-    /// The time between requests of one stream, in seconds.
+    /// Between requests of one stream, in seconds.
     streaming: f64,
-    /// The number of pauses in each place, and their total length in seconds.
+    /// Their number in each place, and their total length in seconds.
     pauses: Box<[(u32, f64); PLACES]>,
 }
 
@@ -67,7 +63,6 @@ impl Rhythm {
         if pause < SHORTEST || goes_on {
             self.streaming += pause;
         } else {
-            // The last place also holds pauses of days.
             let place = ((pause.log2() * STEPS) as usize).min(PLACES - 1);
             let (count, sum) = &mut self.pauses[place];
             *count = count.saturating_add(1);
@@ -75,13 +70,12 @@ impl Rhythm {
         }
     }
 
-    /// Returns the time from the first request to the last.
     pub(super) fn lasted(&self) -> Duration {
         self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
-    /// Says whether a request may continue a stream whose times were cut to whole seconds: it came in the second
-    /// after one with several requests. There need not be a pause between the two.
+    /// A request may continue a stream whose times were cut to whole seconds: it came in the second after one with
+    /// several requests.
     fn goes_on(&self, at: Tick) -> bool {
         let is_next = self.last.is_some_and(|last| {
             last.as_nanos().is_multiple_of(WHOLE) && at.as_nanos() == last.as_nanos() + WHOLE
@@ -89,13 +83,12 @@ impl Rhythm {
         is_next && self.at_once > 1
     }
 
-    /// Says whether requests come in rounds of several at an even pace, with pauses of some seconds between rounds.
+    /// Rounds of several requests at an even pace, with pauses of some seconds between rounds.
     pub(super) fn is_in_rounds(&self) -> bool {
         self.requests >= ROUND * self.rounds && self.pace().is_some_and(|pace| pace >= BETWEEN_ROUNDS)
     }
 
-    /// Returns the pause of an even pace: most of the time in pauses must lie in pauses of about this length, and at
-    /// least as much as in streams.
+    /// Most of the time in pauses must lie in pauses of about this length, and at least as much as in streams.
     pub(super) fn pace(&self) -> Option<Duration> {
         let weight = |(count, sum): (u32, f64)| sum.min(f64::from(count) * LONGEST);
         let all: f64 = self.pauses.iter().map(|pauses| weight(*pauses)).sum();

@@ -12,33 +12,30 @@ use tidegate::{Gate, ManualClock, Tick};
 use super::super::question::Question;
 use crate::exit::{Mistake, no_room};
 
-/// The wait accepted for charges in the accounts of denials: asks that the server allowed are charged there even if
-/// no units are left.
+/// In the accounts of denials, asks that the server allowed are charged even if no units are left.
 const ANY_WAIT: Duration = Duration::from_secs(30 * 86_400);
 
-/// The policies for judging, in two forms.
+/// In two forms.
 #[derive(Debug)]
 pub(in super::super) struct Judged {
     /// As written.
     pub(super) strict: Arc<PolicySet>,
-    /// With limits that accept every charge.
+    /// Its limits accept every charge.
     pub(super) patient: Arc<PolicySet>,
-    /// The longest wait that all limits of the file accept.
+    /// That all limits of the file accept.
     pub(super) max_wait: Duration,
-    /// Whether the keys of all policies contain the attribute of the bench's key. Then different keys do not share
-    /// limits.
+    /// Different keys do not share limits: the keys of all policies contain the attribute of the bench's key.
     pub(super) is_keyed: bool,
-    /// Whether a policy computes the cost of a request itself, so that the judge cannot ask for several costs at
-    /// once.
+    /// The judge cannot ask for several costs at once.
     pub(super) has_own_cost: bool,
 }
 
 impl Judged {
-    /// Takes the active policies of a file, or only the expected one.
+    /// The active policies of a file, or only the expected one.
     ///
     /// # Errors
-    /// An unknown policy; a policy whose decisions depend on more than the asks and their times; policies that do not
-    /// apply to these asks.
+    /// An unknown policy; one whose decisions depend on more than the asks and their times; policies that do not apply
+    /// to these asks.
     pub(in super::super) fn of(config: &Config, question: &Question, file: &str) -> Result<Self> {
         let all = config.policies.policies();
         if let Some(wanted) = &question.policy
@@ -65,7 +62,6 @@ impl Judged {
                 ))
                 .into());
             }
-            // One gate in memory stands for any kind of store that the server uses.
             policy.share = None;
             policy.shadow_limit = None;
         }
@@ -97,13 +93,13 @@ impl Judged {
         Ok(judged)
     }
 
-    /// Makes a gate for one of the forms, on a clock of its own.
+    /// For one of the forms, on a clock of its own.
     ///
     /// # Errors
     /// If there is no memory for this many keys.
     pub(super) fn gate(&self, policies: &Arc<PolicySet>, keys: u32) -> Result<(Gate, ManualClock)> {
         let clock = ManualClock::at(Tick::EPOCH);
-        // Twice as many places as limits and keys, so that none is evicted.
+        // Twice as many places, so that none is evicted.
         let limits: usize = policies.policies().iter().map(|policy| policy.limits.len()).sum();
         let places = (keys as usize).saturating_mul(limits.max(1)).saturating_mul(2).max(1_000);
         let gate = Gate::in_memory(Arc::clone(policies), places).map_err(|error| match error {
@@ -117,7 +113,7 @@ impl Judged {
     }
 }
 
-/// Returns what a policy's decisions depend on besides the asks and their times.
+/// Besides the asks and their times.
 fn unjudged(policy: &Policy) -> Option<&'static str> {
     if policy.limits.iter().any(Limit::is_breaker) {
         return Some("how calls end");

@@ -1,8 +1,8 @@
 //! Finds asks that were denied although their limits had units at every time.
 //!
-//! The accounts here are as empty as they can be: every allowed ask is charged at the end of its span, even if no
-//! units are left, and an ask whose span overlaps with that of a denial counts as charged before it. The units left
-//! at the start of a denial's span are then the least that the limits had during it.
+//! The accounts here are as empty as they can be: every allowed ask is charged at the end of its span, even if no units
+//! are left, and an ask whose span overlaps with that of a denial counts as charged before it. The units left at the
+//! start of a denial's span are then the least that the limits had during it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -24,22 +24,22 @@ pub(super) struct Refused {
     is_keyed: bool,
     has_own_cost: bool,
     max_wait: Duration,
-    /// Charges by the end of their spans.
+    /// By the end of their spans.
     charges: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Denials by their spans.
+    /// By their spans.
     asks: BinaryHeap<Reverse<Span>>,
     groups: HashMap<u32, Charges>,
     taken: u64,
     wrong: u64,
 }
 
-/// The spans of the charges of one group, for counting those that overlap with another span.
+/// Of one group, for counting those that overlap with another span.
 #[derive(Debug, Default)]
 struct Charges {
     /// Sorted after [`Charges::sort`].
     begun: Vec<u64>,
     ended: Vec<u64>,
-    /// Charges that may happen at any time after their start.
+    /// At any time after their start.
     endless: u64,
     is_sorted: bool,
 }
@@ -66,12 +66,11 @@ impl Refused {
         if self.is_keyed { key } else { 0 }
     }
 
-    /// Adds a denied ask.
     pub(super) fn add(&mut self, span: Span) {
         self.asks.push(Reverse(span));
     }
 
-    /// Adds an ask that was, or may have been, charged within a span.
+    /// The ask was, or may have been, charged.
     pub(super) fn add_charge(&mut self, span: Span) {
         let charges = self.groups.entry(self.group(span.key)).or_default();
         if span.to == u64::MAX {
@@ -84,9 +83,9 @@ impl Refused {
         self.charges.push(Reverse((span.to, span.key)));
     }
 
-    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
+    /// Earlier asks must not be added afterwards.
     pub(super) fn run(&mut self, until: u64) {
-        // A denial is judged once all asks that overlap with it are known. Later asks wait for it.
+        // All asks that overlap with a denial must be known. Later asks wait for it.
         let unknown = self.asks.iter().filter(|Reverse(span)| span.to >= until);
         let until = unknown.map(|Reverse(span)| span.from).min().unwrap_or(until).min(until);
         loop {
@@ -95,7 +94,7 @@ impl Refused {
             if charge.min(ask) >= until {
                 break;
             }
-            // A charge that ended when a denial began was before it.
+            // It was before the denial.
             if charge <= ask {
                 if let Some(Reverse((at, key))) = self.charges.pop() {
                     self.charge(at, key);
@@ -141,7 +140,7 @@ impl Refused {
         (self.charges, self.asks, self.groups) = (BinaryHeap::new(), BinaryHeap::new(), HashMap::new());
     }
 
-    /// Returns how many denials were judged, and how many of them were wrong.
+    /// How many denials were judged, and how many were wrong.
     pub(super) fn found(&self) -> (u64, u64) {
         (self.taken, self.wrong)
     }
@@ -156,8 +155,7 @@ impl Charges {
         }
     }
 
-    /// Returns how many charges may have happened within a span: those that began before its end, except those that
-    /// ended before its start.
+    /// Those that began before the end of the span, except those that ended before its start.
     fn overlapping(&mut self, span: Span) -> u64 {
         self.sort();
         let begun = self.begun.partition_point(|from| *from <= span.to);
@@ -165,14 +163,13 @@ impl Charges {
         begun.saturating_sub(ended) as u64 + self.endless
     }
 
-    /// Forgets charges that ended before `until`; spans asked about later must start after it. Returns whether any
-    /// charges are left.
+    /// Forgets charges that ended before `until`; later spans must start after it. Returns whether any are left.
     fn forget(&mut self, until: u64) -> bool {
         self.sort();
         let ended = self.ended.partition_point(|to| *to < until);
         self.ended.drain(..ended);
-        // Drop as many of the earliest starts. Each of these charges began before it ended, so these starts are
-        // before the end of every later span.
+        // Each of these charges began before it ended, so as many of the earliest starts are before the end of every
+        // later span.
         self.begun.drain(..ended);
         !self.ended.is_empty() || self.endless > 0
     }
