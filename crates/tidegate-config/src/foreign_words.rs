@@ -117,7 +117,6 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
     }
 }
 
-/// Returns the list of `access` for another word, with the values that were written.
 fn listed(key: &str, value: &Node) -> Option<String> {
     Some(match key {
         "whitelist" | "allowlist" | "allow_list" | "allow" | "bypass" | "exempt" => {
@@ -160,7 +159,6 @@ fn of_file(key: &str, value: &Node) -> Option<String> {
     })
 }
 
-/// Returns the address of an engine from its host and port.
 fn store_url(store: &Node) -> String {
     let text = |names: &[&str]| names.iter().find_map(|name| word(store, name));
     let address =
@@ -196,7 +194,6 @@ pub(super) fn store(text: &str) -> Option<String> {
     Some(format!("{{ kind: {kind}, url: {url}, nodes: 2 }}"))
 }
 
-/// Returns what to write for a key that a match does not have.
 fn of_match(key: &str, value: &Node) -> Option<String> {
     Some(match key {
         "prefix" | "path_prefix" | "pathprefix" | "starts_with" | "startswith" | "location" => {
@@ -269,7 +266,6 @@ pub(super) fn address_pattern(text: &str) -> Option<String> {
     Some(format!("{}.*", begin.join(".")))
 }
 
-/// Returns one path, or a list of paths, each as it is meant.
 fn paths(value: &Node, meant: impl Fn(&str) -> String) -> String {
     let texts: Vec<_> =
         value.each().iter().filter_map(Node::text).take(8).map(|text| excerpt(&meant(text))).collect();
@@ -334,7 +330,6 @@ pub(super) fn several_rates(node: &Node) -> String {
     }
 }
 
-/// Returns the line for several rates: each is a limit.
 fn limits_of(rates: &[WrittenRate]) -> String {
     let limits: Vec<_> = rates.iter().map(|rate| format!("{{ rate: {rate} }}")).collect();
     format!("write limit: [{}]", limits.join(", "))
@@ -343,6 +338,9 @@ fn limits_of(rates: &[WrittenRate]) -> String {
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
     let limit = |node: &Node| limit_meant(node).unwrap_or_else(|| "{ rate: 10/s }".to_owned());
     Some(match key {
+        "rate_by" | "rates" | "otherwise" | "rate" if whole.get("rates").is_some() => {
+            removed_keys::rates(whole, |rate| format!("; {key} belongs to the limit; write limit: {}", limit_with(whole, rate)))
+        }
         "key" | "keys" | "key_by" | "rate_by" | "group_by" | "per" | "limit_by" | "descriptor" | "descriptors" | "identifier" => {
             format!("; write by: {}", attribute(value))
         }
@@ -353,7 +351,7 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
         "rate" | "burst" | "algorithm" | "requests" | "average" | "requests_per_unit" | "count" | "capacity" | "window"
         | "period" | "interval" | "max_wait" | "unit" | "second" | "minute" | "hour" | "limitforperiod" => {
             match whole.get("limit") {
-                Some(_) => format!("; {key} belongs to the limit; write limit: {}", limit_with(whole)),
+                Some(_) => format!("; {key} belongs to the limit; write limit: {}", limit_with(whole, &rate_with(whole))),
                 None => match several_units(whole) {
                     Some(several) => format!("; {several}"),
                     None => format!("; write limit: {}", limit_line(whole)),
@@ -515,7 +513,6 @@ const SAME: [(&str, &str); 29] = [
     ("intervally-aligned", "aligned"),
 ];
 
-/// Returns the word to write for one of another system.
 pub(super) fn same_word(text: &str) -> Option<&'static str> {
     let lower = text.to_ascii_lowercase().replace('_', "-");
     SAME.iter().find(|(word, _)| *word == lower).map(|(_, same)| *same)
@@ -543,7 +540,6 @@ pub(super) fn scalar_limit(node: &Node) -> Option<String> {
     }
 }
 
-/// Reads a rate in any form that it can be told from.
 fn rate(text: &str) -> Option<WrittenRate> {
     match text.parse::<WrittenRate>() {
         Ok(rate) => Some(rate),
@@ -657,11 +653,16 @@ fn tidied(rate: WrittenRate) -> WrittenRate {
     written.unwrap_or(rate)
 }
 
-/// Returns the limit of a policy with the words that stand beside it.
-fn limit_with(policy: &Node) -> String {
+/// Returns the rate of a policy's limit, or the one that stands beside it.
+fn rate_with(policy: &Node) -> String {
+    let of_limit = policy.get("limit").and_then(|limit| word(limit, "rate"));
+    let rate = of_limit.or_else(|| word(policy, "rate")).and_then(rate);
+    rate.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string())
+}
+
+/// Returns the limit of a policy at this rate, with the words that stand beside it.
+fn limit_with(policy: &Node, rate: &str) -> String {
     let limit = policy.get("limit");
-    let rate = limit.and_then(|limit| word(limit, "rate")).or_else(|| word(policy, "rate")).and_then(rate);
-    let rate = rate.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string());
     let text = |key: &str| policy.get(key).or_else(|| limit?.get(key)).and_then(Node::text);
     let rest: Vec<_> = ["algorithm", "burst", "max_wait"]
         .into_iter()
@@ -677,7 +678,6 @@ fn time(text: &str) -> Option<String> {
     Some(iso.unwrap_or(text).to_ascii_lowercase()).filter(|text| !text.is_empty() && text.len() < 20)
 }
 
-/// Returns the line for rates by plan.
 fn tiers(value: &Node) -> String {
     let rates: Vec<_> = value
         .entries()
@@ -745,7 +745,6 @@ fn attribute_name(text: &str) -> String {
     if is_name { text.to_owned() } else { "client.ip".to_owned() }
 }
 
-/// Reports whether a value is a network, an address, or a list of such.
 pub(super) fn are_networks(value: &Node) -> bool {
     let is_network = |node: &Node| {
         let text = node.text().unwrap_or_default();
@@ -792,7 +791,6 @@ fn patterns(value: &Node, otherwise: &str) -> String {
     }
 }
 
-/// Returns a value as a list.
 pub(super) fn list(value: &Node, otherwise: &str) -> String {
     let texts: Vec<_> = value.each().iter().filter_map(Node::text).take(8).map(excerpt).collect();
     if texts.is_empty() { format!("[{otherwise}]") } else { format!("[{}]", texts.join(", ")) }

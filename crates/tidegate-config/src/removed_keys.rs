@@ -124,7 +124,7 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
         Now::Named(name) => format!("; it is called {name} now: write {name}: {}", written(value)),
         Now::Variable(name) => format!("; leave it out and set {name}={}", shown()),
-        Now::Rates => format!("; write rate: {}", rates(whole)),
+        Now::Rates => rates(whole, |rate| format!("; write rate: {rate}")),
         Now::Level => format!("; write over: \"demote to {}\"", shown()),
         Now::Master => format!("; write topology: \"sentinel {}\"", shown()),
         Now::Overloaded => {
@@ -220,10 +220,11 @@ fn key(name: &str) -> String {
     if !name.is_empty() && name.bytes().all(is_plain) { shown } else { format!("\"{shown}\"") }
 }
 
-/// Returns the table for rates that stand beside each other.
-fn rates(limit: &Node) -> String {
-    let text = |key: &str| limit.get(key).and_then(Node::text);
-    let all = limit.get("rates").map_or(&[][..], Node::entries);
+/// Returns the line around the table for the rates of a limit, or of a policy with the keys of a limit.
+pub(super) fn rates(section: &Node, line: impl Fn(&str) -> String) -> String {
+    let text = |key: &str| section.get(key).and_then(Node::text);
+    let of_limit = || section.get("limit")?.get("rate")?.text();
+    let all = section.get("rates").map_or(&[][..], Node::entries);
     let mut each: Vec<_> =
         all.iter().take(TOLD).map(|(name, rate)| format!("{}: {}", key(&name.text), written(rate))).collect();
     if each.is_empty() {
@@ -238,8 +239,9 @@ fn rates(limit: &Node) -> String {
     };
     let each = each.join(", ");
     let by = text("rate_by").map_or_else(|| "user.tier".to_owned(), excerpt);
-    let otherwise = text("otherwise").or_else(|| text("rate")).map_or_else(|| "10/s".to_owned(), excerpt);
-    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}{others}")
+    let otherwise = text("otherwise").or_else(|| text("rate")).or_else(of_limit);
+    let otherwise = otherwise.map_or_else(|| "10/s".to_owned(), excerpt);
+    line(&format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}")) + others
 }
 
 /// Laws and profiles that only the library has, each with what comes closest.
