@@ -244,14 +244,6 @@ pub enum Written {
     Nothing(Option<Read>),
 }
 
-impl Written {
-    /// Returns whether the values were written.
-    #[must_use]
-    pub const fn is_all(&self) -> bool {
-        matches!(self, Self::All)
-    }
-}
-
 /// The interface of an engine. Both calls do nothing before they are polled, and complete in bounded time, with an
 /// error if the engine does not answer: steps of this process on the same keys wait for each other.
 ///

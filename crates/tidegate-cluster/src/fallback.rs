@@ -69,10 +69,9 @@ use std::time::Duration;
 
 use breaker::{Breaker, ChangeCallback};
 pub use breaker::{Change, Health};
-use parking_lot::RwLock;
 use shared::{FallbackState, StandIn};
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
-use tidegate_limits::clock::{Clock, HeldTime};
+use tidegate_limits::clock::Clock;
 use tidegate_limits::store::{
     Answer, Charge, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one,
 };
@@ -144,7 +143,7 @@ impl FallbackBuilder {
         self
     }
 
-    /// Sets the number of nodes; 1 by default, 0 counts as 1. See [`Fallback::set_nodes`].
+    /// Sets the number of nodes; 1 by default, 0 counts as 1: for charges with [`OnStoreError::Local`].
     pub const fn nodes(mut self, nodes: u64) -> Self {
         self.nodes = nodes;
         self
@@ -209,12 +208,6 @@ impl Fallback {
     pub fn health(&self) -> Health {
         self.shared.breaker.health()
     }
-
-    /// Sets the number of nodes from now on, for charges with [`OnStoreError::Local`]; 0 counts as 1. Charges made
-    /// before keep the amount that they took, and are ended by the number of nodes that they were made under.
-    pub fn set_nodes(&self, nodes: u64) {
-        self.shared.stand_in.nodes.set(nodes, self.shared.clock.now());
-    }
 }
 
 impl Store for Fallback {
@@ -275,67 +268,6 @@ impl Store for Fallback {
 // An adaptive limit moves on each node by that node's own traffic, in which each request counts as many places as
 // there are nodes. So the law sees the load of the whole service, if all nodes have the same load, and one node admits
 // its part of the limit's present size.
-//
-// The number of nodes may change while charges are open. Each charge is ended by the number of nodes that it was made
-// under, which the tick of its receipt tells.
-
-/// The most changes of the number of nodes that are remembered. The oldest entry keeps the smallest of all earlier
-/// numbers, with which less comes back.
-const MOST_REMEMBERED: usize = 64;
-
-/// The number of nodes, now and earlier.
-#[derive(Debug)]
-struct Nodes {
-    /// Each number of nodes and the tick from which it held, ascending. Locked for reading while charges are settled, so that each charge
-    /// lies on one side of a change.
-    held: RwLock<Numbers>,
-    /// The latest tick that was seen.
-    latest: HeldTime,
-}
-
-#[derive(Debug)]
-struct Numbers(Vec<(Tick, u64)>);
-
-impl Nodes {
-    fn new(nodes: u64) -> Self {
-        Self { held: RwLock::new(Numbers(vec![(Tick::EPOCH, nodes.max(1))])), latest: HeldTime::default() }
-    }
-
-    /// Returns the tick to settle by, which never steps back.
-    fn hold(&self, now: Tick) -> Tick {
-        self.latest.hold(now)
-    }
-
-    /// Changes the number of nodes; 0 counts as 1.
-    fn set(&self, nodes: u64, now: Tick) {
-        let nodes = nodes.max(1);
-        let mut held = self.held.write();
-        if held.now() == nodes {
-            return;
-        }
-        // Later than every charge so far, and not later than any charge to come.
-        let from = Tick::from_nanos(self.latest.hold(now).as_nanos().saturating_add(1));
-        self.latest.hold(from);
-        held.0.push((from, nodes));
-        if held.0.len() > MOST_REMEMBERED {
-            let (_, oldest) = held.0.remove(0);
-            held.0[0] = (Tick::EPOCH, held.0[0].1.min(oldest));
-        }
-    }
-}
-
-impl Numbers {
-    /// Returns the number of nodes now.
-    fn now(&self) -> u64 {
-        self.0.last().map_or(1, |(_, nodes)| *nodes)
-    }
-
-    /// Returns the number of nodes that a charge was made under.
-    fn at(&self, tick: Tick) -> u64 {
-        let later = self.0.partition_point(|(from, _)| *from <= tick);
-        self.0[later.saturating_sub(1)].1
-    }
-}
 
 /// One charge in this node's scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

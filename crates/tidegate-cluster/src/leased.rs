@@ -85,17 +85,17 @@ use crate::Part;
 
 /// The default share of a burst that all nodes together may hold, in thousandths. In the strict form, the burst of the
 /// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
-pub const OUTSTANDING: u64 = 50;
+const OUTSTANDING: u64 = 50;
 
 /// The default size of a draw: as many units as the node's own demand needs in this time, which is a few tens of round
 /// trips within one building.
 pub const TARGET: Duration = Duration::from_millis(50);
 
 /// The default time for which units may be held: units stranded at an idle node come back after that.
-pub const LASTS: Duration = Duration::from_secs(1);
+const LASTS: Duration = Duration::from_secs(1);
 
 /// The default number of keys that have batches: about 30 MB.
-pub const KEYS: usize = 65_536;
+const KEYS: usize = 65_536;
 
 /// The default options.
 const USUAL: LeaseOptions =
@@ -171,7 +171,7 @@ impl LeasedBuilder {
         self
     }
 
-    /// Sets how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] by default. A number
+    /// Sets how many thousandths of a burst all nodes together may hold, 1 to 500; 50 by default. A number
     /// out of range counts as the nearest one in range.
     pub const fn outstanding(mut self, per_mille: u64) -> Self {
         self.options.outstanding = if per_mille == 0 {
@@ -198,13 +198,13 @@ impl LeasedBuilder {
         self
     }
 
-    /// Sets how long units may be held; [`LASTS`] by default.
+    /// Sets how long units may be held; one second by default.
     pub const fn lasts(mut self, lasts: Duration) -> Self {
         self.options.lasts = lasts;
         self
     }
 
-    /// Sets for how many keys batches are kept, rounded up to a multiple of 64; [`KEYS`] by default.
+    /// Sets for how many keys batches are kept, rounded up to a multiple of 64; 65,536 by default.
     pub const fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self

@@ -26,10 +26,10 @@ pub mod leased;
 mod local;
 mod part;
 pub mod policies;
-pub mod regional;
+mod regional;
 mod report;
 pub mod shares;
-pub mod split;
+mod split;
 
 pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
 pub use coordinator::{Coordinator, CoordinatorError, Document, Member};

@@ -115,8 +115,7 @@ impl Part {
     /// If this node's part has grown within the time in which a limit fills up, another node may have spent the added
     /// units before; they count after that time. Visits the changes within the span, at most the last 64, without a
     /// lock.
-    #[must_use]
-    pub fn least(&self, now: Tick, span: Duration) -> u32 {
+    pub(crate) fn least(&self, now: Tick, span: Duration) -> u32 {
         let changes = self.shared.changes.load();
         let mut least = self.at(now);
         for (from, part) in changes.iter().rev() {

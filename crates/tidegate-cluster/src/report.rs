@@ -33,8 +33,7 @@ pub struct MemberReport {
 
 impl MemberReport {
     /// Encodes the report: a word and a value on each line.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "demand {}.{:03}\nline {}\nturn {}\npolicies {}\n",
             self.demand / 1000,
@@ -56,8 +55,7 @@ impl MemberReport {
 
     /// Decodes a report. Unknown words are ignored, and invalid values count as absent: members of another version
     /// report more or less.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Self {
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
         let mut report = Self::default();
         for text in String::from_utf8_lossy(bytes).lines() {
             let Some((word, value)) = text.split_once(' ') else { continue };

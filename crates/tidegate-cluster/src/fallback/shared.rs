@@ -6,14 +6,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Finish, Outcome, Retry, Standing, Tick};
-use tidegate_limits::clock::{Clock, before};
+use tidegate_limits::clock::{Clock, HeldTime, before};
 use tidegate_limits::store::{
     Answer, Charge, DecidedBy, Ending, Later, MemoryStore, OnStoreError, Op, OwnedStep, Settled, Settlement,
     Settling, Step, Store, StoreError,
 };
 
 use super::breaker::{Breaker, Probe, Route};
-use super::{Nodes, Numbers, Share, standing};
+use super::{Share, standing};
 
 /// The state shared by the clones of a fallback and its steps in flight.
 #[derive(Debug)]
@@ -320,7 +320,9 @@ const KEYS: usize = 65_536;
 pub(super) struct StandIn {
     /// The store, made when it is first needed, because its table takes memory.
     store: OnceLock<MemoryStore>,
-    pub(super) nodes: Nodes,
+    nodes: u64,
+    /// Settles by ticks that never step back.
+    latest: HeldTime,
 }
 
 /// The charges of one step that the stand-in's store decides, with their indices in the step.
@@ -328,7 +330,7 @@ type LocalCharges<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
 
 impl StandIn {
     pub(super) fn new(nodes: u64) -> Self {
-        Self { store: OnceLock::new(), nodes: Nodes::new(nodes) }
+        Self { store: OnceLock::new(), nodes: nodes.max(1), latest: HeldTime::default() }
     }
 
     pub(super) fn store(&self) -> &MemoryStore {
@@ -338,8 +340,7 @@ impl StandIn {
     /// Settles a take or a peek: charges with `allow` pass, charges with `deny` refuse the step, and the others are
     /// decided by the store here.
     pub(super) fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
-        let nodes = self.nodes.held.read();
-        let now = self.nodes.hold(step.now);
+        let now = self.latest.hold(step.now);
         let step = &Step { now, ..*step };
         let closed =
             step.charges.iter().any(|charge| charge.binding && charge.rules.on_error == OnStoreError::Deny);
@@ -349,7 +350,7 @@ impl StandIn {
             .enumerate()
             .filter(|(_, charge)| charge.rules.on_error == OnStoreError::Local)
             .map(|(place, charge)| {
-                let share = Share::of(charge.cost, charge.quota, nodes.now());
+                let share = Share::of(charge.cost, charge.quota, self.nodes);
                 let kept_back = share.kept_back(charge);
                 (place, share, Charge { cost: share.charged, kept_back, ..*charge })
             })
@@ -373,7 +374,7 @@ impl StandIn {
                 ruling => ruling,
             };
             out.lines[*place] = Settlement {
-                decision: Decision { ruling, standing: standing(line.decision.standing, nodes.now()) },
+                decision: Decision { ruling, standing: standing(line.decision.standing, self.nodes) },
                 receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.for_caller(receipt)),
             };
         }
@@ -432,21 +433,20 @@ impl StandIn {
         endings: &[Ending],
         out: &mut Settled,
     ) -> Result<(), StoreError> {
-        let nodes = self.nodes.held.read();
         let mut local: LocalCharges<'_> = SmallVec::new();
         let mut translated: SmallVec<[Ending; 4]> = SmallVec::new();
         for (place, (charge, ending)) in step.charges.iter().zip(endings).enumerate() {
-            let (share, ending) = end(&nodes, charge, ending);
+            let (share, ending) = end(self.nodes, charge, ending);
             local.push((place, share, Charge { cost: share.charged, ..*charge }));
             translated.push(ending);
         }
         let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
-        let now = self.nodes.hold(step.now);
+        let now = self.latest.hold(step.now);
         self.settle(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
         out.by = DecidedBy::Fallback;
         for (((_, share, _), line), ending) in local.iter().zip(&mut out.lines).zip(endings) {
             if let Ending::Finish { .. } = ending {
-                line.decision.standing = standing(line.decision.standing, nodes.now());
+                line.decision.standing = standing(line.decision.standing, self.nodes);
                 line.receipt = line.receipt.and_then(|back| share.came_back(back));
             }
         }
@@ -467,10 +467,10 @@ impl StandIn {
 }
 
 /// Converts the ending of a charge into this node's scale.
-fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
+fn end(nodes: u64, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
     match *ending {
         Ending::Finish { receipt, finish, renew } => {
-            let share = Share::of(receipt.cost, charge.quota, nodes.at(receipt.at));
+            let share = Share::of(receipt.cost, charge.quota, nodes);
             let (receipt, finish) = (share.as_charged(receipt), share.finish(finish));
             (share, Ending::Finish { receipt, finish, renew })
         }

@@ -237,19 +237,3 @@ pub struct LeaseHealth {
     /// Units that were sent back, but without an answer, so that it is unknown whether they came back.
     pub burned: u64,
 }
-
-impl LeaseHealth {
-    /// Returns the part of the drawn units that was used, in thousandths, rounded down: units that were not given back
-    /// or lost, and are not held now. 1000 if nothing was drawn.
-    #[must_use]
-    pub fn used_per_mille(&self) -> u64 {
-        let held = self.outstanding.saturating_add(self.reserved);
-        let unused = self.returned.saturating_add(self.burned).saturating_add(held);
-        let used = u128::from(self.drawn.saturating_sub(unused));
-        match self.drawn {
-            0 => 1000,
-            // At most a thousand.
-            drawn => u64::try_from(used * 1000 / u128::from(drawn)).unwrap_or(1000),
-        }
-    }
-}
