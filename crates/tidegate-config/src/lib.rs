@@ -47,11 +47,9 @@ pub use file::{Format, ReadError, read_file, read_text};
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use import::{Imported, Peer};
 pub use names::{canonical_attribute, unknown_attribute};
-pub use preset::{Preset, QUICKSTART, UnknownPreset};
+pub use preset::{Preset, QUICKSTART};
 pub use schema::schema;
-pub use server::{
-    Address, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings, UnixAddress, UnknownDoor,
-};
+pub use server::{Address, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings};
 pub use show::Effective;
 pub use store::{
     DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::node::Node;
@@ -49,9 +49,7 @@ impl DoorName {
     pub(super) const WORDS: [&'static str; 4] = ["http", "admin", "grpc", "resp"];
     const ALL: [Self; 4] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp];
 
-    /// Returns the word for the door in the file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
+    const fn word(self) -> &'static str {
         Self::WORDS[self as usize]
     }
 }
@@ -62,16 +60,13 @@ impl fmt::Display for DoorName {
     }
 }
 
-/// The error if a word does not name a door. Prints as the end of a sentence that begins with the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a door; write http, admin, grpc or resp")]
-pub struct UnknownDoor;
-
+/// The error is the end of a sentence that begins with the word.
 impl FromStr for DoorName {
-    type Err = UnknownDoor;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, UnknownDoor> {
-        Self::ALL.into_iter().find(|door| door.word() == text).ok_or(UnknownDoor)
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|door| door.word() == text);
+        found.ok_or("is not a door; write http, admin, grpc or resp")
     }
 }
 
@@ -154,16 +149,18 @@ pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
 pub enum Address {
     /// An IP address and port.
     Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(UnixAddress),
+    /// A Unix socket in the file system.
+    Unix {
+        /// The path of the socket.
+        path: PathBuf,
+        /// The file mode, which decides who may connect: those with write permission. 0o600 unless the text says
+        /// another.
+        mode: u32,
+    },
 }
 
-/// A Unix socket in the file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnixAddress {
-    path: PathBuf,
-    mode: u32,
-}
+/// The longest path of a socket, in bytes, that every operating system accepts.
+const LONGEST_PATH: usize = 100;
 
 /// Why a text is not an address. Prints as the end of a sentence about the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -185,7 +182,7 @@ pub enum NoAddress {
     )]
     Relative,
     /// The path is longer than the operating system accepts.
-    #[error("is a socket whose path has more than {} bytes", UnixAddress::LONGEST)]
+    #[error("is a socket whose path has more than {} bytes", self::LONGEST_PATH)]
     Long,
     /// The text after the path is not a file mode.
     #[error(
@@ -194,36 +191,13 @@ pub enum NoAddress {
     Mode,
 }
 
-impl UnixAddress {
-    /// The longest path in bytes that every operating system accepts.
-    const LONGEST: usize = 100;
-
-    /// Creates the address of a socket that only its owner may use (mode 0o600).
-    #[must_use]
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), mode: 0o600 }
-    }
-
-    /// Returns the path of the socket.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the file mode, which decides who may connect: those with write permission. The default is 0o600.
-    #[must_use]
-    pub const fn mode(&self) -> u32 {
-        self.mode
-    }
-}
-
 impl Address {
     /// Reports whether only this machine can reach the address: a loopback address or a Unix socket.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(addr) => addr.ip().to_canonical().is_loopback(),
-            Self::Unix(_) => true,
+            Self::Unix { .. } => true,
         }
     }
 
@@ -232,7 +206,7 @@ impl Address {
     pub const fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(addr) => Some(*addr),
-            Self::Unix(_) => None,
+            Self::Unix { .. } => None,
         }
     }
 }
@@ -247,7 +221,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(addr) => addr.fmt(f),
-            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+            Self::Unix { path, .. } => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -276,10 +250,10 @@ impl FromStr for Address {
         if !path.starts_with('/') {
             return Err(NoAddress::Relative);
         }
-        if path.len() > UnixAddress::LONGEST {
+        if path.len() > LONGEST_PATH {
             return Err(NoAddress::Long);
         }
-        Ok(Self::Unix(UnixAddress { path: path.into(), mode }))
+        Ok(Self::Unix { path: path.into(), mode })
     }
 }
 
@@ -372,9 +346,9 @@ mod tests {
         for here in ["80", "localhost:80"] {
             assert_eq!(of(here), of("127.0.0.1:80"), "{here}");
         }
-        assert_eq!(of("unix:/run/t"), Ok(Address::Unix(UnixAddress::new("/run/t"))));
-        let Ok(Address::Unix(shared)) = of("unix:/run/t,mode=666") else { panic!("a socket") };
-        assert_eq!((shared.path(), shared.mode()), (Path::new("/run/t"), 0o666));
+        let socket = |mode| Address::Unix { path: "/run/t".into(), mode };
+        assert_eq!(of("unix:/run/t"), Ok(socket(0o600)));
+        assert_eq!(of("unix:/run/t,mode=666"), Ok(socket(0o666)));
         for (text, why) in [
             ("nowhere", NoAddress::Unknown),
             ("nowhere:80", NoAddress::Unknown),
