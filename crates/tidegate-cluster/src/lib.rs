@@ -2,7 +2,7 @@
 //! them may use, and which policies are in force.
 //!
 //! Requests never wait for any of this. A node that cannot reach the engine continues with its [`Part`] until that
-//! ends, and with its policies for as long as necessary.
+//! ends, and with its policies.
 //!
 //! * [`Coordinator`]: the interface of the engine; etcd and ZooKeeper implement it, and [`LocalCluster`] within one
 //!   process

@@ -18,10 +18,9 @@ pub struct MemberReport {
     /// The region whose part of the shares it uses together with all other members there; empty: it has a part of its
     /// own.
     pub region: String,
-    /// Its demand: how many thousandths of a unit it is asked for each second, allowed or not. Written as units, with
-    /// three decimals.
+    /// How many thousandths of a unit it is asked for each second, allowed or not.
     pub demand: u64,
-    /// The line of the shares that it follows: the random number of a document of shares; 0 before the first.
+    /// The line of the shares that it follows ([`shares`](super::shares)); 0 before the first.
     pub line: u64,
     /// The turn of the shares that it follows; 0 before the first.
     pub turn: u64,
@@ -32,7 +31,6 @@ pub struct MemberReport {
 }
 
 impl MemberReport {
-    /// Encodes the report: a word and a value on each line.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "demand {}.{:03}\nline {}\nturn {}\npolicies {}\n",
@@ -53,8 +51,7 @@ impl MemberReport {
         text.into_bytes()
     }
 
-    /// Decodes a report. Unknown words are ignored, and invalid values count as absent: members of another version
-    /// report more or less.
+    /// Unknown words are ignored, and invalid values count as absent: members of another version report more or less.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let mut report = Self::default();
         for text in String::from_utf8_lossy(bytes).lines() {
