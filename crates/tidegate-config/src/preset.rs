@@ -1,6 +1,6 @@
 //! Commented example files to start from, and the file that `serve` uses if there is none.
 //!
-//! Each is a valid file as it stands; tests check that.
+//! Each is a valid file as it stands.
 
 use super::file::Format;
 
@@ -24,8 +24,7 @@ impl Preset {
 
     /// Returns the file in a format, with comments. Both formats hold the same settings and policies.
     ///
-    /// A policy with the key `client.ip` causes a warning, since only the reader of the file knows whether there is a
-    /// proxy.
+    /// A policy by `client.ip` causes a warning: only the reader knows whether there is a proxy.
     ///
     /// # Examples
     /// ```

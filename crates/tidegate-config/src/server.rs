@@ -21,7 +21,7 @@ pub enum DoorName {
     Resp,
 }
 
-/// TLS settings for the doors of a server. The files are read at the start and again whenever they change.
+/// TLS settings for the doors of a server. The files are read again whenever they change.
 ///
 /// Doors on Unix sockets are never encrypted: the file mode of the socket decides who may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum DoorName {
 pub struct TlsSettings {
     /// The file with the server's certificate chain in PEM, the server's own certificate first.
     pub cert: PathBuf,
-    /// The file with the certificate's private key in PEM, not read here. May be the same file as `cert`.
+    /// The file with the certificate's private key in PEM. May be the same file as `cert`.
     pub key: PathBuf,
     /// The file with the certificates, in PEM, that issue client certificates; `None`: callers need no certificate.
     pub client_ca: Option<PathBuf>,
@@ -70,7 +70,6 @@ impl FromStr for DoorName {
     }
 }
 
-/// Reads the settings from a table that passed the shape check.
 pub(super) fn read_tls(node: &Node) -> Option<TlsSettings> {
     let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
     let plain = node.get("plain").map_or(&[][..], Node::each);
@@ -82,25 +81,22 @@ pub(super) fn read_tls(node: &Node) -> Option<TlsSettings> {
     })
 }
 
-// Settings for sending spans of decisions to an OpenTelemetry collector.
-
 /// The protocols for the collector.
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 
 /// How the keys of decisions are sent: as digests or in clear text.
 pub(super) const OTLP_KEYS: [&str; 2] = ["digest", "revealed"];
 
-/// Where a server sends spans of its decisions over OTLP, the protocol of OpenTelemetry. Read only when the server
-/// starts.
+/// Where a server sends spans of its decisions over OTLP, the protocol of OpenTelemetry. Read at the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OtlpSettings {
-    /// The collector, such as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
+    /// The collector, such as `http://127.0.0.1:4317`; `None`: the environment's, if any.
     pub endpoint: Option<String>,
     /// The protocol for the collector.
     pub protocol: OtlpProtocol,
-    /// The share of calls to send, 0 to 1, among calls whose caller does not decide about sampling; `None`: the share
-    /// that the environment says, otherwise all.
+    /// The share to send, 0 to 1, of calls whose caller does not decide about sampling; `None`: the environment's,
+    /// otherwise all.
     pub sample: Option<f64>,
     /// Whether keys are sent in clear text instead of as digests.
     pub reveal_keys: bool,
@@ -118,8 +114,7 @@ pub enum OtlpProtocol {
 }
 
 impl OtlpProtocol {
-    /// Returns the protocol for the name used in the environment; `None` for any other name, such as
-    /// `http/json`.
+    /// Returns the protocol for its name in the environment; `None` for any other, such as `http/json`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Grpc, Self::HttpProtobuf];
@@ -127,13 +122,11 @@ impl OtlpProtocol {
     }
 }
 
-/// Reads the settings from a table that passed the shape check. The variables of OpenTelemetry say the rest.
+/// The variables of OpenTelemetry say the rest.
 pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
     let keys = node.get("keys").and_then(Node::text);
     OtlpSettings { reveal_keys: keys == Some("revealed"), ..OtlpSettings::default() }
 }
-
-// The address where a server listens: a network address or a Unix socket.
 
 /// Where a server listens.
 ///
@@ -176,7 +169,7 @@ pub enum NoAddress {
         "has no host; write 0.0.0.0:{0} for all addresses of this machine, or 127.0.0.1:{0} for itself alone"
     )]
     NoHost(u16),
-    /// The path is relative: it would name a different socket depending on the directory in which the server starts.
+    /// The path is relative: it would depend on the directory in which the server starts.
     #[error(
         "is a socket whose path does not begin with `/`; write the whole path, as unix:/run/tidegate.sock"
     )]
@@ -257,7 +250,7 @@ impl FromStr for Address {
     }
 }
 
-/// Parses an address and port. A port alone and the host `localhost` mean 127.0.0.1; other host names are not resolved.
+/// Parses an address and port. A port alone and `localhost` mean 127.0.0.1; other host names are not resolved.
 fn tcp(text: &str) -> Option<SocketAddr> {
     let of_this_machine = || {
         let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));

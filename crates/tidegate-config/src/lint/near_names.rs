@@ -1,9 +1,8 @@
-//! Warns of attributes whose names are probably not meant: short forms of those that doors and callers set, as `ip` of
-//! `client.ip`, misspelt ones, as `user.teir`, and headers with an underscore, which proxies write with a dash.
+//! Warns of attributes whose names are probably not meant: short forms as `ip` of `client.ip`, misspelt ones as
+//! `user.teir`, and headers with an underscore.
 //!
-//! A policy by such a name passes every other check and limits nobody. The names are free words all the same: an entry
-//! of an Envoy descriptor has any name. So there is no warning of short names for policies that name attributes of
-//! Envoy's (`rls.`), nor for a file whose server has Envoy's door.
+//! Such a policy passes every other check and limits nobody. An entry of an Envoy descriptor has any name, so there is
+//! no warning of short names for policies of Envoy's (`rls.`), nor for a file whose server has Envoy's door.
 
 use tidegate_core::spelling::{is_slip, nearest};
 
@@ -27,10 +26,9 @@ const USUAL: [&str; 10] = [
     "llm.total",
     "llm.cached",
 ];
-/// The shortest word, of two, whose letters are compared: shorter words are near too many others, as `id` and `ip`.
+/// The shortest word whose letters are compared: shorter ones are near too many others.
 const SHORTEST: usize = 4;
 
-/// The prefix of the attributes that only Envoy's calls have, and those attributes without it.
 const ENVOY: &str = "rls.";
 const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
 
@@ -38,14 +36,12 @@ const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
 const OF_CALLERS: [&str; 5] =
     ["x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip"];
 
-/// Whether a file or a policy takes names from Envoy's descriptors, which may be short.
 #[derive(Clone, Copy, PartialEq)]
 enum Short {
     Told,
     Free,
 }
 
-/// Checks the names of all policies and of the lists of the file.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     if !findings.served {
         return;
@@ -110,7 +106,6 @@ fn tell_of_callers(policy: &Node, findings: &mut Findings) {
     }
 }
 
-/// Collects the attributes of a match, and its headers.
 fn matched<'n>(
     node: &'n Node,
     names: &mut Vec<(Spot, &'static str, &'n str)>,
@@ -119,7 +114,6 @@ fn matched<'n>(
     let keys = |node: &'n Node, part: &str| node.get(part).map_or(&[][..], Node::entries).iter();
     names.extend(keys(node, "attributes").map(|(name, _)| (name.spot, "match.attributes", &*name.text)));
     headers.extend(keys(node, "header").map(|(name, _)| (name.spot, &*name.text)));
-    // The shape was checked: what `not` holds has none of its own.
     for not in node.get("not").map_or(&[][..], Node::each) {
         names.extend(
             keys(not, "attributes").map(|(name, _)| (name.spot, "match.not.attributes", &*name.text)),
@@ -128,7 +122,6 @@ fn matched<'n>(
     }
 }
 
-/// Checks the lists of an `access` section.
 fn listed(node: &Node, short: Short, findings: &mut Findings) {
     let Some(access) = node.get("access").filter(|access| matches!(access.value, Value::Map(_))) else {
         return;
@@ -143,7 +136,6 @@ fn listed(node: &Node, short: Short, findings: &mut Findings) {
     }
 }
 
-/// Checks a name that a cost is made of.
 pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
     if findings.served {
         tell(spot, key, name, Short::Free, findings);
@@ -184,7 +176,7 @@ fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings
     }
 }
 
-/// Warns of a header that is named as a variable of a program rather than as it is sent.
+/// Warns of a header that is named as a variable of a program.
 fn tell_header(spot: Spot, key: &str, header: &str, prefix: &str, findings: &mut Findings) {
     if header.contains('_') && !header.contains('-') {
         let meant = header.to_ascii_lowercase().replace('_', "-");
@@ -199,7 +191,6 @@ fn tell_header(spot: Spot, key: &str, header: &str, prefix: &str, findings: &mut
     }
 }
 
-/// Returns the usual name that a name is a misspelling of.
 fn usual(name: &str) -> Option<&'static str> {
     let (first, last) = name.split_once('.')?;
     if USUAL.contains(&name) || LLM_USAGE.contains(&name) || name.len() > 32 {
