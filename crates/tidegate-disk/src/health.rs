@@ -13,13 +13,13 @@ pub struct Health {
     pub error: Option<String>,
     /// How long the present state (failing or healthy) has lasted.
     pub since: Duration,
-    /// All changes older than this are on disk. While healthy, it is at most the interval plus the duration of a write.
+    /// All changes older than this are on disk. While healthy, at most the interval and the duration of a write.
     pub unsaved_for: Duration,
-    /// The number of successful writes. Nothing is written if nothing has changed.
+    /// The number of successful writes.
     pub writes: u64,
     /// The number of failed writes.
     pub failures: u64,
-    /// The bytes of pieces written. The engine adds its own: about a tenth to large writes, about 20 KB to each.
+    /// The bytes of pieces written. The engine adds about a tenth to large writes, and about 20 KB to each.
     pub bytes: u64,
     /// The duration of the last write.
     pub last_write: Duration,
@@ -37,10 +37,8 @@ pub struct Change {
     pub after: Duration,
 }
 
-/// The callback for changes.
 pub(crate) type OnChange = dyn Fn(&Change) + Send + Sync;
 
-/// The current state, and the callback.
 pub(crate) struct Watch {
     known: Mutex<Known>,
     on_change: Option<Box<OnChange>>,
@@ -84,12 +82,11 @@ impl Watch {
         }
     }
 
-    /// Returns why nothing can be written at present.
     pub(crate) fn error(&self) -> Option<String> {
         self.known.lock().error.clone()
     }
 
-    /// Records that all changes from before `began` are on disk; `bytes` is 0 if nothing had to be written.
+    /// Records that all changes from before `began` are on disk.
     pub(crate) fn saved(&self, began: Instant, ended: Instant, bytes: u64) {
         let mut known = self.known.lock();
         known.saved = began;
@@ -105,7 +102,7 @@ impl Watch {
         self.call_on_change(&Change { up: true, reason, after });
     }
 
-    /// Records a failed write. The callback is only called for the first of several.
+    /// Records a failed write; the callback is called for the first of several.
     pub(crate) fn failed(&self, reason: String, now: Instant) {
         let mut known = self.known.lock();
         known.failures += 1;

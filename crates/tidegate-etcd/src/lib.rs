@@ -5,9 +5,8 @@
 //! * [`Etcd::coordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
 //! * [`EtcdMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
-//! Decisions through etcd are exact and slow: a few thousand per second from one node, fewer from each if many nodes
-//! contend for one key. etcd is best at coordination: which nodes there are, which share of each limit a node has,
-//! which policies are in force.
+//! Decisions through etcd are exact and slow: a few thousand per second from one node, fewer if many nodes contend for
+//! one key. etcd is best at coordination.
 //!
 //! All keys are under one prefix ([`EtcdOptions::prefix`]): `cells/` (keys hashed, under leases), `members/`,
 //! `documents/`.

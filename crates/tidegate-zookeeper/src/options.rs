@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The default time limit of one exchange. Code that decides requests waits for a shorter time: see
-/// [`Fallback`](tidegate::store::Fallback).
+/// The default time limit of one exchange. [`Fallback`](tidegate::store::Fallback) waits for less.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The default path of the node that holds all others.
