@@ -43,7 +43,6 @@ impl Bar {
         Self { sense: Sense::AtMost, ..Self::at_least(what, wanted, measured, unit) }
     }
 
-    /// Returns the first three cells of its row: what it is about, what is wanted, what was measured.
     fn cells(&self) -> String {
         let Self { what, wanted, sense, measured, unit, rival } = self;
         let sense = match sense {
@@ -55,7 +54,6 @@ impl Bar {
         format!("| {what} | {sense} {wanted} {unit} | {found}{rival} |")
     }
 
-    /// Returns whether it is met; `None` if it was not measured.
     fn met(&self) -> Option<bool> {
         let found = self.measured?;
         Some(match self.sense {
@@ -65,7 +63,6 @@ impl Bar {
     }
 }
 
-/// Writes the bars as a table.
 pub(crate) fn table(bars: &[Bar]) -> Result<String> {
     let mut page = String::from("## Bars\n\n| bar | wanted | measured | |\n|---|---|---|---|\n");
     for bar in bars {
@@ -79,7 +76,6 @@ pub(crate) fn table(bars: &[Bar]) -> Result<String> {
     Ok(page)
 }
 
-/// Writes the bars that are not met.
 pub(crate) fn missed(bars: &[Bar]) -> Result<String> {
     let all = bars.iter().filter(|bar| bar.met().is_some()).count();
     let missed: Vec<&Bar> = bars.iter().filter(|bar| bar.met() == Some(false)).collect();
@@ -93,7 +89,6 @@ pub(crate) fn missed(bars: &[Bar]) -> Result<String> {
     Ok(page)
 }
 
-/// Returns the bars of all workloads that were run.
 pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     let mut bars = Vec::new();
     for workload in
@@ -111,16 +106,14 @@ pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     bars
 }
 
-/// The contenders' names of Tidegate's variants.
 const DEFAULT: &str = "tidegate";
 const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
 const FULL_KEYS: &str = "tidegate-full-keys";
 
-/// The rival that most readers know, with its default settings.
+/// The rival that most readers know.
 const GOVERNOR: &str = "governor";
 
-/// Peers with their default settings, and peers with any settings.
 const AS_IT_COMES: &[Role] = &[Role::Peer];
 const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
 
@@ -287,8 +280,6 @@ fn against_best(
     Bar { rival, ..Bar::at_least(what, wanted, speed, "x") }
 }
 
-// The table and bars of the store on disk, compared with the one in memory.
-
 const CHECKS: [(&str, &str); 4] = [
     ("passing 1", "limits that are full again at the next check"),
     ("passing 2", "the same, two threads"),
@@ -296,7 +287,6 @@ const CHECKS: [(&str, &str); 4] = [
     ("lasting 2", "the same, two threads, while a third thread writes"),
 ];
 
-/// Writes the table of the page.
 pub(crate) fn disk_table(found: &Found) -> Result<String> {
     let of = |contender: &str, figure: &str| found.median("disk", contender, figure);
     let mut page = String::from(
@@ -328,7 +318,6 @@ pub(crate) fn disk_table(found: &Found) -> Result<String> {
     Ok(page + "\n")
 }
 
-/// Returns the bars.
 pub(crate) fn disk_bars(found: &Found) -> Vec<Bar> {
     let of = |contender: &str, figure: &str| found.median("disk", contender, figure);
     let ratio = |figure| Some(of("memory", figure)? / of("disk", figure)?);

@@ -55,10 +55,8 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Names, each with its first place.
 type Places = BTreeMap<String, (String, usize)>;
 
-/// The flags, verbs and variables of the program.
 #[derive(Debug, Default)]
 struct Defined {
     path: String,
@@ -99,7 +97,6 @@ pub(crate) fn flag(field: &Field) -> Option<String> {
     Some(format!("--{name}"))
 }
 
-/// Returns whether a field stands for all flags of its type.
 pub(crate) fn flattened(field: &Field) -> bool {
     attribute_parts(field, "command").iter().any(|part| part.path().is_ident("flatten"))
 }
@@ -108,7 +105,6 @@ fn attribute_parts(field: &Field, name: &str) -> Vec<Meta> {
     field.attrs.iter().filter(|attribute| attribute.path().is_ident(name)).flat_map(parts).collect()
 }
 
-/// Splits `#[arg(long, short = 'c')]` into its comma-separated parts.
 fn parts(attribute: &Attribute) -> Vec<Meta> {
     let parts = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
     parts.map(|parts| parts.into_iter().collect()).unwrap_or_default()
@@ -136,7 +132,6 @@ fn kebab(name: &str) -> String {
     kebab
 }
 
-/// Lists the variables that the sources of the crates name in quotes.
 fn variables(tree: &Tree) -> Places {
     let mut variables = Places::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"))
@@ -156,7 +151,6 @@ fn is_variable(word: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
 }
 
-/// The flags, verbs and variables that the pages name.
 #[derive(Debug, Default)]
 struct Told {
     /// On the page about the command line.

@@ -1,8 +1,7 @@
 //! Rule: the manual names every metric, and none that does not exist.
 //!
 //! Metrics are read where the server registers them: `registry.register("name", ..)`, in a
-//! `Registry::with_prefix("..")`. If a registry is passed to a function, its prefix is unknown there, and any prefix of
-//! the server is accepted.
+//! `Registry::with_prefix("..")`. A registry that is passed to a function may have any prefix of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +19,6 @@ const SOURCES: &str = "crates/tidegate-server/src/";
 const ENDS: [&str; 7] =
     ["", "_total", "_info", "_seconds", "_seconds_count", "_seconds_sum", "_seconds_bucket"];
 
-/// The prefix of the manual's names.
 const PREFIX: &str = "tidegate_";
 
 /// An exception is named by a metric, as in the manual or as registered.
@@ -82,7 +80,6 @@ struct Metric {
     name: String,
 }
 
-/// The registered metrics.
 #[derive(Debug, Default)]
 struct Found {
     path: String,
@@ -108,7 +105,6 @@ fn name(expression: &Expr) -> Option<String> {
     }
 }
 
-/// Returns the prefix if this call creates a registry.
 fn prefix(call: &ExprCall) -> Option<String> {
     let Expr::Path(function) = &*call.func else { return None };
     (function.path.segments.last()?.ident == "with_prefix").then(|| text(call.args.first()))?

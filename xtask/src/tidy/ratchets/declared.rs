@@ -13,7 +13,6 @@ use crate::tidy::tree::Tree;
 /// The kinds of keys that a file may not have: their definitions only say so.
 const REFUSED: [&str; 2] = ["Unavailable", "Elsewhere"];
 
-/// Counts the names of the keys of the policy file.
 pub(super) fn policy_keys<'t>(tree: &'t Tree, sources: impl Iterator<Item = &'t str>) -> Option<usize> {
     let mut all = BTreeSet::new();
     for path in sources {
@@ -63,7 +62,6 @@ pub(super) fn limit_keys<'t>(tree: &'t Tree, sources: impl Iterator<Item = &'t s
     Some(names.len())
 }
 
-/// The keys that an expression defines, and what it refers to.
 #[derive(Debug, Default)]
 struct Keys {
     names: BTreeSet<String>,
