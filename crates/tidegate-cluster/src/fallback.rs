@@ -93,7 +93,7 @@ pub const OUTAGE_AFTER: u32 = 3;
 ///     .nodes(3)
 ///     .on_change(|change| eprintln!("{}: {}", if change.up { "back" } else { "gone" }, change.reason))
 ///     .build();
-/// assert!(store.health().is_up());
+/// assert_eq!(store.health().down, None, "the engine is asked");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fallback {

@@ -17,13 +17,13 @@ const LONGEST_REFUSAL: usize = 400;
 pub struct MemberReport {
     /// The region whose part of the shares it uses together with all other members there; empty: it has a part of its
     /// own.
-    pub region: String,
+    pub(crate) region: String,
     /// How many thousandths of a unit it is asked for each second, allowed or not.
-    pub demand: u64,
+    pub(crate) demand: u64,
     /// The line of the shares that it follows ([`shares`](super::shares)); 0 before the first.
-    pub line: u64,
+    pub(crate) line: u64,
     /// The turn of the shares that it follows; 0 before the first.
-    pub turn: u64,
+    pub(crate) turn: u64,
     /// The version of the policies that it follows; 0 for those that it started with.
     pub policies: u64,
     /// The version of the policies that it refuses, and why; version 0 is a document in an unknown form.

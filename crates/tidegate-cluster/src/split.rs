@@ -1,7 +1,5 @@
 //! A store that grants this node's part of each limit.
 
-use std::fmt;
-
 use crate::Part;
 use crate::divided::Divider;
 use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
@@ -48,15 +46,10 @@ use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step
 /// assert_eq!(granted, 5, "a quarter of the burst");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Debug)]
 pub struct Split {
     store: MemoryStore,
     divider: Divider,
-}
-
-impl fmt::Debug for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Split").field("store", &self.store).field("divider", &self.divider).finish()
-    }
 }
 
 impl Split {

@@ -91,8 +91,7 @@ fn of_a_request(text: &str) -> Option<String> {
     Some(if sign == "!=" { format!("{{ not: {one} }}") } else { one })
 }
 
-/// Reads the condition of a switch, and how long it stays off after the last reading (`stale after`). `stale after`
-/// says how long the switch stays off after the last reading.
+/// Reads the condition of a switch, and how long it stays off after the last reading (`stale after`).
 pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), String> {
     let read = condition(text)?;
     let says = text.split(',').any(|part| part.trim().starts_with("stale after"));

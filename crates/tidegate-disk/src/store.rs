@@ -13,7 +13,6 @@ use tidegate::store::{
 };
 
 use crate::error::{CloseError, OpenError};
-use crate::file::StoreFile;
 use crate::flush::{self, Flush, Pace, WriterState, present};
 use crate::health::{Health, Watch};
 use crate::opening::{self, Opened};
@@ -79,12 +78,6 @@ impl DiskStore {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.path
-    }
-
-    /// Returns the path of the file that a store in `folder` has.
-    #[must_use]
-    pub fn path_in(folder: &Path) -> PathBuf {
-        StoreFile::path_in(folder)
     }
 
     /// Returns whether changes get onto the disk, and statistics of the writes.

@@ -32,14 +32,6 @@ pub struct Health {
     pub without_engine: u64,
 }
 
-impl Health {
-    /// Returns whether the engine is asked.
-    #[must_use]
-    pub const fn is_up(&self) -> bool {
-        self.down.is_none()
-    }
-}
-
 /// A change of state, for logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

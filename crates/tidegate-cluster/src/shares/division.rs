@@ -49,8 +49,7 @@ impl Division {
     }
 
     /// Makes the part of a node: its permanent part, until it is given more.
-    #[must_use]
-    pub fn part(&self) -> Part {
+    pub(super) fn part(&self) -> Part {
         Part::permanent(self.permanent_part())
     }
 
