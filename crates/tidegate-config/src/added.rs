@@ -42,8 +42,8 @@ impl Default for File {
 
 impl Written {
     pub(super) fn of(tree: Node, paths: &[String]) -> Self {
-        let list = tree.get("policies").map_or(&[][..], Node::each);
-        let places = list.iter().filter_map(|node| Some((node.get("name")?.text()?.to_owned(), node.spot)));
+        let list = tree.each_of("policies");
+        let places = list.iter().filter_map(|node| Some((node.text_of("name")?.to_owned(), node.spot)));
         let places = places.collect();
         Self(Arc::new(File { name: paths.first().cloned().unwrap_or_default(), tree, places }))
     }

@@ -186,7 +186,7 @@ fn unit_apart(name: &str, low: &str, high: &str, floor: Option<&str>) -> Option<
 }
 
 pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
-    let written = policy.get("when").map_or(&[][..], Node::each);
+    let written = policy.each_of("when");
     written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
 }
 
@@ -301,7 +301,7 @@ pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot
 }
 
 fn switches(file: &Node) -> impl Iterator<Item = (&Name, &[Node])> {
-    let switches = file.get("switches").map_or(&[][..], Node::entries).iter();
+    let switches = file.entries_of("switches").iter();
     switches.map(|(name, triggers)| (name, triggers.each()))
 }
 

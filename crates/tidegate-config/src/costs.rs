@@ -104,7 +104,7 @@ pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
 
 fn estimated(node: &Node, findings: &mut Findings) -> Costs {
     let settle = node.get("settle").map(|by| settle(by, findings));
-    let missing = node.get("missing").map_or(&[][..], Node::entries);
+    let missing = node.entries_of("missing");
     let missing =
         missing.iter().filter_map(|(name, node)| Some((name.text.clone(), whole_number(node.text()?).ok()?)));
     if let (Some(Some(by)), Some(missing)) = (&settle, node.get("missing")) {
@@ -136,7 +136,7 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
     }
     Costs {
         cost: estimate_of(estimate, node, findings),
-        caller: node.get("caller").and_then(Node::text) == Some("believed"),
+        caller: node.text_of("caller") == Some("believed"),
         settle: settle.unwrap_or(Some(SettleBy::Cost)).map(rule),
     }
 }
@@ -183,7 +183,7 @@ pub(super) fn learned(text: &str) -> Option<u8> {
 fn table(node: &Node) -> Option<CostRule> {
     let values = node.get("values")?.entries().iter();
     Some(CostRule::Table {
-        by: node.get("by")?.text()?.to_owned(),
+        by: node.text_of("by")?.to_owned(),
         values: values.filter_map(|(name, node)| Some((name.text.clone(), units(node)?))).collect(),
         otherwise: node.get("otherwise").and_then(units)?,
     })

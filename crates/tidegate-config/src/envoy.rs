@@ -35,7 +35,7 @@ impl Envoy {
 
 pub(super) fn envoy(file: &Node, findings: &mut Findings) -> Envoy {
     let Some(section) = file.get("envoy") else { return Envoy::default() };
-    let text = |key: &str| section.get(key).and_then(Node::text);
+    let text = |key: &str| section.text_of(key);
     let priority_entry = text("priority_entry").map(str::to_owned);
     let default_priority = text("default_priority").and_then(|text| text.parse().ok()).unwrap_or_default();
     if let (Some(node), Some(name)) = (section.get("priority_entry"), &priority_entry)

@@ -468,7 +468,7 @@ pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
     if !PERIODS.iter().any(|(word, _)| *word == key) {
         return None;
     }
-    let written = whole.get("rate").and_then(Node::text).and_then(|text| text.parse::<WrittenRate>().ok());
+    let written = whole.text_of("rate").and_then(|text| text.parse::<WrittenRate>().ok());
     match (written, limit_meant(whole)) {
         (Some(rate), _) => {
             Some(format!("the time stands in the rate; leave {key} out and write rate: {rate}"))
@@ -696,7 +696,7 @@ pub(super) fn override_meant(value: &Node) -> String {
     if let Some(first) = first
         && let Some((name, of)) = first.get("key").and_then(|key| key.entries().first())
     {
-        let rate = first.get("rate").and_then(Node::text).and_then(rate);
+        let rate = first.text_of("rate").and_then(rate);
         let rate = rate.map_or_else(|| "100/s".to_owned(), |rate| rate.to_string());
         return format!("[{{ key: {{ {}: {} }}, rate: {rate} }}]", excerpt(&name.text), shown(of, "vip"));
     }

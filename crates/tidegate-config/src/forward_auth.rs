@@ -208,7 +208,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             "forward_auth.status: nginx turns every refusal other than 401 and 403 into 500; use 403",
         );
     }
-    let charge_preflights = section.get("options").and_then(Node::text) == Some("charge");
+    let charge_preflights = section.text_of("options") == Some("charge");
     if file.get("client_ip").is_none_or(|node| node.get("trusted_proxies").is_none()) {
         findings.warn(
             name.spot,
@@ -227,7 +227,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
         );
     }
     let priority_header = priority_header(file, section, &original, findings);
-    let default_priority = section.get("default_priority").and_then(Node::text);
+    let default_priority = section.text_of("default_priority");
     let default_priority = default_priority.and_then(|text| text.parse().ok()).unwrap_or_default();
     Some(ForwardAuth { original, stated_status, charge_preflights, priority_header, default_priority })
 }

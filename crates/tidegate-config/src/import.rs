@@ -170,7 +170,7 @@ impl Finder<'_> {
         let found = self.found.len();
         match (kind, self.is_limitador) {
             ("ConfigMap", _) => {
-                for (key, text) in node.get("data").map_or(&[][..], Node::entries) {
+                for (key, text) in node.entries_of("data") {
                     self.held(key, text);
                 }
                 if self.found.len() == found {

@@ -292,7 +292,7 @@ impl Config {
             findings.error(file.get("forward_auth").map_or(file.spot, |section| section.spot), mistake);
             return Err(findings.finish());
         }
-        let list = file.get("policies").map_or(&[][..], Node::each);
+        let list = file.each_of("policies");
         let places = list.iter().map(|node| node.spot).collect();
         let config = Self {
             server: read_server(file.get("server")),

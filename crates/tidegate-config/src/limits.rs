@@ -224,7 +224,7 @@ fn replace(words: &Words<'_>) -> Replace {
 /// Returns the rate without a tier: `rate`, or its `otherwise` if it is a table.
 fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Option<WrittenRate> {
     match words.get("rate") {
-        Some(rate) if matches!(rate.value, Value::Map(_)) => rate.get("otherwise")?.text()?.parse().ok(),
+        Some(rate) if matches!(rate.value, Value::Map(_)) => rate.text_of("otherwise")?.parse().ok(),
         Some(_) => words.rate("rate"),
         None if !matches!(node.value, Value::Map(_)) => None,
         None => {
@@ -273,7 +273,7 @@ fn tiers(
     findings: &mut Findings,
 ) -> Option<Choice> {
     let table = words.get("rate").filter(|rate| matches!(rate.value, Value::Map(_)))?;
-    let by = table.get("by")?.text()?.to_owned();
+    let by = table.text_of("by")?.to_owned();
     let mut values = HashMap::with_hasher(RandomState::default());
     for (name, node) in table.get("values")?.entries() {
         let Some(rate) = node.text().and_then(|text| text.parse().ok()) else { continue };
@@ -287,7 +287,7 @@ fn tiers(
 
 fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &mut Findings) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
-    for one in node.get("overrides").map_or(&[][..], Node::each) {
+    for one in node.each_of("overrides") {
         let Some(key) = one.get("key") else { continue };
         let [(name, value)] = key.entries() else {
             findings.error(key.spot, "the key of an override names one attribute, as user.id: vip");

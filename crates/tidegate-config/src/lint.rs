@@ -90,15 +90,13 @@ fn check_networks(file: &Node, findings: &mut Findings) {
     allowed(file, findings);
     let stated = client_ip.and_then(|section| section.get("ipv6_prefix")?.text()?.parse().ok());
     let length = stated.unwrap_or(ClientIp::default().ipv6_prefix);
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         findings.subject = subject(policy, at);
         allowed(policy, findings);
         findings.subject.clear();
-        let limits = policy.get("limit").map_or(&[][..], Node::each);
-        let keys = limits
-            .iter()
-            .flat_map(|limit| limit.get("overrides").map_or(&[][..], Node::each))
-            .filter_map(|one| one.get("key"));
+        let limits = policy.each_of("limit");
+        let keys =
+            limits.iter().flat_map(|limit| limit.each_of("overrides")).filter_map(|one| one.get("key"));
         for value in keys.filter_map(|key| key.get("client.ip")) {
             let Some(Ok(address)) = value.text().map(str::parse::<Ipv6Addr>) else { continue };
             let Ok(shared) = Ipv6Net::new(address, length).map(|network| network.trunc()) else { continue };
@@ -119,7 +117,7 @@ fn check_networks(file: &Node, findings: &mut Findings) {
 
 /// Warns of policies by the caller's address where no proxy is trusted: behind one, that is the address of the proxy.
 fn keyed(file: &Node, findings: &mut Findings) {
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         let Some((by, names)) = policy.entry("by") else { continue };
         if !is_of_envoy(policy) && names.each().iter().any(|name| name.text() == Some("client.ip")) {
             let policy = subject(policy, at);

@@ -69,6 +69,21 @@ impl Node {
         self.entry(key).map(|(_, value)| value)
     }
 
+    /// Returns the text of a key's value.
+    pub(super) fn text_of(&self, key: &str) -> Option<&str> {
+        self.get(key)?.text()
+    }
+
+    /// Returns the elements of a key's value, as [`Node::each`]; none without the key.
+    pub(super) fn each_of(&self, key: &str) -> &[Self] {
+        self.get(key).map_or(&[][..], Self::each)
+    }
+
+    /// Returns the entries of a key's map; none without the key.
+    pub(super) fn entries_of(&self, key: &str) -> &[(Name, Self)] {
+        self.get(key).map_or(&[][..], Self::entries)
+    }
+
     /// Returns a key and its value. A key without a value counts as missing.
     pub(super) fn entry(&self, key: &str) -> Option<(&Name, &Self)> {
         let found = self.entries().iter().find(|(name, _)| name.text == key)?;

@@ -32,7 +32,7 @@ pub(super) struct BuiltPolicy<'n> {
 pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<BuiltPolicy<'n>> {
     let mut built = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
-    let list = file.get("policies").map_or(&[][..], Node::each);
+    let list = file.each_of("policies");
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
     if costs > budget::COSTS {
         let most = budget::COSTS >> 10;
@@ -64,10 +64,10 @@ pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<Built
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
-    let own = |key: &str| node.get(key).and_then(Node::text);
+    let own = |key: &str| node.text_of(key);
     let inherited = |key: &str| own(key).or_else(|| defaults?.get(key)?.text());
     let by: Vec<String> = texts(node.get("by"));
-    for (at, name) in node.get("by").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, name) in node.each_of("by").iter().enumerate() {
         if name.text().is_some_and(|text| by[..at.min(by.len())].iter().any(|first| first == text)) {
             findings.error(name.spot, format_args!("{} is named twice in by", name.text().unwrap_or("")));
         }
@@ -188,13 +188,13 @@ fn matching(node: &Node) -> Match {
     built.add_paths(texts(node.get("path")).iter().filter_map(|pattern| PathGlob::new(pattern).ok()));
     let hosts = texts(node.get("host"));
     built.add_hosts(hosts.iter().filter_map(|pattern| Glob::new(&pattern.to_ascii_lowercase()).ok()));
-    for (name, value) in node.get("header").map_or(&[][..], Node::entries) {
+    for (name, value) in node.entries_of("header") {
         built = built.header(&name.text, want(value));
     }
-    for (name, value) in node.get("attributes").map_or(&[][..], Node::entries) {
+    for (name, value) in node.entries_of("attributes") {
         built = built.attribute(&name.text, want(value));
     }
-    let left_out = node.get("not").map_or(&[][..], Node::each);
+    let left_out = node.each_of("not");
     left_out.iter().fold(built, |built, not| built.not(matching(not)))
 }
 
@@ -209,10 +209,10 @@ fn want(node: &Node) -> Want {
 }
 
 fn deny(node: &Node, status: u16) -> Deny {
-    let stated = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok());
+    let stated = node.text_of("status").and_then(|text| text.parse().ok());
     let status = stated.unwrap_or(status);
     let mut deny = Deny::with_status(status);
-    if let Some(problem) = node.get("problem").and_then(Node::text) {
+    if let Some(problem) = node.text_of("problem") {
         let is_uri = problem.contains(':') || problem.starts_with('/');
         deny.problem = if is_uri { problem.to_owned() } else { format!("{}{problem}", Deny::TYPES) };
     }
@@ -223,12 +223,12 @@ pub(super) fn access(node: Option<&Node>) -> Access {
     let list = |key: &str| -> AccessList {
         texts(node.and_then(|node| node.get(key))).iter().filter_map(|text| text.parse().ok()).collect()
     };
-    let status = node.and_then(|node| node.get("status")?.text()?.parse().ok()).unwrap_or(403);
+    let status = node.and_then(|node| node.text_of("status")?.parse().ok()).unwrap_or(403);
     Access { allow: list("allow"), deny: list("deny"), status }
 }
 
 fn over_limit(policy: &mut Policy, node: &Node, findings: &mut Findings) {
-    let text = |key: &str| node.get(key).and_then(Node::text);
+    let text = |key: &str| node.text_of(key);
     policy.deadline = text("deadline").and_then(|text| span(text).ok());
     if let (Some(Duration::ZERO), Some((name, _))) = (policy.deadline, node.entry("deadline")) {
         findings.error(name.spot, "deadline: no request can be served in no time; leave it out");
@@ -441,8 +441,8 @@ fn can_be(want: &Want, mut has: impl FnMut(&str) -> bool) -> bool {
 }
 
 pub(super) fn check_references(file: &Node, findings: &mut Findings) {
-    let list = file.get("policies").map_or(&[][..], Node::each);
-    let names: HashSet<&str> = list.iter().filter_map(|node| node.get("name")?.text()).collect();
+    let list = file.each_of("policies");
+    let names: HashSet<&str> = list.iter().filter_map(|node| node.text_of("name")).collect();
     for (at, policy) in list.iter().enumerate() {
         for (node, name) in references(policy) {
             if names.contains(&*name) {
@@ -450,8 +450,7 @@ pub(super) fn check_references(file: &Node, findings: &mut Findings) {
             }
             // A policy cannot depend on itself, nor on one with a key for each caller.
             let fits = |other: &&Node| !std::ptr::eq(*other, policy) && other.get("by").is_none();
-            let known: Vec<&str> =
-                list.iter().filter(fits).filter_map(|node| node.get("name")?.text()).collect();
+            let known: Vec<&str> = list.iter().filter(fits).filter_map(|node| node.text_of("name")).collect();
             let hint = match known.is_empty() {
                 _ if findings.is_full() => String::new(),
                 true => "; a condition names a policy without by, and there is no other such".to_owned(),
@@ -467,7 +466,7 @@ pub(super) fn check_references(file: &Node, findings: &mut Findings) {
             continue;
         };
         let known = list.iter().filter(|other| other.get("by").is_none());
-        let mut known = known.filter_map(|node| node.get("name")?.text()).peekable();
+        let mut known = known.filter_map(|node| node.text_of("name")).peekable();
         let silent = known.peek().is_none() || findings.is_full();
         let hint = if silent { String::new() } else { instead(&name, known.collect::<Vec<_>>().into_iter()) };
         findings.subject = format!("switch \"{}\": ", excerpt(&switch.text));
@@ -485,8 +484,8 @@ pub(super) fn place(file: &Node, error: &PolicySetError) -> Option<Spot> {
         return found.map(|(node, _)| node.spot);
     }
     let ConditionsError::GoesBy { name, other, .. } = error else { return None };
-    let list = file.get("policies").map_or(&[][..], Node::each);
-    let policy = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(name))?;
+    let list = file.each_of("policies");
+    let policy = list.iter().find(|node| node.text_of("name") == Some(name))?;
     references(policy).find(|(_, to)| **to == **other).map(|(node, _)| node.spot)
 }
 
@@ -499,7 +498,7 @@ fn of_switch(trigger: &Node) -> Option<(&Node, Box<str>)> {
 }
 
 fn references(policy: &Node) -> impl Iterator<Item = (&Node, Box<str>)> {
-    let conditions = policy.get("when").map_or(&[][..], Node::each).iter();
+    let conditions = policy.each_of("when").iter();
     let conditions =
         conditions.filter_map(|node| Some((node, condition(node.text()?).ok()?.source().clone())));
     let own = ["limit", "shadow_limit"].into_iter().filter_map(|key| policy.get(key));

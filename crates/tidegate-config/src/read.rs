@@ -463,7 +463,7 @@ impl<'t> Lines<'t> {
 
 pub(super) fn manifest_kind(node: &Node) -> Option<&str> {
     node.get("apiVersion")?;
-    node.get("kind")?.text()
+    node.text_of("kind")
 }
 
 /// Says what a file is instead of a policy file, and what to do with it.
@@ -481,14 +481,14 @@ fn is_limitador(limit: &Node) -> bool {
 }
 
 fn manifest(node: &Node, kind: &str) -> String {
-    let texts = node.get("data").map_or(&[][..], Node::entries);
+    let texts = node.entries_of("data");
     match (kind, texts.first()) {
         ("Limitador", _) => LIMITADOR.to_owned(),
         ("ConfigMap", Some((_, text))) if has_line(text, "domain:") => ENVOY.to_owned(),
         ("ConfigMap", Some((_, text))) if has_line(text, "- namespace:") => LIMITADOR.to_owned(),
         ("ConfigMap", Some((key, _))) => {
             let key = plain(&key.text).map_or_else(|| "KEY".to_owned(), |key| key.replace('.', "\\."));
-            let name = node.get("metadata").and_then(|metadata| metadata.get("name")?.text());
+            let name = node.get("metadata").and_then(|metadata| metadata.text_of("name"));
             let name = name.and_then(plain).unwrap_or("NAME");
             format!(
                 "the file is a Kubernetes ConfigMap, and the policy file is the text under `data`; write it out with \

@@ -106,7 +106,7 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
 
 pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
     let section = if section == "shadow_limit" { "limit" } else { section };
-    let algorithm = whole.get("algorithm").and_then(Node::text).unwrap_or_default();
+    let algorithm = whole.text_of("algorithm").unwrap_or_default();
     let is_it = |of: &&(&str, &str, &str, Now)| {
         of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
     };
@@ -155,7 +155,7 @@ fn plain(text: &str) -> String {
 
 /// Returns the text of a key, if it may stand in a message as it is.
 fn own<'n>(section: &'n Node, key: &str) -> Option<&'n str> {
-    section.get(key).and_then(Node::text).map(str::trim).filter(|text| excerpt(text) == **text)
+    section.text_of(key).map(str::trim).filter(|text| excerpt(text) == **text)
 }
 
 fn key_form(form: &Node, store: &Node) -> String {
@@ -211,9 +211,9 @@ fn key(name: &str) -> String {
 
 /// Returns the line around the table for the rates of a limit, or of a policy with the keys of a limit.
 pub(super) fn rates(section: &Node, line: impl Fn(&str) -> String) -> String {
-    let text = |key: &str| section.get(key).and_then(Node::text);
+    let text = |key: &str| section.text_of(key);
     let of_limit = || section.get("limit")?.get("rate")?.text();
-    let all = section.get("rates").map_or(&[][..], Node::entries);
+    let all = section.entries_of("rates");
     let mut each: Vec<_> =
         all.iter().take(TOLD).map(|(name, rate)| format!("{}: {}", key(&name.text), written(rate))).collect();
     if each.is_empty() {

@@ -71,8 +71,8 @@ impl FromStr for DoorName {
 }
 
 pub(super) fn read_tls(node: &Node) -> Option<TlsSettings> {
-    let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
-    let plain = node.get("plain").map_or(&[][..], Node::each);
+    let file = |key: &str| node.text_of(key).map(PathBuf::from);
+    let plain = node.each_of("plain");
     Some(TlsSettings {
         cert: file("cert_file")?,
         key: file("key_file")?,
@@ -124,7 +124,7 @@ impl OtlpProtocol {
 
 /// The variables of OpenTelemetry say the rest.
 pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
-    let keys = node.get("keys").and_then(Node::text);
+    let keys = node.text_of("keys");
     OtlpSettings { reveal_keys: keys == Some("revealed"), ..OtlpSettings::default() }
 }
 

@@ -79,7 +79,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
         let remedy = match (&node.value, name) {
             (Value::Map(_), "overrides") => format!("; write {}", foreign_words::override_meant(node)),
             (Value::Map(_), "policies") if is_policy(node, of) => {
-                let first = node.get("name").and_then(Node::text).filter(|name| !name.is_empty());
+                let first = node.text_of("name").filter(|name| !name.is_empty());
                 format!("; begin each entry with its name, as - name: {}", excerpt(first.unwrap_or("api")))
             }
             (Value::Map(entries), "policies")
@@ -146,7 +146,7 @@ fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut 
 
 /// Returns the prefix of messages about a policy.
 pub(super) fn subject(policy: &Node, at: usize) -> String {
-    match policy.get("name").and_then(Node::text) {
+    match policy.text_of("name") {
         Some(name) => format!("policy \"{}\": ", excerpt(name)),
         None => format!("policy {}: ", at + 1),
     }
@@ -532,7 +532,7 @@ fn check_reachable(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
         "rate" | "cost" | "estimate" => by_value(node, findings),
         "override" => {
-            for (attribute, value) in node.get("key").map_or(&[][..], Node::entries) {
+            for (attribute, value) in node.entries_of("key") {
                 if let Some(text) = value.text()
                     && let Err(reason) = names::value(&attribute.text, text)
                 {
@@ -546,8 +546,8 @@ fn check_reachable(node: &Node, table: &Table, findings: &mut Findings) {
 }
 
 fn by_value(node: &Node, findings: &mut Findings) {
-    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
-    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
+    let Some(attribute) = node.text_of("by") else { return };
+    for (Name { spot, text }, _) in node.entries_of("values") {
         if text == "*" {
             findings
                 .error(*spot, "values: \"*\" is compared as it is; for every other value write otherwise");
@@ -569,7 +569,7 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
         }
     }
     for part in ["header", "attributes"] {
-        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+        for (name, value) in node.entries_of(part) {
             if is_empty_list(value) {
                 let name_shown = excerpt(&name.text);
                 findings.error(

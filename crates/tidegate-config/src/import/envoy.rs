@@ -246,7 +246,7 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
     let limit = node.get("rate_limit");
     let granted = limit.and_then(|limit| granted(limit, findings));
     let name =
-        limit.and_then(|limit| limit.get("name")?.text()).filter(|name| !name.is_empty()).map(str::to_owned);
+        limit.and_then(|limit| limit.text_of("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     let replaces = limit.map(|limit| replaced(limit, name.as_deref(), findings)).unwrap_or_default();
     let shadow = keys::flag(node, "shadow_mode", findings);
     let quota = keys::flag(node, "quota_mode", findings);
@@ -343,7 +343,7 @@ fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
 fn replaced(node: &Node, own: Option<&str>, findings: &mut Findings) -> Vec<(String, Spot)> {
     let mut names = Vec::new();
     for one in keys::list(node.get("replaces"), "replaces", findings) {
-        match one.get("name").and_then(Node::text).filter(|name| !name.is_empty()) {
+        match one.text_of("name").filter(|name| !name.is_empty()) {
             None => findings.error(one.spot, "an element of replaces has no name; write - name: NAME"),
             Some(name) if Some(name) == own => {
                 findings.error(

@@ -166,16 +166,17 @@ pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
     let stated = file.get("tickets").and_then(|tickets| tickets.get("ttl"));
     let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);
     let Ok(life) = span(tickets) else { return };
-    for policy in file.get("policies").map_or(&[][..], Node::each) {
-        let limits = policy.get("limit").map_or(&[][..], Node::each);
-        for limit in limits.iter().filter(|limit| {
-            matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
-        }) {
-            let held = limit.get("ttl").and_then(Node::text).unwrap_or(PLACE_TTL);
+    for policy in file.each_of("policies") {
+        let limits = policy.each_of("limit");
+        for limit in limits
+            .iter()
+            .filter(|limit| matches!(limit.text_of("algorithm"), Some(CONCURRENCY | BREAKER | ADAPTIVE)))
+        {
+            let held = limit.text_of("ttl").unwrap_or(PLACE_TTL);
             if span(held).is_ok_and(|held| held > life) {
                 let spot = |node: Option<&Node>| node.map(|node| node.spot);
                 let spot: Spot = spot(limit.get("ttl")).or(spot(stated)).unwrap_or(limit.spot);
-                let name = excerpt(policy.get("name").and_then(Node::text).unwrap_or_default()).to_string();
+                let name = excerpt(policy.text_of("name").unwrap_or_default()).to_string();
                 findings.warn(
                     spot,
                     format_args!(

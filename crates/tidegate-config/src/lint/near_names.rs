@@ -49,9 +49,9 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
     let has_grpc = file.get("server").is_some_and(|server| server.get("grpc").is_some());
     let of_file = if has_grpc { Short::Free } else { Short::Told };
     listed(file, of_file, findings);
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         let mut names: Vec<(Spot, &str, &str)> = Vec::new();
-        for by in policy.get("by").map_or(&[][..], Node::each) {
+        for by in policy.each_of("by") {
             names.extend(by.text().map(|text| (by.spot, "by", text)));
         }
         let mut headers: Vec<(Spot, &str)> = Vec::new();
@@ -65,8 +65,8 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                     table.and_then(|table| table.get("by")).and_then(|by| Some((by.spot, "by", by.text()?))),
                 );
             }
-            for one in node.get("overrides").map_or(&[][..], Node::each) {
-                let key = one.get("key").map_or(&[][..], Node::entries);
+            for one in node.each_of("overrides") {
+                let key = one.entries_of("key");
                 names.extend(key.iter().map(|(name, _)| (name.spot, "override.key", &*name.text)));
             }
         }
@@ -89,7 +89,7 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
 
 /// Warns of a key that is made of nothing but what the caller writes of its own address.
 fn tell_of_callers(policy: &Node, findings: &mut Findings) {
-    let by = policy.get("by").map_or(&[][..], Node::each);
+    let by = policy.each_of("by");
     let header = |node: &Node| {
         let own = node.text()?.strip_prefix(HEADER)?;
         OF_CALLERS.into_iter().find(|known| *known == own)
@@ -111,10 +111,10 @@ fn matched<'n>(
     names: &mut Vec<(Spot, &'static str, &'n str)>,
     headers: &mut Vec<(Spot, &'n str)>,
 ) {
-    let keys = |node: &'n Node, part: &str| node.get(part).map_or(&[][..], Node::entries).iter();
+    let keys = |node: &'n Node, part: &str| node.entries_of(part).iter();
     names.extend(keys(node, "attributes").map(|(name, _)| (name.spot, "match.attributes", &*name.text)));
     headers.extend(keys(node, "header").map(|(name, _)| (name.spot, &*name.text)));
-    for not in node.get("not").map_or(&[][..], Node::each) {
+    for not in node.each_of("not") {
         names.extend(
             keys(not, "attributes").map(|(name, _)| (name.spot, "match.not.attributes", &*name.text)),
         );
@@ -128,7 +128,7 @@ fn listed(node: &Node, short: Short, findings: &mut Findings) {
     };
     for key in ["access.allow", "access.deny"] {
         let (_, list) = key.split_once('.').unwrap_or_default();
-        for entry in access.get(list).map_or(&[][..], Node::each) {
+        for entry in access.each_of(list) {
             if let Some(Ok(AccessEntry::Attribute { name, .. })) = entry.text().map(str::parse) {
                 tell(entry.spot, key, &name, short, findings);
             }

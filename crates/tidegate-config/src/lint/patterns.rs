@@ -12,15 +12,15 @@ use tidegate_limits::visible::excerpt;
 
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     listed(file, findings);
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         findings.subject = subject(policy, at);
         if let Some(matches) = policy.get("match") {
             matching(matches, "match", findings);
-            for not in matches.get("not").map_or(&[][..], Node::each) {
+            for not in matches.each_of("not") {
                 matching(not, "not", findings);
             }
         }
-        let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
+        let limits = policy.each_of("limit").iter();
         for limit in limits.chain(policy.get("shadow_limit")) {
             if let Some(rate) = limit.get("rate") {
                 by_value(rate, findings);
@@ -39,8 +39,8 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
 }
 
 fn by_value(node: &Node, findings: &mut Findings) {
-    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
-    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
+    let Some(attribute) = node.text_of("by") else { return };
+    for (Name { spot, text }, _) in node.entries_of("values") {
         if text != "*" && names::value(attribute, text).is_ok() {
             tell_of_a_star(*spot, "values", attribute, text, findings);
         }
@@ -48,7 +48,7 @@ fn by_value(node: &Node, findings: &mut Findings) {
 }
 
 fn overrides(limit: &Node, findings: &mut Findings) {
-    let keys = limit.get("overrides").map_or(&[][..], Node::each).iter().filter_map(|one| one.get("key"));
+    let keys = limit.each_of("overrides").iter().filter_map(|one| one.get("key"));
     for (attribute, value) in keys.flat_map(Node::entries) {
         if let Some(text) = value.text()
             && names::value(&attribute.text, text).is_ok()
@@ -61,7 +61,7 @@ fn overrides(limit: &Node, findings: &mut Findings) {
 fn listed(node: &Node, findings: &mut Findings) {
     let Some(access) = node.get("access") else { return };
     for (list, key) in [("allow", "access.allow"), ("deny", "access.deny")] {
-        for entry in access.get(list).map_or(&[][..], Node::each) {
+        for entry in access.each_of(list) {
             if let Some(Ok(AccessEntry::Attribute { name, value })) = entry.text().map(str::parse)
                 && value != "*"
             {
@@ -89,10 +89,10 @@ fn tell_of_a_star(spot: Spot, key: &str, attribute: &str, text: &str, findings: 
 }
 
 fn matching(node: &Node, section: &str, findings: &mut Findings) {
-    for method in node.get("method").map_or(&[][..], Node::each) {
+    for method in node.each_of("method") {
         warn_of_a_method(method, &format!("{section}.method"), findings);
     }
-    let paths = node.get("path").map_or(&[][..], Node::each);
+    let paths = node.each_of("path");
     for path in paths {
         // What is refused was told already.
         let is_sound = |text: &&str| {
@@ -106,7 +106,7 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
         }
     }
     for part in ["header", "attributes"] {
-        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+        for (name, value) in node.entries_of(part) {
             for one in value.each().iter().filter(|one| matches!(one.value, Value::Text(_))) {
                 match (part, &*name.text) {
                     ("attributes", "request.path" | "request.method" | "client.ip" | "request.host") => {}
