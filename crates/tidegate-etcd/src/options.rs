@@ -61,7 +61,7 @@ impl EtcdOptions {
     }
 
     /// Sets the prefix of all keys; the default is `tidegate`. Deployments that share an etcd need different ones. The
-    /// version of the layout follows: keys begin with `tg/1/`.
+    /// version of the layout follows: with `tg` or `tg/`, keys begin with `tg/1/`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();

@@ -121,31 +121,20 @@ const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
 const LEVEL: f64 = 0.95;
 
 fn one(found: &Found) -> Vec<Bar> {
-    let against = |figure, contender, rival| found.speed("one", figure, contender, rival);
+    let against = |what: &str, wanted, figure, contender| {
+        Bar::at_least(what, wanted, found.speed("one", figure, contender, GOVERNOR), "x")
+    };
+    let floor =
+        |what: &str, figure| Bar::at_most(what, 1.1, found.speed("one", figure, "floor-clock", EXACT), "x");
     let best = |what: &str, wanted, figure, contender| {
         against_best(found, "one", what, wanted, figure, contender, AS_IT_COMES)
     };
     vec![
-        Bar::at_least(
-            "one limiter, permitted, against governor",
-            1.8,
-            against("permitted", DEFAULT, GOVERNOR),
-            "x",
-        ),
-        Bar::at_least("leased, against governor", 10.0, against("permitted", LEASED, GOVERNOR), "x"),
-        Bar::at_most(
-            "the floor, against a fresh clock, permitted",
-            1.1,
-            against("permitted", "floor-clock", EXACT),
-            "x",
-        ),
+        against("one limiter, permitted, against governor", 1.8, "permitted", DEFAULT),
+        against("leased, against governor", 10.0, "permitted", LEASED),
+        floor("the floor, against a fresh clock, permitted", "permitted"),
         best("fresh clock, permitted, against the best peer", LEVEL, "permitted", EXACT),
-        Bar::at_most(
-            "the floor, against a fresh clock, denied",
-            1.1,
-            against("denied", "floor-clock", EXACT),
-            "x",
-        ),
+        floor("the floor, against a fresh clock, denied", "denied"),
         best("fresh clock, denied, against the best peer", LEVEL, "denied", EXACT),
         best("one limiter, two threads, permitted, against the best peer", 1.7, "permitted.pair", DEFAULT),
         best("leased, two threads, against the best peer", 15.0, "permitted.pair", LEASED),
@@ -153,42 +142,21 @@ fn one(found: &Found) -> Vec<Bar> {
 }
 
 fn keyed(found: &Found) -> Vec<Bar> {
-    let against = |figure: &str, contender: &str| found.speed("keyed", figure, contender, GOVERNOR);
     let mut bars = Vec::new();
     for (traffic, default, best, fresh, batch, pair) in
         [("zipf", 4.5, 1.8, 2.2, 9.0, 5.8), ("uniform", 6.5, 2.0, 2.2, 16.0, 7.7)]
     {
-        let (batched, both) = (format!("{traffic}.batch"), format!("{traffic}.pair"));
-        let what = format!("a million keys, {traffic}");
+        let against = |words: &str, wanted, figure: &str, contender| {
+            let what = format!("a million keys, {traffic}{words}, against governor");
+            Bar::at_least(what, wanted, found.speed("keyed", figure, contender, GOVERNOR), "x")
+        };
+        let tuned = format!("a million keys, {traffic}, against the best tuned peer");
         bars.extend([
-            Bar::at_least(format!("{what}, against governor"), default, against(traffic, DEFAULT), "x"),
-            against_best(
-                found,
-                "keyed",
-                &format!("{what}, against the best tuned peer"),
-                best,
-                traffic,
-                DEFAULT,
-                AT_BEST,
-            ),
-            Bar::at_least(
-                format!("{what}, fresh clock, against governor"),
-                fresh,
-                against(traffic, EXACT),
-                "x",
-            ),
-            Bar::at_least(
-                format!("{what}, batches, against governor"),
-                batch,
-                against(&batched, DEFAULT),
-                "x",
-            ),
-            Bar::at_least(
-                format!("{what}, two threads, against governor"),
-                pair,
-                against(&both, DEFAULT),
-                "x",
-            ),
+            against("", default, traffic, DEFAULT),
+            against_best(found, "keyed", &tuned, best, traffic, DEFAULT, AT_BEST),
+            against(", fresh clock", fresh, traffic, EXACT),
+            against(", batches", batch, &format!("{traffic}.batch"), DEFAULT),
+            against(", two threads", pair, &format!("{traffic}.pair"), DEFAULT),
         ]);
     }
     let bytes = |contender| found.median("keyed", contender, "bytes");

@@ -4,8 +4,17 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, ImplItem, Item, ItemMod, ItemUse, Macro, Meta, Path, Token, TraitItem, UseTree, Visibility,
+    Attribute, Expr, ExprLit, ImplItem, Item, ItemMod, ItemUse, Lit, LitStr, Macro, Meta, Path, Token,
+    TraitItem, UseTree, Visibility,
 };
+
+/// Returns the text that an expression is.
+pub(crate) fn literal(expression: &Expr) -> Option<&LitStr> {
+    match expression {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
+        _ => None,
+    }
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mention {

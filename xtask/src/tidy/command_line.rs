@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprLit, Field, ItemEnum, Lit, Meta, Token};
+use syn::{Attribute, Field, ItemEnum, LitStr, Meta, Token};
 
+use super::code::literal;
 use super::fault::{Allowed, Fault};
 use super::markdown::{code, is_page, words};
 use super::tree::Tree;
@@ -112,10 +113,7 @@ fn parts(attribute: &Attribute) -> Vec<Meta> {
 
 fn value(part: &Meta) -> Option<String> {
     match part {
-        Meta::NameValue(pair) => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-            _ => None,
-        },
+        Meta::NameValue(pair) => literal(&pair.value).map(LitStr::value),
         _ => None,
     }
 }

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, Lit, LitStr};
+use syn::{Expr, ExprCall, LitStr};
 
+use super::code::literal;
 use super::fault::{Allowed, Fault};
 use super::markdown::{code, is_page, words};
 use super::tree::Tree;
@@ -82,12 +83,8 @@ pub(crate) fn definition(call: &ExprCall) -> Option<(&LitStr, String)> {
         kind => last(kind),
     };
     let defines = call.args.len() == ARGUMENTS && last(&call.func).is_some_and(|name| name == "key");
-    match call.args.first() {
-        Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. })) if defines => {
-            Some((name, kind(&call.args[1]).unwrap_or_default()))
-        }
-        _ => None,
-    }
+    let name = call.args.first().filter(|_| defines).and_then(literal)?;
+    Some((name, kind(&call.args[1]).unwrap_or_default()))
 }
 
 impl<'ast> Visit<'ast> for Keys {

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, Lit, Local, Pat};
+use syn::{Expr, ExprCall, ExprMethodCall, LitStr, Local, Pat};
 
+use super::code::literal;
 use super::fault::{Allowed, Fault};
 use super::markdown::{is_page, words};
 use super::tree::Tree;
@@ -90,13 +91,6 @@ struct Found {
     all: BTreeSet<String>,
 }
 
-fn text(expression: Option<&Expr>) -> Option<String> {
-    match expression? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-        _ => None,
-    }
-}
-
 fn name(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
@@ -107,7 +101,8 @@ fn name(expression: &Expr) -> Option<String> {
 
 fn prefix(call: &ExprCall) -> Option<String> {
     let Expr::Path(function) = &*call.func else { return None };
-    (function.path.segments.last()?.ident == "with_prefix").then(|| text(call.args.first()))?
+    let makes_one = function.path.segments.last()?.ident == "with_prefix";
+    call.args.first().filter(|_| makes_one).and_then(literal).map(LitStr::value)
 }
 
 impl<'ast> Visit<'ast> for Found {
@@ -129,10 +124,10 @@ impl<'ast> Visit<'ast> for Found {
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         let registers = call.method.to_string().starts_with("register");
-        if let (true, Some(metric)) = (registers, text(call.args.first())) {
+        if let (true, Some(metric)) = (registers, call.args.first().and_then(literal)) {
             let prefix = name(&call.receiver).and_then(|registry| self.prefixes.get(&registry).cloned());
             let line = call.method.span().start().line;
-            self.metrics.push(Metric { path: self.path.clone(), line, prefix, name: metric });
+            self.metrics.push(Metric { path: self.path.clone(), line, prefix, name: metric.value() });
         }
         visit::visit_expr_method_call(self, call);
     }

@@ -2,9 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use syn::{Attribute, Expr, Item, Lit, Meta};
+use syn::{Attribute, Item, LitStr, Meta};
 
-use super::code::test_only;
+use super::code::{literal, test_only};
 use super::tree::Tree;
 
 pub(crate) struct Module<'t> {
@@ -85,13 +85,7 @@ fn beside<'t>(
 
 fn told(attributes: &[Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            Expr::Lit(value) => match &value.lit {
-                Lit::Str(path) => Some(path.value()),
-                _ => None,
-            },
-            _ => None,
-        },
+        Meta::NameValue(pair) if pair.path.is_ident("path") => literal(&pair.value).map(LitStr::value),
         _ => None,
     })
 }

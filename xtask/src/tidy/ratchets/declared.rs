@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, ExprPath, ExprStruct, Fields, Item, Lit, Member, Path, Type};
+use syn::{ExprCall, ExprPath, ExprStruct, Fields, Item, Member, Path, Type};
 
-use crate::tidy::code::Code;
+use crate::tidy::code::{Code, literal};
 use crate::tidy::command_line::{flag, flattened};
 use crate::tidy::config_keys::definition;
 use crate::tidy::tree::Tree;
@@ -86,8 +86,7 @@ impl<'ast> Visit<'ast> for Keys {
         self.limit |= made.path.is_ident("Table")
             && made.fields.iter().any(|field| {
                 let named = matches!(&field.member, Member::Named(name) if name == "name");
-                named
-                    && matches!(&field.expr, Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) if name.value() == "limit")
+                named && literal(&field.expr).is_some_and(|name| name.value() == "limit")
             });
         visit::visit_expr_struct(self, made);
     }
