@@ -205,10 +205,13 @@ fn methods_meant(text: &str) -> Option<String> {
     }
 }
 
+/// The methods that servers know.
+pub(super) const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
 fn exact_method(text: &str) -> Result<(), String> {
-    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     method(text)?;
-    match KNOWN.iter().find(|known| known.eq_ignore_ascii_case(text)) {
+    match METHODS.iter().find(|known| known.eq_ignore_ascii_case(text)) {
         Some(known) if *known != text => Err(format!("no request has \"{text}\"; write {known}")),
         _ => Ok(()),
     }

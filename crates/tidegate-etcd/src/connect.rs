@@ -280,7 +280,6 @@ impl Address {
     }
 }
 
-/// Sends some bytes, and returns the first bytes of the answer, if any.
 async fn exchange(mut stream: TcpStream, sent: &[u8], length: u64) -> Vec<u8> {
     let mut first = Vec::new();
     let asked = async {

@@ -15,7 +15,7 @@ use crate::error::Failed;
 /// The size limit of a document: by default etcd accepts requests of up to 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
-/// Coordinates nodes through etcd. A clone is the same member.
+/// A clone is the same member.
 #[derive(Clone)]
 struct EtcdCoordinator {
     etcd: Etcd,
@@ -253,7 +253,7 @@ impl Coordinator for EtcdCoordinator {
     }
 }
 
-/// Converts a revision; revisions are positive.
+/// Revisions are positive.
 fn number(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }

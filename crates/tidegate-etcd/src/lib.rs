@@ -1,7 +1,6 @@
 //! etcd for Tidegate: coordination of nodes, and central decisions by compare-and-set.
 //!
-//! * [`Etcd`]: a connection; [`Etcd::connect`] checks address, credentials, version and permissions, and names the
-//!   fault
+//! * [`Etcd`]: a connection; [`Etcd::connect`] names what is wrong
 //! * [`Etcd::coordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
 //! * [`EtcdMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!

@@ -6,7 +6,6 @@ use std::time::Duration;
 /// The default time limit of one exchange. [`Fallback`](tidegate::store::Fallback) waits for less.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The default prefix of all keys.
 const PREFIX: &str = "tidegate";
 
 /// The version of the layout: different layouts never share keys.

@@ -17,7 +17,7 @@ const LARGEST: usize = 900 << 10;
 
 const AT_ONCE: usize = 128;
 
-/// Coordinates nodes through ZooKeeper. A clone is the same member.
+/// A clone is the same member.
 #[derive(Clone)]
 struct ZooKeeperCoordinator {
     zookeeper: ZooKeeper,

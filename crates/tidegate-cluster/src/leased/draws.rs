@@ -180,8 +180,7 @@ impl DrawRequest {
             inner.counts.drawn.fetch_add(drawn.receipt.cost.units(), Ordering::Relaxed);
         }
         let mut shard = inner.table.lock(self.hash);
-        let found =
-            shard.get(self.hash, &self.key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &self.terms));
+        let found = shard.get_under(self.hash, &self.key, &self.terms);
         match (found, line, drawn) {
             (Some(entry), _, Some(drawn)) => {
                 entry.lease.fill(&self.draw, &drawn, times, part, &mut back);

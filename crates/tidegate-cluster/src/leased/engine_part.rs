@@ -169,8 +169,7 @@ impl HeldUnits {
     pub(super) fn admit(mut self) {
         for Taken { hash, key, terms, portion, .. } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
-            if let Some(entry) = shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &terms))
-            {
+            if let Some(entry) = shard.get_under(hash, &key, &terms) {
                 entry.lease.release(&portion);
             }
         }
@@ -184,7 +183,7 @@ impl Drop for HeldUnits {
         for Taken { hash, key, terms, settings, portion } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             shard.granted = shard.granted.saturating_sub(1);
-            match shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &terms)) {
+            match shard.get_under(hash, &key, &terms) {
                 Some(entry) => {
                     let mut back = GivenBack::new();
                     entry.lease.release(&portion);

@@ -228,6 +228,11 @@ impl Shard {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
+    /// Returns the entry of a key whose lease still has these terms.
+    pub(super) fn get_under(&mut self, hash: u64, key: &[u8], terms: &Arc<Terms>) -> Option<&mut LeasedKey> {
+        self.get(hash, key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, terms))
+    }
+
     /// Returns the entry of a key, which is made if there is room. A lease of another limit is replaced.
     pub(super) fn entry(
         &mut self,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::patterns::METHODS;
+use crate::names::METHODS;
 use tidegate_limits::visible::excerpt;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

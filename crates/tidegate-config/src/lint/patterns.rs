@@ -117,13 +117,9 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
     }
 }
 
-/// The methods that servers know.
-pub(super) const METHODS: [&str; 9] =
-    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-
 fn method_meant(text: &str) -> Option<&'static str> {
-    let is_known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(text));
-    if is_known { None } else { nearest(text, METHODS) }
+    let is_known = names::METHODS.iter().any(|known| known.eq_ignore_ascii_case(text));
+    if is_known { None } else { nearest(text, names::METHODS) }
 }
 
 fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {
