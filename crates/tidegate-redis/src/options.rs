@@ -60,7 +60,7 @@ impl RedisOptions {
     }
 
     /// Names sentinels and the master that they watch. `master` holds its user, password, database and whether to use
-    /// TLS, as `redis://user:password@any/0`; the host is ignored. Its host is ignored, because the sentinels name it.
+    /// TLS, as `redis://user:password@any/0`; the host is ignored.
     ///
     /// # Errors
     /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no sentinel is named.
@@ -100,9 +100,8 @@ impl RedisOptions {
     }
 
     /// Sets the number of hashes over which cells are spread, 1 to 65,536; the default is 16, and 1,024 in a cluster.
-    /// All nodes of a namespace use the same number, or get [`ConnectError::Shards`]. ,3 Few hashes make batches cheap;
+    /// All nodes of a namespace use the same number, or get [`ConnectError::Shards`]. Few hashes make batches cheap;
     /// many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes less than half the memory.
-    /// Many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes less than half the memory.
     /// In a cluster each hash is on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {

@@ -28,7 +28,8 @@ use crate::work::{CellName, Plan, Prepared, Reply, StepResult, Work};
 
 /// A store on Redis or Valkey; see the [crate](crate).
 ///
-/// Cheap to clone; clones are the same store. It lives on the tokio runtime on which it was connected.
+/// Cheap to clone; clones are the same store. It lives on the tokio runtime on which it was connected; its answers may
+/// be awaited on any.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     shared: Arc<Backing>,
