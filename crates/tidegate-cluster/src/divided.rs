@@ -1,7 +1,7 @@
 //! Divides the limits of a step by a [`Part`], and converts the answers back to the whole limits.
 //!
-//! A store that grants a part asks an inner store for smaller limits than its callers name. [`Split`](crate::Split) describes
-//! what a part of a limit is, and when a larger part may be used.
+//! A store that grants a part asks an inner store for smaller limits than its callers name.
+//! [`Split`](crate::Split) describes what a part of a limit is, and when a larger part may be used.
 
 use std::fmt;
 use std::mem;

@@ -175,7 +175,7 @@ pub enum NoAddress {
     )]
     Relative,
     /// The path is longer than the operating system accepts.
-    #[error("is a socket whose path has more than {} bytes", self::LONGEST_PATH)]
+    #[error("is a socket whose path has more than {} bytes", LONGEST_PATH)]
     Long,
     /// The text after the path is not a file mode.
     #[error(
