@@ -1,8 +1,7 @@
 //! Counts the instructions of each hot path with valgrind, and compares them with the recorded counts.
 //!
-//! Times on a shared machine prove nothing. A count of instructions is the same on every run and every machine, so CI
-//! can refuse a change that makes a check longer. It shows neither cache misses nor contention between threads: `cargo
-//! xtask bench` measures those.
+//! Times on a shared machine prove nothing; a count of instructions is the same on every run and machine, so CI can
+//! refuse a change that makes a check longer. It shows neither cache misses nor contention: `cargo xtask bench` does.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,13 +12,11 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::step;
 use crate::step::{built, root};
 
-/// The tolerance between a count and the recorded one, up or down: a share, plus some instructions for the shortest
-/// paths. Keys are hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond the
-/// tolerance has to be recorded, or it could hide a later loss.
+/// The tolerance, up or down: a share, plus some instructions for the shortest paths. A new seed on each run moves a
+/// mean by half a percent. A gain beyond it has to be recorded, or it could hide a later loss.
 const SHARE: f64 = 0.05;
 const INSTRUCTIONS: f64 = 2.0;
 
-/// Compares the counts with the recorded ones, or records them.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let record = match words {
         [] => false,
@@ -57,13 +54,11 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the file of the recorded counts.
 fn file() -> PathBuf {
     root().join("benches/counts/recorded.txt")
 }
 
-/// Returns the compiler and the target, on which the counts depend besides the code. The processor does not matter,
-/// because valgrind simulates the same one everywhere.
+/// Returns the compiler and the target; valgrind simulates the same processor everywhere.
 fn compiler() -> Result<String> {
     let output =
         Command::new("rustc").arg("-vV").current_dir(root()).output().context("cannot start rustc")?;
@@ -73,7 +68,6 @@ fn compiler() -> Result<String> {
     Ok(format!("{name}, {host}"))
 }
 
-/// Builds the paths with the program's profile, for the target's default processor, and counts their instructions.
 fn count() -> Result<Vec<(String, f64)>> {
     let build = ["build", "--quiet", "--profile", "counts", "--package", "tidegate-counts"];
     step::run("cargo", &build, &[("RUSTFLAGS", "")])?;
@@ -98,7 +92,6 @@ fn count() -> Result<Vec<(String, f64)>> {
     lines.lines().enumerate().map(path).collect()
 }
 
-/// Reads the total number of instructions of a profile.
 fn total(profile: &Path, number: usize) -> Result<f64> {
     let profile = profile.with_extension(number.to_string());
     let text =
@@ -110,7 +103,6 @@ fn total(profile: &Path, number: usize) -> Result<f64> {
     Ok(total)
 }
 
-/// The instructions per check of each path, and the compiler that was used.
 #[derive(Debug, PartialEq)]
 struct Counts {
     compiler: String,

@@ -9,10 +9,8 @@ use anyhow::Result;
 use crate::step;
 use crate::step::built;
 
-/// The version of cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per
-/// target folder.
+/// The version that `deny.toml` is written for. Building it takes about a minute.
 const VERSION: &str = "0.20.2";
-/// Every workspace of the repository.
 const WORKSPACES: [&str; 3] = ["Cargo.toml", "benches/Cargo.toml", "fuzz/Cargo.toml"];
 /// The time limit for fetching the database of vulnerabilities, a clone of a few megabytes.
 const FETCH: Duration = Duration::from_secs(120);
@@ -37,7 +35,6 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns cargo-deny in that version: the one on the path, or one that is built here if necessary.
 fn install() -> Result<PathBuf> {
     let version = |program: &Path| {
         let asked = Command::new(program).arg("--version").output();

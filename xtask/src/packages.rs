@@ -8,7 +8,6 @@ use anyhow::Result;
 
 use crate::step::run;
 
-/// A program or file that a test looks for, and the package that contains it.
 const WANTED: [(&str, &str); 18] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
@@ -113,7 +112,6 @@ pub(crate) fn install_python() -> bool {
     made.is_ok()
 }
 
-/// Returns whether the environment has the packages in these versions.
 fn installed(python: &Path) -> bool {
     let listed = Command::new(python).args(["-m", "pip", "list", "--format=freeze"]).output();
     listed.is_ok_and(|listed| {

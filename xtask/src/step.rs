@@ -19,7 +19,6 @@ pub(crate) fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)
     within(STEP, program, arguments, environment)
 }
 
-/// Same as [`run`], with a time limit of `most`.
 pub(crate) fn within(
     most: Duration,
     program: &str,
@@ -74,9 +73,6 @@ fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
     }
 }
 
-// The workspace's folders.
-
-/// Returns the workspace root, wherever xtask was started.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
 }

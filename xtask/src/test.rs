@@ -7,7 +7,6 @@ use anyhow::Result;
 use crate::step::{self, built};
 use crate::{counts, deny, packages, tidy};
 
-/// The workspace of the benches with peers and with engines.
 const BENCHES: &str = "benches/Cargo.toml";
 
 pub(crate) fn run() -> Result<()> {
@@ -34,7 +33,6 @@ pub(crate) fn run() -> Result<()> {
 /// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
 pub(crate) fn nightly() -> Result<()> {
     packages::install()?;
-    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library.
     let benches_built = built("benches");
     let benches_built = [("CARGO_TARGET_DIR", &*benches_built.to_string_lossy())];
     let arguments = [
@@ -85,7 +83,6 @@ pub(crate) fn attack(words: &[&str]) -> Result<()> {
 // Generates the files, and the tables of the manual, that are made from the program, so that they cannot become
 // outdated.
 
-/// The beginning of the names of the tests that compare the manual's tables with the program.
 const TABLES: &str = "the_manual_has";
 
 pub(crate) fn docs() -> Result<()> {

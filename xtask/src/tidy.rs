@@ -1,9 +1,8 @@
 //! Checks rules that reviewers may overlook: they read the tracked files and take seconds.
 //!
-//! Each rule is a file under `tidy/`. It reports its findings as `path:line: what, and what to do instead`. The
-//! exceptions of a rule are in `xtask/tidy.toml`, each with its reason; an exception that is not needed is a fault too.
-//! Checks that clippy can do are left to clippy: `clippy.toml` lists banned functions, the root `Cargo.toml` the
-//! enabled lints.
+//! Each rule is a file under `tidy/`. It reports its findings as `path:line: what, and what to do instead`. Exceptions
+//! are in `xtask/tidy.toml`, each with its reason; one that is not needed is a fault too. Clippy's checks are left to
+//! clippy: `clippy.toml` and the root `Cargo.toml`.
 
 mod banned;
 mod code;
@@ -29,7 +28,6 @@ use crate::step;
 use fault::{Allowed, Exceptions, Fault};
 use tree::Tree;
 
-/// A rule: the name of its table in `xtask/tidy.toml`, and the function that finds its faults.
 type Rule = (&'static str, fn(&Tree, &Allowed<'_>) -> Vec<Fault>);
 
 const RULES: [Rule; 14] = [
@@ -52,7 +50,6 @@ const RULES: [Rule; 14] = [
 /// The most faults printed per rule; the others are only counted. They fit on one screen.
 const SHOWN: usize = 20;
 
-/// The report that is not a rule, and the option that writes numbers that fell.
 const REPORT: &str = "small-files";
 const RECORD: &str = "--record";
 
@@ -78,7 +75,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     let tree = Tree::tracked(step::root())?;
     let exceptions =
         Exceptions::read(tree.text(fault::FILE).unwrap_or_default(), &RULES.map(|(rule, _)| rule))?;
-    // If rules are named, all their faults are printed, because someone is fixing them.
+    // Someone is fixing them.
     let shown = if names.is_empty() { SHOWN } else { usize::MAX };
     let mut all = 0;
     for (rule, check) in RULES.iter().filter(|(rule, _)| names.is_empty() || names.contains(rule)) {
@@ -104,7 +101,6 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     }
 }
 
-/// Returns the faults of one rule, including its unneeded exceptions.
 fn faults(
     tree: &Tree,
     exceptions: &Exceptions,
@@ -119,7 +115,6 @@ fn faults(
     faults
 }
 
-/// For the rules' tests: the printed faults of a rule in an artificial tree.
 #[cfg(test)]
 fn found(rule: &str, files: &[(&str, &str)], exceptions: &str) -> Vec<String> {
     let tree = Tree::made(files);

@@ -1,9 +1,8 @@
 //! A store over any engine that offers compare-and-set on bytes.
 //!
-//! The engine knows nothing of limits: it keeps a value and a version under each key, and writes several keys at once
-//! if none has changed since it was read. The decision is the same pure [`settle`](tidegate_limits::store::settle()) as in memory, and
-//! is made again when a write loses. Steps of one process that name the same keys are settled together, so that they do
-//! not compete with each other.
+//! The engine keeps a value and a version under each key, and writes several keys at once if none has changed since it
+//! was read. The decision is the same pure [`settle`](tidegate_limits::store::settle()) as in memory; a write that
+//! loses decides again.
 
 mod batch;
 
@@ -20,11 +19,10 @@ use tidegate_limits::store::{
 
 use self::batch::{BatchWork, Batches, Decided, Times, decide};
 
-/// The most attempts for a batch. Each lost write means that another node's write has won, so the engine as a whole
-/// makes progress.
+/// The most attempts for a batch. Each lost write is another node's progress.
 const ATTEMPTS: u32 = 64;
 
-/// The most steps of one call that are settled at the same time, each with at most one exchange under way.
+/// The most steps of one call that are settled at the same time.
 const MOST_AT_ONCE: usize = 64;
 
 /// The round trips of a step without competing writes: a read and a write. A step that changes nothing, such as a
@@ -35,16 +33,15 @@ pub const CAS_ROUND_TRIPS: u32 = 2;
 /// Settles steps over a [`ByteMap`]: each attempt takes one read, and one write if something changed.
 ///
 /// # Steps on one key
-/// While steps are under way, other steps of this process that name one of their keys wait, and share the next read and
-/// write. So a process has at most one write of a key under way, whatever the number of steps. Every step is all or
-/// nothing by itself, and steps that are settled together are settled one after the other.
+/// Steps of this process that name a key of a step under way wait, and share the next read and write. So a process has
+/// at most one write of a key under way. Each step is all or nothing by itself; steps settled together are settled in
+/// order.
 ///
 /// # Time
-/// Where the engine has no clock ([`Read::now`]), each node decides by its own. If another node's clock is more than
-/// ten seconds ahead, a cell that it has written is decided at that node's tick: the cell's time stands still until
-/// this node's clock has caught up. So clocks that differ by `s` grant the refill of `s` only once for each key, and
-/// not each time that the nodes take turns. A clock more than five minutes ahead is followed at half its speed, so that
-/// a clock that was wrong by a day does not stop a limit for a day.
+/// Where the engine has no clock ([`Read::now`]), each node decides by its own. A cell written by a clock more than ten
+/// seconds ahead is decided at that clock's tick until this node's has caught up. So clocks that differ by `s` grant
+/// the refill of `s` once for each key, and not at each turn of the nodes. A clock more than five minutes ahead is
+/// followed at half its speed, so that an error of a day does not stop a limit for a day.
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
     shared: Arc<MapAndClock<M>>,
@@ -137,14 +134,12 @@ impl<M: ByteMap> MapAndClock<M> {
         Box::pin(async move { shared.settle(&work).await })
     }
 
-    /// Settles the steps of a batch and answers each of them.
     async fn settle(&self, work: &BatchWork) {
         if let Err(error) = self.try_to_settle(work).await {
             work.members().iter().for_each(|asked| asked.answer(Err(error.clone())));
         }
     }
 
-    /// Awaits an exchange, and counts it if it is answered.
     async fn answered<T>(&self, exchange: Later<Result<T, StoreError>>) -> Result<T, StoreError> {
         let answer = exchange.await?;
         self.exchanges.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +186,7 @@ impl<M: ByteMap> MapAndClock<M> {
 
 // The interface of an engine for compare-and-set: bytes with versions.
 
-/// A value and the version it was read at; an absent key has a version too.
+/// A value and the version at which it was read; an absent key has a version too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versioned {
     /// The bytes; `None` for an absent key.
@@ -221,16 +216,15 @@ pub struct Write {
     /// How long the value has to be kept from now on; after that it is equivalent to a deleted key. Never less than
     /// [`Write::MARGIN`]; `None` is for ever.
     ///
-    /// Whether an engine deletes the value at that time or keeps it longer, decisions and settlements are the same,
-    /// even where limits have changed meanwhile, from one algorithm to another, or to a guard and back. Only the marks
-    /// of receipts ([`Receipt::mark`](field@tidegate_core::Receipt::mark)) may differ, where they count how a state
-    /// came about.
+    /// Whether an engine deletes the value at that time or later, decisions and settlements are the same, even where
+    /// the algorithm of the limit has changed meanwhile. Only the marks of receipts
+    /// ([`Receipt::mark`](field@tidegate_core::Receipt::mark)) may differ.
     pub keep: Option<Duration>,
 }
 
 impl Write {
     /// How much longer values are kept than they matter by the clock that decided: the clocks of nodes may differ by
-    /// that much, and engines round times to live, some of them to zero, which is an error.
+    /// that much, and engines round times to live.
     pub const MARGIN: Duration = Duration::from_secs(1);
 }
 
@@ -239,24 +233,16 @@ impl Write {
 pub enum Written {
     /// All values were written.
     All,
-    /// Nothing was written, because a key had another version. Contains what the keys of the write hold now, in their
-    /// order, if the engine returns it in the same round trip; it is at least as new as the refusal.
+    /// Nothing was written, because a key had another version. Contains what the keys hold now, in their order, if the
+    /// engine returns it in the same round trip; it is at least as new as the refusal.
     Nothing(Option<Read>),
-}
-
-impl Written {
-    /// Returns whether the values were written.
-    #[must_use]
-    pub const fn is_all(&self) -> bool {
-        matches!(self, Self::All)
-    }
 }
 
 /// The interface of an engine. Both calls do nothing before they are polled, and complete in bounded time, with an
 /// error if the engine does not answer: steps of this process on the same keys wait for each other.
 ///
-/// An engine that does not expire keys may ignore [`Write::keep`]; then keys accumulate, one for each key that was ever
-/// charged and one or two for each ticket that was ever settled.
+/// An engine that does not expire keys may ignore [`Write::keep`]; then they accumulate: one for each key ever charged,
+/// and one or two for each ticket.
 pub trait ByteMap: Debug + Send + Sync + 'static {
     /// Reads keys. Called once per batch of steps, and after a lost write that did not return what the keys hold; `tag`
     /// is that of the steps, see [`Step::tag`].

@@ -1,8 +1,8 @@
 //! A conformance suite for every coordinator, in memory and over real engines.
 //!
-//! [`run`] takes a function that makes another node of the same cluster. It panics, naming the law, if the coordinator
-//! breaks one. [`agreement()`] makes nodes divide limits and follow policies through the coordinator. Everything is
-//! awaited on the calling thread, so a coordinator that needs a runtime must bring its own.
+//! [`run`] checks the interface, and panics with the name of a law that is broken. [`agreement()`] makes nodes divide
+//! limits and follow policies. Everything is awaited on the calling thread; a coordinator that needs a runtime brings
+//! its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,11 @@ use tidegate_limits::block_on::block_on;
 use tidegate_limits::clock::{Clock as _, SystemClock};
 use tidegate_limits::store::Later;
 
-/// How long a real engine may take for what it does by itself: to forget a member.
+/// How long a real engine may take to forget a member.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The pause between two looks at a real engine.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Makes one more node of the cluster under test.
 type Make<'a> = &'a dyn Fn() -> Arc<dyn Coordinator>;
 
 /// Checks all laws. The cluster must have no members when this begins, and no document whose name begins with `law-`.
@@ -190,10 +188,8 @@ fn whoever_is_silent_is_forgotten(make: Make<'_>, pass: &dyn Fn(Duration)) {
     done(speaking.leave(), "a member leaves");
 }
 
-/// A node on a thread of its own.
 struct Running {
     part: Part,
-    /// Units asked for in each turn of the loop below.
     asked: Arc<AtomicU64>,
     status: Box<dyn Fn() -> Status>,
     /// The versions that it has applied or refused.
@@ -235,7 +231,6 @@ impl Running {
         Self { part, asked, status, applied, over: Some(until), ended }
     }
 
-    /// Makes the node leave, and waits until it has left.
     fn stop(&mut self) {
         if let Some(over) = self.over.take() {
             over.abort();
@@ -261,7 +256,7 @@ fn until(nodes: &[Running], what: &str, asks: impl Fn(), holds: impl Fn() -> boo
     clock.now().since(begun)
 }
 
-/// Checks that three nodes divide the whole by demand, and take over the part of a node that leaves; and that policies
+/// Checks that three nodes divide the whole by demand and take over the part of a node that leaves; and that policies
 /// reach all of them, while a wrong version changes nothing and is seen to be refused. Takes several times as long as
 /// members are kept, in real time. The cluster must have no members, no shares and no policies when this begins.
 ///

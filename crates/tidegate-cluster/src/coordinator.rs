@@ -45,8 +45,7 @@ impl Member {
 pub struct Document {
     /// Its content; `None` if it was never written, or was deleted.
     pub bytes: Option<Vec<u8>>,
-    /// The engine's number of its last write, which grows with each write, so that decisions from an older version can
-    /// be told from those from a newer one (a fencing token). 0 if it was never written.
+    /// The engine's number of its last write, which grows with each write (a fencing token). 0 if it was never written.
     pub version: u64,
 }
 
@@ -88,7 +87,7 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     fn keeps(&self) -> Duration;
 
     /// Makes this node a member, and returns its number ([`Member::joined`]). A node that is a member already keeps its
-    /// number. `report` is its report about itself, as in [`Member::report`].
+    /// number. `report` becomes [`Member::report`].
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`] if the engine does not answer.
@@ -113,8 +112,7 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>>;
 
-    /// Reads a document, at least as new as when this node last joined or renewed: a node that renews and then reads
-    /// has seen everything that was written before it renewed.
+    /// Reads a document, at least as new as when this node last joined or renewed.
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`] if the engine does not answer.

@@ -1,7 +1,7 @@
 //! Divides the limits of a step by a [`Part`], and converts the answers back to the whole limits.
 //!
-//! A store that grants a part asks an inner store for smaller limits than its callers name. [`crate::split`] describes
-//! what a part of a limit is, and when a larger part may be used.
+//! A store that grants a part asks an inner store for smaller limits than its callers name.
+//! [`Split`](crate::Split) describes what a part of a limit is, and when a larger part may be used.
 
 use std::fmt;
 use std::mem;
@@ -18,11 +18,9 @@ use crate::Part;
 use tidegate_limits::store::per_limit::PerLimit;
 use tidegate_limits::store::{Charge, ChargeRules, Ending, Op, Settled, Settlement, Step};
 
-/// The divided limit that was used last, with the part that it was made for. Parts rarely change, so it is nearly
-/// always reused.
+/// The divided limit that was used last, with its part: parts rarely change.
 type Last = ArcSwap<(Option<Arc<Quota>>, u32)>;
 
-/// Divides limits by a [`Part`], and counts the units that are asked for.
 pub(super) struct Divider {
     part: Part,
     /// Whether breakers and adaptive limits, which cannot be divided, are left whole; if `false`, they are refused.
@@ -37,7 +35,6 @@ impl fmt::Debug for Divider {
     }
 }
 
-/// The divided limits of a step.
 pub(super) struct DividedStep {
     /// For each charge, the divided limit and the part that it was made for. The limit is `None` where the part is less
     /// than one unit, or the limit cannot be divided.
@@ -51,19 +48,16 @@ impl Divider {
         Self { part, guards: false, divided: PerLimit::default(), asked: Arc::default() }
     }
 
-    /// Leaves breakers and adaptive limits whole: they depend on how calls end.
     pub(super) fn with_guards(self) -> Self {
         Self { guards: true, ..self }
     }
 
-    /// Returns a function that returns how many units were asked for in all, allowed or not.
     pub(super) fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let asked = Arc::clone(&self.asked);
         // Relaxed: a count.
         move || asked.load(Ordering::Relaxed)
     }
 
-    /// Divides the limits of a step, and counts what it asks for.
     pub(super) fn divide(&self, step: &Step<'_>) -> DividedStep {
         if matches!(step.op, Op::Take | Op::Draw) {
             let units =
@@ -95,7 +89,6 @@ impl Divider {
         DividedStep { parts, closed }
     }
 
-    /// Returns the divided limit of a charge, and the part that it was made for.
     fn of(&self, charge: &Charge<'_>, now: Tick) -> (Option<Arc<Quota>>, u32) {
         if self.guards && charge.quota.is_guard() && !matches!(**charge.quota, Quota::Concurrency(_)) {
             return (Some(Arc::clone(charge.quota)), Part::WHOLE);
@@ -120,17 +113,15 @@ impl Divider {
 }
 
 impl DividedStep {
-    /// Returns what to do with the charges.
     pub(super) const fn op<'a>(&self, step: &Step<'a>) -> Op<'a> {
         if self.closed { Op::Peek } else { step.op }
     }
 
-    /// Returns whether the inner store has anything to decide.
     pub(super) fn is_asked(&self) -> bool {
         self.parts.iter().any(|(quota, _)| quota.is_some())
     }
 
-    /// Returns the charges that the inner store decides, with divided limits; empty where there is nothing to decide.
+    /// Returns the charges that the inner store decides; empty where there is nothing to decide.
     pub(super) fn charges<'a>(&'a self, step: &Step<'a>) -> SmallVec<[Charge<'a>; 4]> {
         let takes = matches!(step.op, Op::Take | Op::Peek | Op::Draw);
         let both = self.parts.iter().zip(step.charges);
@@ -148,7 +139,6 @@ impl DividedStep {
         .collect()
     }
 
-    /// Turns the answer to the divided charges into the answer to the step.
     pub(super) fn answer(&self, step: &Step<'_>, out: &mut Settled) {
         if !matches!(step.op, Op::Take | Op::Peek | Op::Draw) {
             return;
@@ -178,8 +168,7 @@ impl DividedStep {
     }
 }
 
-/// Returns how spent units carry over to another part: as to another limit, but they are never forgotten. Otherwise
-/// each change of a part would grant everything again.
+/// Keeps what was spent under the former part, or each change of a part would grant everything again.
 const fn without_reset(replace: Replace) -> Replace {
     match replace {
         Replace::Reset => Replace::AsIs,
@@ -187,7 +176,6 @@ const fn without_reset(replace: Replace) -> Replace {
     }
 }
 
-/// Returns the denial of a charge whose limit has less than one unit in this part.
 fn denial(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = Decision {

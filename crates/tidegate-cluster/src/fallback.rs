@@ -1,64 +1,55 @@
-//! Decides steps while an engine is gone. All rules for that are in this one place.
+//! Decides steps while an engine is gone.
 //!
-//! A [`Fallback`] wraps an engine's store. While the engine answers, it passes steps on, with a deadline for answers
-//! that come later. A step that the engine cannot decide is treated as its charges say ([`OnStoreError`]): it is
-//! allowed, refused, or decided by a store of this process, which grants this node's part of the limit. Below, *here*
-//! means by this module, without the engine.
+//! A [`Fallback`] wraps an engine's store. While the engine answers, steps pass on, with a deadline. A step that the
+//! engine cannot decide is treated as its charges say ([`OnStoreError`]): it is allowed, refused, or decided by a store
+//! of this process, which grants this node's part of the limit. Below, *here* means without the engine.
 //!
 //! # Which errors count
-//! After [`StoreError::Unavailable`] or a missed deadline, the step is decided here. After several in a row, the next
-//! steps are decided here too, without asking the engine (see [Outages](#outages)). [`StoreError::Contended`],
-//! [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] are errors of keys and not of the engine: that step is
-//! decided here, and the next one goes to the engine again. The same holds for a missed deadline during which the
-//! engine answered other exchanges ([`Store::exchanges`]), as when other nodes win every write of the same key. All
-//! other errors are mistakes of the caller and are returned.
+//! After [`StoreError::Unavailable`] or a missed deadline, the step is decided here. After several in a row, the engine
+//! is not asked (see [Outages](#outages)). [`StoreError::Contended`], [`StoreError::Corrupt`] and
+//! [`StoreError::CellTooLarge`] are errors of keys: that step is decided here, and the next one goes to the engine. The
+//! same holds for a missed deadline while the engine answered other exchanges ([`Store::exchanges`]): other nodes won
+//! every write of the key. All other errors are the caller's mistakes and are returned.
 //!
 //! # Outages
-//! A single step without an answer is decided here and does not count as an outage: answers are lost or late now and
-//! then. After three such steps in a row ([`FallbackBuilder::outage_after`]), each at most 10 s after the one before,
-//! the engine counts as gone. A step does not count if a step that was asked later was answered in the meantime: then a
-//! message was lost, and the engine is up. While the engine counts as gone, steps are decided at once, without waiting.
-//! One step at a time, each a stated interval after the one before, asks the engine as a probe and waits until the
-//! deadline. When a probe is answered, the engine counts as up again. Each change is reported once
-//! ([`FallbackBuilder::on_change`]), whatever the traffic.
+//! A single step without an answer is no outage: answers are lost or late now and then. After three such steps in a row
+//! ([`FallbackBuilder::outage_after`]), each at most 10 s after the one before, the engine counts as gone. A step does
+//! not count if one that was asked later was answered. Then steps are decided here at once; one at a time, at a stated
+//! interval, asks the engine as a probe and waits until the deadline. A probe that is answered ends the outage. Each
+//! change is reported once ([`FallbackBuilder::on_change`]).
 //!
-//! The cost of an outage: steps that are in flight when the engine goes wait one deadline each; if steps come one at a
-//! time, the first three do. After that, one step per interval waits. A step never waits for more than one deadline. An
-//! engine that answers at least one of three consecutive steps never counts as gone, and each step that it does not
-//! answer waits for a deadline. An engine of several machines behaves like this when one of them is gone.
+//! So steps in flight when the engine goes wait one deadline each, or the first three if steps come one at a time;
+//! afterwards one step per interval waits. A step never waits for more than one deadline. An engine that answers at
+//! least one of three consecutive steps never counts as gone, and each step that it does not answer waits for a
+//! deadline: so does an engine of several machines when one of them is gone.
 //!
-//! A step that missed its deadline is dropped, and not awaited in the background: otherwise an engine that hangs would
-//! collect a step for each request, with a connection each. The engine may have done the dropped step all the same, so
-//! its caller may be charged twice, in the engine and here. That never lets more through.
+//! A step that missed its deadline is dropped, or an engine that hangs would collect a connection for each request. The
+//! engine may have done it all the same: its caller may be charged twice, which never lets more through.
 //!
 //! # The bound
 //! With [`OnStoreError::Local`], each unit of a charge counts as many times as there are nodes
-//! ([`FallbackBuilder::nodes`]). So `N` nodes that each know the number of nodes grant together *at most what the limit
-//! grants, plus one request on each node*: a request that asks for more than the node's part. Such a request passes
-//! where the part is full, and what it took beyond the part is owed.
+//! ([`FallbackBuilder::nodes`]). So `N` nodes grant together *at most what the limit grants, plus one request on each
+//! node* that asks for more than the node's part. Such a request passes where the part is full, and the rest is owed.
 //!
-//! Two kinds of limits do not remember what is owed. Limits that count windows forget it when the window ends: if a
-//! window has less than one request for each node, each node still grants one in each window, which is more than the
-//! limit. Places of a bulkhead are not owed either: with fewer places than nodes, each node has one place. A window
-//! that begins with its first charge begins on each node separately.
+//! Two kinds of limits do not remember what is owed. Windows forget it at their end: with less than one request for
+//! each node, each node still grants one in each window. Places of a bulkhead are not owed: with fewer places than
+//! nodes, each node has one. A window that begins with its first charge begins on each node separately.
 //!
-//! That bound is in addition to what the engine has granted before: a key that was used up in the engine starts anew
-//! here. So over an outage and the time before it, the nodes grant at most twice the limit plus `N` requests.
+//! A key that was used up in the engine starts anew here. So over an outage and the time before it, the nodes grant at
+//! most twice the limit plus `N` requests.
 //!
-//! The same fraction of each node's part is kept for requests of higher priority ([`Charge::kept_back`]) as of the
-//! whole limit. So a request of lower priority passes only if it fits into the rest. A request that asks for more than
-//! the rest of the node's part is refused for as long as the engine is gone, with an unknown retry time. If the kept
-//! fraction is less than one unit of the node's part, so that nobody could use it alone, the request passes where the
+//! The same fraction of each node's part as of the whole limit is kept for requests of higher priority
+//! ([`Charge::kept_back`]). A request that asks for more than the rest is refused for as long as the engine is gone,
+//! with an unknown retry time. If that fraction is less than one unit of the node's part, the request passes where the
 //! part is full.
 //!
 //! Units are drawn ([`Op::Draw`]) only from the engine: while it is gone, a draw is an error.
 //!
 //! # Where charges end
-//! A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again or not. A charge
-//! that was made by the engine ends there: while the engine is gone, that is an error, and the call may be repeated. A
-//! step that ends charges of both kinds is split. Marks ([`Ending::Once`]) belong to the engine's half. The engine is
-//! asked first, because only it may refuse or fail; then nothing is ended here. If its answer is lost after it has
-//! settled, and the step is repeated, its mark refuses, and what was charged here stays charged.
+//! A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again or not; one that was
+//! made by the engine ends there, with an error while it is gone. A step with both kinds is split, and marks
+//! ([`Ending::Once`]) belong to the engine's half. The engine is asked first, because only it may refuse or fail. If
+//! its answer is lost and the step is repeated, its mark refuses, and what was charged here stays charged.
 
 mod breaker;
 mod shared;
@@ -69,26 +60,23 @@ use std::time::Duration;
 
 use breaker::{Breaker, ChangeCallback};
 pub use breaker::{Change, Health};
-use parking_lot::RwLock;
 use shared::{FallbackState, StandIn};
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
-use tidegate_limits::clock::{Clock, HeldTime};
+use tidegate_limits::clock::Clock;
 use tidegate_limits::store::{
     Answer, Charge, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one,
 };
 #[cfg(doc)]
 use tidegate_limits::store::{Ending, OnStoreError, StoreError};
 
-/// The default deadline of an engine: far beyond what an engine in the same building takes, and hardly noticed by
-/// callers.
+/// The default deadline: far beyond what an engine in the same building takes, and hardly noticed by callers.
 pub const DEADLINE: Duration = Duration::from_millis(250);
 
-/// The default interval between probes: an engine that is back is asked again within about a second, and an engine that
-/// hangs keeps one request a second waiting.
+/// The default interval between probes: an engine that is back is asked within about a second.
 pub const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// The default number of unanswered steps in a row after which the engine counts as gone. If one answer in fifty is
-/// lost, that happens once in 125,000 steps; an engine that refuses connections counts as gone after three steps.
+/// lost, that happens once in 125,000 steps.
 pub const OUTAGE_AFTER: u32 = 3;
 
 /// A store that decides by itself what an engine cannot decide; see the [module](self).
@@ -105,7 +93,7 @@ pub const OUTAGE_AFTER: u32 = 3;
 ///     .nodes(3)
 ///     .on_change(|change| eprintln!("{}: {}", if change.up { "back" } else { "gone" }, change.reason))
 ///     .build();
-/// assert!(store.health().is_up());
+/// assert_eq!(store.health().down, None, "the engine is asked");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fallback {
@@ -144,17 +132,17 @@ impl FallbackBuilder {
         self
     }
 
-    /// Sets the number of nodes; 1 by default, 0 counts as 1. See [`Fallback::set_nodes`].
+    /// Sets the number of nodes; 1 by default, 0 counts as 1: for charges with [`OnStoreError::Local`].
     pub const fn nodes(mut self, nodes: u64) -> Self {
         self.nodes = nodes;
         self
     }
 
     /// Sets a function that is called once when the engine starts to count as gone, and once when it counts as up
-    /// again, however many requests there are.
+    /// again.
     ///
-    /// It is called on the thread of the step that found out, outside every lock. Changes that follow each other
-    /// closely on different threads may arrive out of order; [`Change::at`] tells their order.
+    /// It is called on the thread of the step that found out, outside every lock. Close changes may arrive out of
+    /// order; [`Change::at`] tells their order.
     pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.on_change = Some(Box::new(on_change));
         self
@@ -204,16 +192,10 @@ impl Fallback {
         }
     }
 
-    /// Returns whether the engine is being asked, since when, and how much was decided without it.
+    /// Returns whether the engine is asked, since when, and how much was decided without it.
     #[must_use]
     pub fn health(&self) -> Health {
         self.shared.breaker.health()
-    }
-
-    /// Sets the number of nodes from now on, for charges with [`OnStoreError::Local`]; 0 counts as 1. Charges made
-    /// before keep the amount that they took, and are ended by the number of nodes that they were made under.
-    pub fn set_nodes(&self, nodes: u64) {
-        self.shared.stand_in.nodes.set(nodes, self.shared.clock.now());
     }
 }
 
@@ -223,11 +205,9 @@ impl Store for Fallback {
             Op::Take | Op::Peek => self.shared.decide(step, out),
             Op::Finish(endings) => self.shared.finish(step, endings, out),
             Op::Reset => self.shared.reset(step, out),
-            // Draws fetch units from an engine to spend them in this process; the stand-in's units are in this process
-            // already.
+            // Draws are spent in this process, and the stand-in's units are there already.
             Op::Draw => self.shared.ask(step, out),
-            // A forced state belongs to the breaker in the engine; the stand-in's breakers decide by the outcomes that
-            // they have seen themselves.
+            // The stand-in's breakers decide by the outcomes that they have seen themselves.
             Op::Breaker(_) => self.shared.engine.settle_into(step, out),
         }
     }
@@ -261,95 +241,28 @@ impl Store for Fallback {
 
 // Computes the part of a limit that a node grants by itself: the limit divided by the number of nodes.
 //
-// The limit stays as it is, and costs are multiplied: with three nodes each unit counts three times, so that one node
-// grants a third of the burst and a third of the rate, whatever the algorithm. Answers are divided again.
+// Costs are multiplied: with three nodes each unit counts three times, so that one node grants a third of the burst and
+// of the rate, whatever the algorithm. Answers are divided again.
 //
 // A cost that fits the limit but not the node's part is charged the whole limit, so that it passes when that is full;
-// the rest is booked as a debt. The node then waits until its part has paid for it.
+// the rest is booked as a debt.
 //
-// Units kept back for requests of higher priority are not multiplied: they are a fraction of the whole limit, and so
-// the same fraction of each node's part. A request that has to leave them passes only if its multiplied cost fits
-// beside them. If less than one unit of the node's part is kept back, no request of higher priority could use that
-// alone; then a cost beyond the rest passes when the limit is full, as it does where nothing is kept back.
+// Units kept back for higher priorities are not multiplied: they are the same fraction of each node's part. If that is
+// less than one unit of the part, nobody could use it alone; then a cost beyond the rest passes when the limit is full.
 //
-// An adaptive limit moves on each node by that node's own traffic, in which each request counts as many places as
-// there are nodes. So the law sees the load of the whole service, if all nodes have the same load, and one node admits
-// its part of the limit's present size.
-//
-// The number of nodes may change while charges are open. Each charge is ended by the number of nodes that it was made
-// under, which the tick of its receipt tells.
-
-/// The most changes of the number of nodes that are remembered. The oldest entry keeps the smallest of all earlier
-/// numbers, with which less comes back.
-const MOST_REMEMBERED: usize = 64;
-
-/// The number of nodes, now and earlier.
-#[derive(Debug)]
-struct Nodes {
-    /// Each number of nodes and the tick from which it held, ascending. Locked for reading while charges are settled, so that each charge
-    /// lies on one side of a change.
-    held: RwLock<Numbers>,
-    /// The latest tick that was seen.
-    latest: HeldTime,
-}
-
-#[derive(Debug)]
-struct Numbers(Vec<(Tick, u64)>);
-
-impl Nodes {
-    fn new(nodes: u64) -> Self {
-        Self { held: RwLock::new(Numbers(vec![(Tick::EPOCH, nodes.max(1))])), latest: HeldTime::default() }
-    }
-
-    /// Returns the tick to settle by, which never steps back.
-    fn hold(&self, now: Tick) -> Tick {
-        self.latest.hold(now)
-    }
-
-    /// Changes the number of nodes; 0 counts as 1.
-    fn set(&self, nodes: u64, now: Tick) {
-        let nodes = nodes.max(1);
-        let mut held = self.held.write();
-        if held.now() == nodes {
-            return;
-        }
-        // Later than every charge so far, and not later than any charge to come.
-        let from = Tick::from_nanos(self.latest.hold(now).as_nanos().saturating_add(1));
-        self.latest.hold(from);
-        held.0.push((from, nodes));
-        if held.0.len() > MOST_REMEMBERED {
-            let (_, oldest) = held.0.remove(0);
-            held.0[0] = (Tick::EPOCH, held.0[0].1.min(oldest));
-        }
-    }
-}
-
-impl Numbers {
-    /// Returns the number of nodes now.
-    fn now(&self) -> u64 {
-        self.0.last().map_or(1, |(_, nodes)| *nodes)
-    }
-
-    /// Returns the number of nodes that a charge was made under.
-    fn at(&self, tick: Tick) -> u64 {
-        let later = self.0.partition_point(|(from, _)| *from <= tick);
-        self.0[later.saturating_sub(1)].1
-    }
-}
+// An adaptive limit moves by this node's traffic, in which each request counts as many places as there are nodes: the
+// load of the whole service, if all nodes have the same.
 
 /// One charge in this node's scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     nodes: u64,
-    /// The units asked for.
     asked: Cost,
-    /// The units charged.
     charged: Cost,
 }
 
 impl Share {
-    /// Computes what is charged for a cost. Depends only on its arguments, so that it can be computed again when the
-    /// charge ends.
+    /// Computes what is charged for a cost: the same again when the charge ends.
     fn of(asked: Cost, quota: &Quota, nodes: u64) -> Self {
         let whole = times(asked, nodes);
         if nodes == 1 {
@@ -395,17 +308,15 @@ impl Share {
         self.asked.units().saturating_add(charge.kept_back) <= charge.quota.capacity()
     }
 
-    /// Returns the receipt for the caller, with the units that were asked for.
     fn for_caller(&self, receipt: Receipt) -> Receipt {
         Receipt { cost: self.asked, ..receipt }
     }
 
-    /// Returns the receipt in this node's scale, with the units that were charged.
     fn as_charged(&self, receipt: Receipt) -> Receipt {
         Receipt { cost: self.charged, ..receipt }
     }
 
-    /// Converts the end of a charge into this node's scale: used units are scaled as the charge was, rounded up.
+    /// Converts the end of a charge: used units are scaled as the charge was, rounded up.
     fn finish(&self, finish: Finish) -> Finish {
         let (asked, charged) = (self.asked.units(), self.charged.units());
         let used = match finish.used.checked_sub(asked) {

@@ -1,20 +1,18 @@
 //! Draws units from an engine ahead of time, so that most requests need no call to the engine.
 //!
-//! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`]), keeps
-//! them in a *batch* for a short time, and grants requests out of it on the spot
-//! ([`DecidedBy::Lease`]). Units that are not spent in time are given back by settling the
-//! draw's own receipt. Node clocks only measure spans, so they need not agree.
+//! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`]), keeps them in a *batch*
+//! for a short time, and grants requests out of it ([`DecidedBy::Lease`]). Units not spent in time are given back by
+//! settling the draw's receipt. Node clocks only measure spans, so they need not agree.
 //!
 //! # The bound
-//! Every unit that a request spends was drawn before, and the engine's limit allowed the draw. So in any span, all
-//! nodes together admit at most what the engine allows in it, plus the units that were in batches when the span began.
-//! These are at most `O`, a configured part of the burst ([`LeasedBuilder::outstanding`]). In the *strict* form, the
-//! default, the engine's limit has a burst that is smaller by `O`, and the excess over the limit as written is exactly 0.
-//! With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late replies,
-//! crashes and clock errors only make batches smaller, never larger.
+//! Each unit that a request spends was drawn before. So in any span, all nodes together admit at most what the engine
+//! allows in it, plus the units that were in batches when it began. These are at most `O`, a configured part of the
+//! burst ([`LeasedBuilder::outstanding`]). In the *strict* form, the default, the engine's burst is smaller by `O`, and
+//! the excess over the limit is exactly 0. With [`LeasedBuilder::bounded`] the engine has the whole burst, and the
+//! excess is at most `O`. Lost or late replies, crashes and clock errors only make batches smaller, never larger.
 //!
-//! `O` is divided among the nodes by their [`Part`]s. A node whose part shrinks gives back the units above it before it
-//! spends another unit.
+//! `O` is divided among the nodes by their [`Part`]s. A node whose part shrinks gives back the surplus before it spends
+//! another unit.
 //!
 //! # Which limits
 //! | limit | leased | otherwise |
@@ -25,35 +23,31 @@
 //! | charges that accept a wait; queues | no | by the engine |
 //! | places, breakers | no | by the engine; there, a place is a lease of its own, which lapses after its time to live |
 //!
-//! A limit that is not leased takes one call to the engine for each request, as with `share: central`, by the same
-//! limit (in the strict form, a smaller one). So the largest cost that a strict limit ever grants is its burst less
-//! `O`.
+//! A limit that is not leased takes one call for each request, as with `share: central`; in the strict form by the
+//! smaller limit. So the largest cost that a strict limit ever grants is its burst less `O`.
 //!
 //! # When units are drawn
 //! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand, the
-//! more is drawn at once, up to the units that the demand needs in a configured time ([`LeasedBuilder::target`]). When
-//! half of the batch is spent, the next draw is made in the background. At most one draw per key is in flight, and
-//! requests that need it wait for it together, for the target time, or for three round trips if that is longer. If the
-//! draw has not arrived by then, they ask the engine themselves, and so do later requests until it arrives or fails.
-//! Where the engine has no units left, it grants those of the near future, and tells from when they may be spent; until
-//! then, requests are refused here without a call. Requests are refused without a call also after the engine refuses,
-//! until the time that it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter:
-//! then the node notices units that were settled with less, given back, or reset elsewhere. Units that come back
-//! through this node are drawn again at once.
+//! more is drawn at once, up to what the demand needs in a configured time ([`LeasedBuilder::target`]). When half of
+//! the batch is spent, the next draw is made in the background. At most one draw per key is in flight. Requests that
+//! need it wait for it together, for the target time or three round trips, whichever is longer, and then ask the engine
+//! themselves. Where no units are left, the engine grants those of the near future; until then, requests are refused
+//! here without a call. So they are after the engine refuses, until the time that it names, but for no longer than
+//! units may be held ([`LeasedBuilder::lasts`]): units may come back elsewhere. Units that come back through this node
+//! are drawn again at once.
 //!
-//! This store has no timer. Requests start the draws. [`Leased::tick`] gives back what idle keys hold; the server calls
-//! it a few times within the time that units may be held. If it is not called, idle units stay spent until the limit
-//! refills.
+//! Requests start the draws; this store has no timer. [`Leased::tick`] gives back what idle keys hold: without it, idle
+//! units stay spent until the limit refills.
 //!
 //! # Settling, and tickets
-//! The receipt of a leased charge is the engine's receipt of these very units: any node may end it, before and after
-//! the batch has ended. Units that come back go to the engine's limit, and a debt is booked there. A charge that used
-//! exactly what it was charged needs no call.
+//! The receipt of a leased charge is the engine's receipt of these very units: any node may end it at any time. Units
+//! that come back go to the engine's limit, and a debt is booked there. A charge that used exactly what it was charged
+//! needs no call.
 //!
 //! # Failures
-//! Put a [`Fallback`](crate::Fallback) around the engine, and this store around that. While the engine is gone, batches
-//! are spent to their end; then the fallback decides, as each charge says. The batch of a node that crashes is lost:
-//! until the limit refills, fewer units are admitted, by at most the units in that batch.
+//! Put a [`Fallback`](crate::Fallback) between the engine and this store. While the engine is gone, batches are spent
+//! to their end; then the fallback decides, as each charge says. The batch of a node that crashes is lost until the
+//! limit refills.
 
 mod asking;
 mod draws;
@@ -83,21 +77,20 @@ use tidegate_limits::store::{
 
 use crate::Part;
 
-/// The default share of a burst that all nodes together may hold, in thousandths. In the strict form, the burst of the
-/// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
-pub const OUTSTANDING: u64 = 50;
+/// The default share of a burst that all nodes together may hold, in thousandths. With a smaller share, nodes draw more
+/// often.
+const OUTSTANDING: u64 = 50;
 
-/// The default size of a draw: as many units as the node's own demand needs in this time, which is a few tens of round
-/// trips within one building.
+/// The default size of a draw, as the time in which the node's demand needs it: a few tens of round trips within one
+/// building.
 pub const TARGET: Duration = Duration::from_millis(50);
 
 /// The default time for which units may be held: units stranded at an idle node come back after that.
-pub const LASTS: Duration = Duration::from_secs(1);
+const LASTS: Duration = Duration::from_secs(1);
 
 /// The default number of keys that have batches: about 30 MB.
-pub const KEYS: usize = 65_536;
+const KEYS: usize = 65_536;
 
-/// The default options.
 const USUAL: LeaseOptions =
     LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS };
 
@@ -164,14 +157,14 @@ pub struct LeasedBuilder {
 
 impl LeasedBuilder {
     /// Sets which part of the outstanding units is this node's; all of them by default. The parts of all nodes must
-    /// never add up to more than the whole. Without something that ensures that, use [`Part::even`] with the largest
-    /// number of nodes there may ever be.
+    /// never add up to more than the whole: without a [driver](crate::shares::Driver), use [`Part::even`] with the most
+    /// nodes there may ever be.
     pub fn part(mut self, part: Part) -> Self {
         self.part = part;
         self
     }
 
-    /// Sets how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] by default. A number
+    /// Sets how many thousandths of a burst all nodes together may hold, 1 to 500; 50 by default. A number
     /// out of range counts as the nearest one in range.
     pub const fn outstanding(mut self, per_mille: u64) -> Self {
         self.options.outstanding = if per_mille == 0 {
@@ -191,28 +184,27 @@ impl LeasedBuilder {
         self
     }
 
-    /// Sets the size of a draw, as a span of time: a node draws as many units at once as its own demand needs in that
-    /// time; [`TARGET`] by default.
+    /// Sets the size of a draw: as many units as the node's demand needs in that time; [`TARGET`] by default.
     pub const fn target(mut self, target: Duration) -> Self {
         self.options.target = target;
         self
     }
 
-    /// Sets how long units may be held; [`LASTS`] by default.
+    /// Sets how long units may be held; one second by default.
     pub const fn lasts(mut self, lasts: Duration) -> Self {
         self.options.lasts = lasts;
         self
     }
 
-    /// Sets for how many keys batches are kept, rounded up to a multiple of 64; [`KEYS`] by default.
+    /// Sets for how many keys batches are kept, rounded up to a multiple of 64; 65,536 by default.
     pub const fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
     }
 
-    /// Replaces the runner of calls to the engine that no request waits for: draws ahead of need, and units given back.
-    /// Each call takes at most half a minute. The default is one thread; a program with a runtime spawns the futures
-    /// there, as with `Gate::with_background`.
+    /// Replaces the runner of calls that no request waits for: draws ahead of need, and units given back. Each takes at
+    /// most half a minute. The default is one thread; a program with a runtime spawns the futures there, as with
+    /// `Gate::with_background`.
     pub fn background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);
         self
@@ -250,8 +242,7 @@ impl fmt::Debug for LeasedBuilder {
 }
 
 impl Leased {
-    /// Starts building a leased store around an engine's store. The clock must be the one that the ticks of steps come
-    /// from: the gate's.
+    /// Starts building a leased store around an engine's store. The clock must be the gate's.
     pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> LeasedBuilder {
         LeasedBuilder {
             engine: Arc::new(engine),
@@ -264,8 +255,7 @@ impl Leased {
     }
 
     /// Gives back units that were held too long or are above this node's part, and forgets idle keys. A program with a
-    /// timer should call it a few times within the time that units may be held. Returns `None` if there is nothing to
-    /// send; otherwise a future that sends it, and does nothing before it is polled.
+    /// timer calls it a few times within the time that units may be held. `None` if there is nothing to send.
     ///
     /// Visits each key.
     ///
@@ -276,7 +266,7 @@ impl Leased {
         self.send(self.inner.tidy(now, false))
     }
 
-    /// Gives back all units that are held. For a server that shuts down, after the last request.
+    /// Gives back all units that are held. For the end of a server, after the last request.
     ///
     /// # Cancel safety
     /// As [`Leased::tick`].
@@ -323,12 +313,9 @@ impl Store for Leased {
     }
 }
 
-// Handles steps that do not take units: they go to the engine, except where this node can answer without asking.
-
 impl LeasedState {
-    /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. Returns
-    /// `false` if any charge is of another kind: receipts of leases are receipts of the engine, each of its own units,
-    /// so the engine ends them, whichever node made them.
+    /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. `false` if
+    /// any charge is of another kind.
     fn finish_at_once(&self, step: &Step<'_>, endings: &[Ending], out: &mut Settled) -> bool {
         if refuse_repeated(step).is_err() {
             return false;
@@ -379,8 +366,8 @@ impl LeasedState {
         true
     }
 
-    /// Drops the units held of a key that the engine has forgotten. Must not be called before the engine has forgotten
-    /// it: until then, the units are spent as usual.
+    /// Drops the units held of a key. Must not be called before the engine has forgotten it: until then, they are spent
+    /// as usual.
     fn forget(&self, key: &[u8]) {
         let (hash, now) = (self.table.hash(key), self.clock.now());
         if let Some(entry) = self.table.lock(hash).get(hash, key) {

@@ -2,7 +2,7 @@
 //! them may use, and which policies are in force.
 //!
 //! Requests never wait for any of this. A node that cannot reach the engine continues with its [`Part`] until that
-//! ends, and with its policies for as long as necessary.
+//! ends, and with its policies.
 //!
 //! * [`Coordinator`]: the interface of the engine; etcd and ZooKeeper implement it, and [`LocalCluster`] within one
 //!   process
@@ -26,10 +26,10 @@ pub mod leased;
 mod local;
 mod part;
 pub mod policies;
-pub mod regional;
+mod regional;
 mod report;
 pub mod shares;
-pub mod split;
+mod split;
 
 pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
 pub use coordinator::{Coordinator, CoordinatorError, Document, Member};

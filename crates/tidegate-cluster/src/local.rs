@@ -43,7 +43,6 @@ pub struct LocalCluster {
     shared: Arc<ClusterState>,
 }
 
-/// One node of a [`LocalCluster`].
 #[derive(Debug)]
 struct LocalCoordinator {
     cluster: LocalCluster,
@@ -60,20 +59,16 @@ struct ClusterState {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the last change.
     changes: u64,
-    /// The last number that was given to a waiting future.
     numbers: u64,
     members: Vec<(Member, Tick)>,
     documents: BTreeMap<String, Document>,
-    /// The wakers of futures that wait for a document, by the future's number. Each change wakes all of them, because
-    /// there are few.
+    /// The wakers of futures that wait for a document. Each change wakes all of them, because there are few.
     waiting: BTreeMap<u64, Waker>,
     /// The wakers to be called after the lock is released: they run foreign code.
     woken: BTreeMap<u64, Waker>,
 }
 
-/// Waits until a document has another version.
 struct Changed {
     shared: Arc<ClusterState>,
     document: String,
@@ -112,7 +107,6 @@ impl State {
 }
 
 impl LocalCoordinator {
-    /// Returns a future that calls `act` on the state when it is polled.
     fn later<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut State, &mut Option<u64>, Tick, Duration) -> Result<T, CoordinatorError>

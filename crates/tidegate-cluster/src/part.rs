@@ -1,5 +1,3 @@
-//! This node's part of the whole that all nodes share.
-
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +15,7 @@ const MOST_CHANGES: usize = 64;
 
 /// This node's part of the whole that all nodes share: a fraction of [`Part::WHOLE`], valid until a tick.
 ///
-/// A [driver](crate::shares::Driver) that agrees with the other nodes sets it; stores read it with each step,
-/// without a lock. Clones share one part.
+/// A [driver](crate::shares::Driver) sets it; stores read it with each step, without a lock. Clones share one part.
 ///
 /// # Examples
 /// ```
@@ -44,7 +41,6 @@ struct CurrentPart {
     /// Each part and the tick from which it held, ascending. A reader that sees only one of this list and the word
     /// changed counts the lesser of both parts.
     changes: ArcSwap<Vec<(Tick, u32)>>,
-    /// Locked while they are changed.
     writes: Mutex<()>,
 }
 
@@ -55,16 +51,15 @@ impl Part {
     /// Makes the even part of one of `nodes` nodes, rounded down; it never expires. 0 counts as 1. With more than
     /// [`Part::WHOLE`] nodes the part is zero.
     ///
-    /// When a part that was [set](Part::set) has ended, this one holds again. So `nodes` must be the largest number of
-    /// nodes that there may ever be, and code that sets parts must leave this even part for each node.
+    /// It holds again when a part that was [set](Part::set) has ended. So `nodes` must be the most nodes that there may
+    /// ever be, and code that sets parts must leave this part for each.
     #[must_use]
     pub fn even(nodes: u64) -> Self {
         let permanent = u64::from(Self::WHOLE) / nodes.max(1);
         Self::permanent(u32::try_from(permanent).unwrap_or(Self::WHOLE))
     }
 
-    /// Makes a part that does not end, and that holds again when one that was [set](Part::set) has ended. More than the
-    /// whole counts as the whole.
+    /// Makes a part that does not end and holds again when one that was [set](Part::set) has ended, at most the whole.
     #[must_use]
     pub fn permanent(permanent: u32) -> Self {
         let permanent = permanent.min(Self::WHOLE);
@@ -79,8 +74,7 @@ impl Part {
         }
     }
 
-    /// Sets the part, of [`Part::WHOLE`], from `now` until a tick, which is rounded down to a millisecond. More than
-    /// the whole counts as the whole.
+    /// Sets the part, at most the whole, from `now` until a tick, rounded down to a millisecond.
     pub fn set(&self, part: u32, now: Tick, until: Tick) {
         let part = part.min(Self::WHOLE);
         // Locked throughout, so that the list of changes matches the parts that were valid.
@@ -99,7 +93,7 @@ impl Part {
         self.shared.word.store(word, Ordering::Relaxed);
     }
 
-    /// Returns the part at a tick, as a number out of [`Part::WHOLE`].
+    /// Returns the part at a tick, out of [`Part::WHOLE`].
     #[inline]
     #[must_use]
     pub fn at(&self, now: Tick) -> u32 {
@@ -112,11 +106,9 @@ impl Part {
 
     /// Returns the least part within a span that ends at `now`.
     ///
-    /// If this node's part has grown within the time in which a limit fills up, another node may have spent the added
-    /// units before; they count after that time. Visits the changes within the span, at most the last 64, without a
-    /// lock.
-    #[must_use]
-    pub fn least(&self, now: Tick, span: Duration) -> u32 {
+    /// Another node may have spent units that this part has gained within that time. Visits at most the last 64
+    /// changes, without a lock.
+    pub(crate) fn least(&self, now: Tick, span: Duration) -> u32 {
         let changes = self.shared.changes.load();
         let mut least = self.at(now);
         for (from, part) in changes.iter().rev() {
@@ -129,13 +121,12 @@ impl Part {
     }
 }
 
-/// Notes that a part holds from a tick on.
 fn note(changes: &mut Vec<(Tick, u32)>, from: Tick, part: u32) {
     if let Some((last, held)) = changes.last() {
         if *held == part {
             return;
         }
-        // Ticks in the list do not step back: a late tick counts as that of the change before.
+        // Ticks in the list do not step back.
         let from = from.max(*last);
         changes.push((from, part));
     }

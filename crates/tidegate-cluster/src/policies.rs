@@ -2,12 +2,11 @@
 //! restored.
 //!
 //! The file's bytes are a document, with a version of their own: 1, 2, 3. Each node [follows](follow) it. A node
-//! refuses a version that it cannot apply: its present policies stay in force, and it
-//! [reports](super::MemberReport::refused) which version it refuses, and why; [`nodes`] shows these reports. So a
-//! mistake in a file stops no node, and it is visible if only some nodes understand a file.
+//! refuses a version that it cannot apply and keeps its present policies; it [reports](super::MemberReport::refused)
+//! the version and the reason, which [`nodes`] shows.
 //!
 //! [`put`] keeps the last sixteen versions that were in force before. [`rollback`] puts one of them again, as a new
-//! version: versions only grow, and each node applies it like any other.
+//! version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +107,6 @@ fn document_name(version: u64) -> String {
     format!("{NAME}-{}", version % KEPT)
 }
 
-/// Reads a document, and the engine's version of it.
 async fn read(coordinator: &dyn Coordinator, name: &str) -> Result<(Option<Version>, u64), PutError> {
     let document = coordinator.read(name).await?;
     match document.bytes {
@@ -129,14 +127,13 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
 }
 
 /// Puts policies in force on every node, and returns their version. `expected` is the version that they must replace, 0
-/// for none; `None` replaces any version. The bytes are not checked here: the caller should check them, and each node
-/// checks them again.
+/// for none; `None` replaces any version. The bytes are not checked here.
 ///
 /// # Errors
 /// [`PutError`]. After [`CoordinatorError::Unavailable`] the policies may or may not be in force.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, the policies may or may not be in force.
+/// If dropped, the policies may or may not be in force.
 ///
 /// # Examples
 /// ```
@@ -246,12 +243,11 @@ pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, Coor
 /// reports that. A version that `apply` refuses, with a reason, is not passed to it again. `apply` gets `None` for a
 /// document in an unknown form.
 ///
-/// `own_report` belongs to the [driver](super::shares::Driver) that keeps this node a member
-/// ([`Driver::own_report`](super::shares::Driver::own_report)). While the engine is unavailable, the present
-/// policies stay in force.
+/// `own_report` is that of this node's [driver](super::shares::Driver::own_report). While the engine is unavailable,
+/// the present policies stay in force.
 ///
 /// # Cancel safety
-/// If the future is dropped, the node stops following; the result of a version that is being applied is not reported.
+/// The node stops following; the result of a version that is being applied is not reported.
 pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,

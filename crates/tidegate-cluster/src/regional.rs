@@ -1,31 +1,4 @@
-//! A store that grants a region's part of each limit from an engine that only that region uses.
-//!
-//! A [`Regional`] wraps the store of a region's engine, usually a [`Leased`](crate::Leased). The regions agree which
-//! [`Part`] of the whole each of them has ([`Driver::in_region`](crate::shares::Driver::in_region)); each node
-//! asks the engine of its own region for this part of each limit. So no request waits for another region, and a region
-//! that is cut off continues to work.
-//!
-//! ```text
-//! region a:  nodes ── Regional ── Leased ── Fallback ──▶ engine a: 6/10 of each limit
-//! region b:  nodes ── Regional ── Leased ── Fallback ──▶ engine b: 3/10
-//! region c:  nodes ── Regional ── Leased ── Fallback ──▶ engine c: 1/10
-//!                └── all nodes, not for a request: who is there, and what each region is asked for
-//! ```
-//!
-//! # Never more than the limit
-//! The rules of [`crate::split`] for nodes apply to regions: a smaller part applies at once, and a larger part applies
-//! when it has been the region's for as long as the limit takes to fill up. Nodes of one region may know different
-//! parts for a moment. Each of these is a part that the region holds, so what the engine grants meanwhile stays within
-//! the largest of them.
-//!
-//! Until the limit would have filled up, a node that starts uses only the part that is always its region's own, because
-//! it does not know for how long the region has had more. What other nodes of the region spend meanwhile counts against
-//! that smaller part too. So limits that fill up within seconds or minutes suit regions, and limits per day do not.
-//!
-//! # What it is for
-//! The same limits as [`crate::split`], with the same rounding, divided among regions in place of nodes. Breakers and
-//! adaptive limits are not divided: each region has its own, whole. A charge whose part has changed since it was made
-//! gives nothing back when it ends with less.
+//! A store that grants a region's part of each limit.
 
 use smallvec::SmallVec;
 
@@ -33,9 +6,33 @@ use crate::Part;
 use crate::divided::{DividedStep, Divider};
 use tidegate_limits::store::{Answer, Charge, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store};
 
-/// A store that grants a region's part of each limit; see the [module](self).
+/// A store that grants a region's part of each limit from an engine that only that region uses, usually behind a
+/// [`Leased`](crate::Leased).
 ///
 /// If the wrapped store answers on the spot, this one only adds a lookup of the part, without an allocation.
+///
+/// The regions agree on the [`Part`] of each ([`Driver::in_region`](crate::shares::Driver::in_region)). So no request
+/// waits for another region, and a region that is cut off continues to work.
+///
+/// ```text
+/// region a:  nodes ── Regional ── Leased ── Fallback ──▶ engine a: 6/10 of each limit
+/// region b:  nodes ── Regional ── Leased ── Fallback ──▶ engine b: 3/10
+/// region c:  nodes ── Regional ── Leased ── Fallback ──▶ engine c: 1/10
+///                └── all nodes, not for a request: who is there, and what each region is asked for
+/// ```
+///
+/// # Never more than the limit
+/// As with [`Split`](crate::Split), a smaller part applies at once, and a larger one when it has been the region's for
+/// as long as the limit takes to fill up. Nodes of one region may know different parts for a moment; the engine grants
+/// no more than the largest of them allows.
+///
+/// For that long, a node that starts uses only the permanent part of its region. What other nodes of the region spend
+/// counts against that part too. So limits that fill up within minutes suit regions, and limits per day do not.
+///
+/// # What it is for
+/// The same limits as [`Split`](crate::Split), with the same rounding. Breakers and adaptive limits are not divided:
+/// each region has its own, whole. A charge whose part has changed since it was made gives nothing back when it ends
+/// with less.
 ///
 /// # Examples
 /// ```
@@ -63,20 +60,19 @@ pub struct Regional {
 }
 
 impl Regional {
-    /// Makes a store that grants a region's part of each limit. Only this region may use the keys of `store`.
+    /// Makes the store. Only this region may use the keys of `store`.
     #[must_use]
     pub fn around(store: impl Store + 'static, part: Part) -> Self {
         Self { store: Box::new(store), divider: Divider::new(part).with_guards() }
     }
 
-    /// Returns a function that returns how many units this node was asked for in all, allowed or not: the demand by
-    /// which parts are [divided](crate::shares::Driver::new).
+    /// Returns a counter of all units that this node was asked for, allowed or not: the demand by which parts are
+    /// [divided](crate::shares::Driver::new).
     pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         self.divider.demand()
     }
 }
 
-/// The answer to a step for which the wrapped store need not be asked.
 fn unasked(step: &Step<'_>) -> Settled {
     Settled { allowed: true, at: step.now, ..Settled::default() }
 }
@@ -139,7 +135,6 @@ impl Store for Regional {
     }
 }
 
-/// Answers a step: from the next of `answers` if the wrapped store was asked, otherwise without it.
 fn one_of_many(divided: &DividedStep, step: &Step<'_>, answers: &mut impl Iterator<Item = Answer>) -> Answer {
     let mut settled = match divided.is_asked() {
         false => unasked(step),

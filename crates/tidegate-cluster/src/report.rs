@@ -17,14 +17,13 @@ const LONGEST_REFUSAL: usize = 400;
 pub struct MemberReport {
     /// The region whose part of the shares it uses together with all other members there; empty: it has a part of its
     /// own.
-    pub region: String,
-    /// Its demand: how many thousandths of a unit it is asked for each second, allowed or not. Written as units, with
-    /// three decimals.
-    pub demand: u64,
-    /// The line of the shares that it follows: the random number of a document of shares; 0 before the first.
-    pub line: u64,
+    pub(crate) region: String,
+    /// How many thousandths of a unit it is asked for each second, allowed or not.
+    pub(crate) demand: u64,
+    /// The line of the shares that it follows ([`shares`](super::shares)); 0 before the first.
+    pub(crate) line: u64,
     /// The turn of the shares that it follows; 0 before the first.
-    pub turn: u64,
+    pub(crate) turn: u64,
     /// The version of the policies that it follows; 0 for those that it started with.
     pub policies: u64,
     /// The version of the policies that it refuses, and why; version 0 is a document in an unknown form.
@@ -32,9 +31,7 @@ pub struct MemberReport {
 }
 
 impl MemberReport {
-    /// Encodes the report: a word and a value on each line.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "demand {}.{:03}\nline {}\nturn {}\npolicies {}\n",
             self.demand / 1000,
@@ -54,10 +51,8 @@ impl MemberReport {
         text.into_bytes()
     }
 
-    /// Decodes a report. Unknown words are ignored, and invalid values count as absent: members of another version
-    /// report more or less.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Self {
+    /// Unknown words are ignored, and invalid values count as absent: members of another version report more or less.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
         let mut report = Self::default();
         for text in String::from_utf8_lossy(bytes).lines() {
             let Some((word, value)) = text.split_once(' ') else { continue };

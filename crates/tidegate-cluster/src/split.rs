@@ -1,46 +1,33 @@
-//! A store of this process that grants this node's part of each limit without asking another node or an engine:
-//! `share: split`.
-//!
-//! A separate driver ([`crate::shares`]) agrees with the other nodes which [`Part`] of the whole is this
-//! node's, and changes it as demand moves. This store divides each limit by that part: rates, bursts, counts and
-//! places, each rounded down ([`Quota::divided`](tidegate_limits::Quota::divided)).
-//!
-//! # Never more than the limit
-//! While the parts of all nodes add up to at most the whole at every instant, all nodes together grant at most what the
-//! limit grants, without any request to another node or an engine. When a part becomes smaller, the smaller part
-//! applies at once to all that is not yet spent. When a part becomes larger, the larger part applies only after it has
-//! been this node's for as long as the limit takes to fill up ([`Quota::fills_within`](tidegate_limits::Quota::fills_within)):
-//! until then, its former owner may already have spent what has refilled. So for a limit per minute, a part that has
-//! moved is used a minute later. A node that starts uses only what is [permanently](Part::permanent) its own for that long,
-//! because what it granted before the restart is unknown.
-//!
-//! As a model, the whole consists of many small limits, each owned by one node. A small limit that changes its owner is
-//! not used until it is full. So its new owner finds at least what it counts on, and each small limit keeps its own
-//! rate and burst.
-//!
-//! A charge that ends with more than was charged is booked as a debt where it was charged, as in every store; the debt
-//! does not move to another node.
-//!
-//! # What it is for
-//! Limits with large bursts and a steady demand. Parts are rounded down: of 10 units on 4 nodes each node has two, and
-//! of 3 units none. A charge whose part is less than one unit is refused, as is a limit that cannot be divided:
-//! calendar windows, pacers, warm-ups, places that never lapse, breakers. Loading a policy file refuses limits that
-//! cannot be divided, and warns of parts of less than one unit.
-//!
-//! A charge whose part has changed since it was made gives nothing back when it ends with less.
-//!
-//! # Limits that change
-//! To the memory store, a changed part looks like a changed limit: what was spent stays spent, because otherwise each
-//! change of a part would grant everything again. So [`Replace::Reset`](tidegate_limits::Replace::Reset), which makes a rewritten
-//! limit start full, is treated as [`Replace::AsIs`](tidegate_limits::Replace::AsIs) here.
-
-use std::fmt;
+//! A store that grants this node's part of each limit.
 
 use crate::Part;
 use crate::divided::Divider;
 use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
 
-/// A store of this process that grants this node's part of each limit; see the [module](self).
+/// A store of this process that grants this node's part of each limit without asking another node or an engine:
+/// `share: split`.
+///
+/// A [driver](crate::shares::Driver) agrees with the other nodes on this node's [`Part`]. Each limit is divided by it:
+/// rates, bursts, counts and places, each rounded down ([`Quota::divided`](tidegate_limits::Quota::divided)).
+///
+/// # Never more than the limit
+/// While the parts of all nodes add up to at most the whole, they grant at most what the limit grants. A smaller part
+/// applies at once to all that is not yet spent. A larger part applies only after it has been this node's for as long
+/// as the limit takes to fill up ([`Quota::fills_within`](tidegate_limits::Quota::fills_within)): its former owner may
+/// have spent what has refilled. A node that starts uses only its [permanent](Part::permanent) part for that long.
+///
+/// A charge that ends with more than was charged leaves the debt on its node; one that ends with less
+/// gives nothing back if the part has changed meanwhile.
+///
+/// # What it is for
+/// Limits with large bursts and a steady demand. Parts are rounded down: of 10 units on 4 nodes each node has two, and
+/// of 3 units none. A charge whose part is less than one unit is refused, and so is a limit that cannot be divided:
+/// calendar windows, pacers, warm-ups, places that never lapse, breakers.
+///
+/// # Limits that change
+/// What was spent stays spent, because a changed part looks like a changed limit. So
+/// [`Replace::Reset`](tidegate_limits::Replace::Reset), which makes a rewritten limit start full, is treated as
+/// [`Replace::AsIs`](tidegate_limits::Replace::AsIs) here.
 ///
 /// # Examples
 /// ```
@@ -59,26 +46,21 @@ use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step
 /// assert_eq!(granted, 5, "a quarter of the burst");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Debug)]
 pub struct Split {
     store: MemoryStore,
     divider: Divider,
 }
 
-impl fmt::Debug for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Split").field("store", &self.store).field("divider", &self.divider).finish()
-    }
-}
-
 impl Split {
-    /// Makes a store that grants a part of each limit. No other store or gate may use the keys of `store`.
+    /// Makes the store. No other store or gate may use the keys of `store`.
     #[must_use]
     pub fn new(store: MemoryStore, part: Part) -> Self {
         Self { store, divider: Divider::new(part) }
     }
 
-    /// Returns a function that returns how many units were asked for in all, allowed or not: the demand by which parts
-    /// are [divided](crate::shares::Driver::new). Steps that this store was not asked do not count.
+    /// Returns a counter of all units that were asked for, allowed or not: the demand by which parts are
+    /// [divided](crate::shares::Driver::new).
     pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         self.divider.demand()
     }

@@ -1,5 +1,4 @@
-//! Builds the terms of limits on requests in flight: of `algorithm: adaptive`, where a law moves the number that it
-//! allows, and of `algorithm: concurrency`, where the number is given.
+//! Builds the terms of limits on requests in flight: `algorithm: adaptive` and `algorithm: concurrency`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use tidegate_limits::visible::excerpt;
 /// The law if the file names none.
 const DEFAULT: &str = "hill-climb";
 
-/// The words of an adaptive limit; a missing word falls back to the default of its law.
 struct Stated<'w, 'n> {
     words: &'w Words<'n>,
     law: &'static LawWords,
@@ -37,11 +35,7 @@ impl<'n> Stated<'_, 'n> {
         share(self.text(key)?)
     }
 
-    /// Returns the bounds of the file. A bound that the file leaves out comes from the law, as far as the two are
-    /// compatible.
-    ///
-    /// # Errors
-    /// [`QuotaError`] if the bounds of the file contradict each other.
+    /// Returns the bounds: what the file leaves out comes from the law, as far as the two are compatible.
     fn bounds(&self, law: &Adaptive) -> Result<Bounds, QuotaError> {
         let (least, most) = (self.words.whole("min"), self.words.whole("max"));
         let start = self.words.whole("start");
@@ -54,7 +48,7 @@ impl<'n> Stated<'_, 'n> {
                 Concurrency::MAX_PLACES
             }
         });
-        // If the law's own minimum leaves no room below the maximum, the minimum is one place.
+        // If the law's own minimum leaves no room below the maximum, it is one place.
         let low = least.unwrap_or_else(|| {
             if own.least() < high && own.least() <= start.unwrap_or(high) { own.least() } else { 1 }
         });
@@ -63,7 +57,6 @@ impl<'n> Stated<'_, 'n> {
     }
 }
 
-/// Returns the default for a key that a limit of the file leaves out, as the file would write it.
 pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     let words = &Words { node, base: None };
     let name = words.text("law").unwrap_or(DEFAULT);
@@ -79,8 +72,7 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     }
 }
 
-/// Builds the terms and checks that one request can enter at all. Words that are invalid by themselves were reported by
-/// the shape check.
+/// Builds the terms and checks that one request can enter at all.
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,
@@ -133,10 +125,8 @@ pub(super) fn terms(
     }
 }
 
-/// Sets the parameters of a law. A missing parameter keeps its default; an invalid one was reported by the shape check.
-///
-/// The other parameters of the laws are those of the library: their authors chose them together with the law, and who
-/// changes one needs measurements of the law itself.
+/// Sets the parameters of a law. The others are those of the library: who changes one needs measurements of the law
+/// itself.
 fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError> {
     Ok(match law {
         Adaptive::Aimd(law) => {
@@ -153,7 +143,7 @@ fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError>
         Adaptive::Bbr(law) => {
             // The sensor smooths its readings already.
             let law = law.smoothing(0.0)?;
-            // The share is at most 1, thus the result is at most 1000 thousandths and fits a `u16`.
+            // At most 1000 thousandths, which fit a `u16`.
             let busy = stated.part("busy_from").map(|share| (share * 1000.0).round() as u16);
             Adaptive::Bbr(busy.map_or(Ok(law), |from| law.threshold(from))?)
         }
@@ -161,7 +151,6 @@ fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError>
     })
 }
 
-/// Returns how long a place is held that nobody returns.
 fn ttl_of(words: &Words<'_>) -> Duration {
     span(words.text("ttl").unwrap_or(PLACE_TTL)).unwrap_or(Duration::from_secs(60))
 }
@@ -170,7 +159,6 @@ fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, 
     AdaptiveConcurrency::new(law).ttl(ttl_of(stated.words))
 }
 
-/// Returns the key of the file that an error of the core crate is about, and the error in the words of the file.
 fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static str, String) {
     let QuotaError::Parameter { name, .. } = error else { return ("algorithm", error.to_string()) };
     let written = |key: &str| stated.text(key).unwrap_or_default();
@@ -206,10 +194,7 @@ fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static 
     }
 }
 
-// Builds the terms of a limit on requests in flight (`algorithm: concurrency`).
-
-/// Builds the terms of `algorithm: concurrency` and checks that one request can enter at all. Invalid words were
-/// reported by the shape check.
+/// Builds the terms and checks that one request can enter at all.
 pub(super) fn place_terms(
     words: &Words<'_>,
     spot: Spot,
@@ -236,11 +221,11 @@ pub(super) fn place_terms(
     }
 }
 
-/// The time for a place below which a file is warned. No work over a network is shorter, and the server's clock has this
-/// resolution under load, so with less most places are free again before their work ends.
+/// The time for a place below which a file is warned: no work over a network is shorter, and the server's clock has
+/// this resolution under load.
 const SHORT_TTL: Duration = Duration::from_millis(1);
 
-/// Warns of a `ttl` so short that the limit of places bounds nothing: each place is free again at once.
+/// Warns of a `ttl` so short that each place is free again at once.
 fn remark_short_ttl(words: &Words<'_>, ttl: Duration, findings: &mut Findings) {
     if ttl < SHORT_TTL
         && !ttl.is_zero()

@@ -1,8 +1,7 @@
-//! Policies that are kept outside the file, each in a text of its own, and are in force together with the file's
-//! policies; and the validated file as it was written, the base for them.
+//! Policies outside of the file, each in a text of its own, in force together with the file's; and the file as it was
+//! written, the base for them.
 //!
-//! The rules of the file hold for them: its `defaults` apply, policies of the file and added ones may refer to each
-//! other, and all of them together have the bounds of a single file.
+//! The rules of the file hold for them: its `defaults`, references in both directions, and the bounds of a single file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +30,6 @@ pub struct Written(Arc<File>);
 struct File {
     name: String,
     tree: Node,
-    /// The place of each policy, by its name.
     places: HashMap<String, Spot>,
 }
 
@@ -44,8 +42,8 @@ impl Default for File {
 
 impl Written {
     pub(super) fn of(tree: Node, paths: &[String]) -> Self {
-        let list = tree.get("policies").map_or(&[][..], Node::each);
-        let places = list.iter().filter_map(|node| Some((node.get("name")?.text()?.to_owned(), node.spot)));
+        let list = tree.each_of("policies");
+        let places = list.iter().filter_map(|node| Some((node.text_of("name")?.to_owned(), node.spot)));
         let places = places.collect();
         Self(Arc::new(File { name: paths.first().cloned().unwrap_or_default(), tree, places }))
     }
@@ -70,12 +68,11 @@ impl Written {
 }
 
 impl Config {
-    /// Validates a file with policies appended to its own, in this order. Uses the parsed tree of the file and does not
-    /// read the file again.
+    /// Validates a file with policies appended to its own, in this order. Does not read the file again; takes as long
+    /// as validating it, and the work is bounded as in [`Self::parse`].
     ///
     /// Returns the configuration and the warnings. Diagnostics of an added policy have the path `policy NAME`, and the
-    /// line and column in its text. Takes as long as validating the whole file; the work is bounded as in
-    /// [`Self::parse`].
+    /// line and column in its text.
     ///
     /// # Errors
     /// As [`Self::read`]. Also if a text gives a name other than its own, and if the policies together have more values
@@ -109,7 +106,6 @@ impl Config {
     }
 }
 
-/// Parses the text of one policy and fills in its name.
 fn read_one(policy: &AddedPolicy<'_>, all: &mut Findings, room: &mut usize) -> Result<Node, Vec<Diagnostic>> {
     let path = format!("policy {}", excerpt(policy.name));
     let mut findings = Findings::of(&path);
@@ -150,7 +146,6 @@ fn read_one(policy: &AddedPolicy<'_>, all: &mut Findings, room: &mut usize) -> R
     Ok(node)
 }
 
-/// Appends a policy to the list `policies` of a tree.
 fn push(tree: &mut Node, policy: Node) {
     let Value::Map(entries) = &mut tree.value else { return };
     let list = entries.iter_mut().find(|(name, _)| name.text == "policies");

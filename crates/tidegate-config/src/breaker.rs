@@ -16,13 +16,11 @@ use super::node::{Node, Spot};
 use super::quota::Words;
 use tidegate_gate::policy::{Terms, span, whole_number};
 
-/// The profile of a breaker whose file names none.
 const OUR_PROFILE: &str = "tidegate";
 
-/// The conditions that trip a breaker. If a file sets any of them, those of the profile do not apply.
+/// The conditions that trip a breaker. A file that sets one has none of the profile's.
 const TRIPS: [&str; 4] = ["failures", "consecutive", "slow_after", "slow_calls"];
 
-/// The words of a breaker; a missing word falls back to its profile.
 struct Stated<'w, 'n> {
     words: &'w Words<'n>,
     profile: &'static Profile,
@@ -34,7 +32,6 @@ impl<'n> Stated<'_, 'n> {
         self.words.text(key).map(str::trim).or_else(|| self.default(key))
     }
 
-    /// Returns the profile's value for a key, unless other words of the file rule it out.
     fn default(&self, key: &str) -> Option<&'static str> {
         if key == "buckets" {
             // A profile with a window of calls sets no buckets for a window of time.
@@ -45,15 +42,15 @@ impl<'n> Stated<'_, 'n> {
         self.profile.word(key).filter(|_| !hidden)
     }
 
-    /// Returns a word about how open times grow. A profile whose open times stay as they are takes ours if the file says
-    /// how long they may become.
+    /// Returns a word about how open times grow: ours, if the file says how long they may become and the profile's do
+    /// not grow.
     fn growth(&self, key: &str) -> Option<&'static str> {
         let stays = self.profile.word("growth") == Some("1")
             && self.written_open_for().is_some_and(|open| open.1.is_some());
         if stays { Profile::named(OUR_PROFILE)?.word(key) } else { self.profile.word(key) }
     }
 
-    /// Returns when the thresholds are compared: as the profile says, but at most a thousand times in a window.
+    /// Returns when the thresholds are compared: at most a thousand times in a window.
     fn evaluates(&self) -> Option<Evaluate> {
         Some(match (evaluate(self.profile.word("evaluate")?)?, self.window()?) {
             (Evaluate::Every(span), WrittenWindow::Time(window)) => Evaluate::Every(span.max(window / 1000)),
@@ -61,7 +58,6 @@ impl<'n> Stated<'_, 'n> {
         })
     }
 
-    /// Returns how probes are judged: by the good ones that close the breaker, else as the profile does.
     fn judgement(&self) -> Option<Judgement> {
         if let Some(successes) = self.number("close_after") {
             return Some(Judgement::Successes(successes));
@@ -93,7 +89,6 @@ impl<'n> Stated<'_, 'n> {
         })
     }
 
-    /// Returns the first open time of the file, and the longest if the file has one.
     fn written_open_for(&self) -> Option<(Duration, Option<Duration>)> {
         self.words.text("open_for").and_then(open_for)
     }
@@ -116,7 +111,6 @@ impl<'n> Stated<'_, 'n> {
     }
 }
 
-/// Returns the default for a key that a breaker of the file leaves out, as the file would write it.
 pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     let words = &Words { node, base: None };
     let profile = Profile::named(words.text("profile").unwrap_or(OUR_PROFILE))?;
@@ -135,7 +129,6 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     }
 }
 
-/// Builds the terms. Words that are invalid by themselves were reported by the shape check.
 pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> Option<Terms> {
     let spot_of = |key: &str| words.get(key).map_or(spot, |node| node.spot);
     for (one, other) in [("slow_after", "slow_calls"), ("slow_calls", "slow_after")] {
@@ -168,7 +161,7 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     }
 }
 
-/// Warns of open times of a breaker that sheds. It opens only if it was forced open and its probes then fail.
+/// Warns of open times of a breaker that sheds: it opens only if it was forced open and its probes then fail.
 fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
     if stated.text("shed_at_most").is_none() {
         return;
@@ -182,7 +175,6 @@ fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// Describes the breaker to the builder; `None` if a word is invalid, which the shape check reported.
 fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let text = |key: &str| stated.text(key);
     let time = |key: &str| stated.time(key);
@@ -229,7 +221,6 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     })
 }
 
-/// Returns the key of the file that an error of the core crate is about.
 fn key_of(error: &QuotaError) -> &'static str {
     match error {
         QuotaError::Parameter { name, .. } => match *name {
@@ -244,7 +235,6 @@ fn key_of(error: &QuotaError) -> &'static str {
     }
 }
 
-/// Words an error of the core crate in the terms of the file.
 fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
     match error {
         QuotaError::Parameter { name: "failures" | "consecutive", .. } if sheds => format!(
@@ -277,13 +267,10 @@ fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
     }
 }
 
-/// Returns the breaker in short form, such as `breaker failures 50% in 10s open 5s`, or `breaker failures 5% in 30s
-/// shed 80% at most`.
 fn label(stated: &Stated<'_, '_>) -> String {
     let text = |key: &str| stated.text(key).unwrap_or_default();
     let mut label = "breaker".to_owned();
     let mut sign = ' ';
-    // Writing to a string does not fail.
     if let Some(failures) = stated.text("failures") {
         let _ = write!(label, "{sign}failures {failures}");
         sign = '/';

@@ -1,8 +1,6 @@
-//! Bounds on what a file may hold. A file beyond any bound is refused, so that its author cannot make reading it take
-//! unbounded time or memory.
+//! Bounds on what a file may hold, so that its author cannot make reading it take unbounded time or memory.
 //!
-//! The lengths follow what a request can carry: the doors accept attribute names of 256 bytes and values of 8,192
-//! bytes, so a longer word in the file would match nothing.
+//! Lengths follow what a request can carry: the doors accept attribute names of 256 bytes and values of 8,192 bytes.
 
 use tidegate_gate::policy::{Descriptor, MAX_EXPRESSION};
 

@@ -14,10 +14,6 @@ use tidegate_gate::policy::{
 };
 use tidegate_limits::visible::excerpt;
 
-/// Reads a condition.
-///
-/// # Errors
-/// A message that says what is wrong and suggests the nearest word.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
     text.parse().map_err(|error| match error {
         ConditionError::NoSide { .. } | ConditionError::Source(SourceError::Unknown { .. })
@@ -34,8 +30,8 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
     })
 }
 
-/// Returns what to write in place of a condition that is written as an expression: on a number with another sign, or on
-/// an attribute of the request, of which no condition is.
+/// Returns what to write in place of an expression: a number with another sign, or an attribute of the request, of
+/// which no condition is.
 fn instead_of_an_expression(text: &str) -> Option<String> {
     let sides = [(">=", "above"), ("<=", "below"), (">", "above"), ("<", "below")];
     for (sign, word) in sides {
@@ -68,7 +64,7 @@ fn instead_of_an_expression(text: &str) -> Option<String> {
     ))
 }
 
-/// Returns the match for a comparison of a request's path, method or host, as `path == /login`; `None` for any other text.
+/// Returns the match for a comparison of a request's path, method or host, as `path == /login`.
 fn of_a_request(text: &str) -> Option<String> {
     let signs = ["==", "!=", "=~", "=", " is ", " matches "];
     let (name, sign, value) =
@@ -87,7 +83,7 @@ fn of_a_request(text: &str) -> Option<String> {
         }
         _ => return None,
     };
-    // What would be something else in a map of one line, or in a pattern.
+    // In a map of one line, or in a pattern, these would be something else.
     if value.contains(|char: char| ",{}[]#$\\^".contains(char)) {
         return None;
     }
@@ -95,10 +91,7 @@ fn of_a_request(text: &str) -> Option<String> {
     Some(if sign == "!=" { format!("{{ not: {one} }}") } else { one })
 }
 
-/// Reads the condition of a switch. `stale after` says how long the switch stays off after the last reading.
-///
-/// # Errors
-/// As [`condition`].
+/// Reads the condition of a switch, and how long it stays off after the last reading (`stale after`).
 pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), String> {
     let read = condition(text)?;
     let says = text.split(',').any(|part| part.trim().starts_with("stale after"));
@@ -107,13 +100,12 @@ pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), Str
     Ok((read, lasts))
 }
 
-/// Returns the condition of a switch with every part that its text leaves out; `None` if the text is none.
 pub(super) fn of_switch_in_effect(text: &str) -> Option<String> {
     let (condition, lasts) = of_switch(text).ok()?;
     Some(format!("{condition}, stale after {}s", lasts.unwrap_or(Trigger::LASTING).as_secs_f64()))
 }
 
-/// Returns a condition with every part that its text leaves out; `None` if the text is none.
+/// Returns a condition with every part that its text leaves out.
 pub(super) fn in_effect(text: &str) -> Option<String> {
     let condition = condition(text).ok()?;
     let shown = condition.to_string();
@@ -135,7 +127,6 @@ fn error_text(error: &SourceError) -> String {
     }
 }
 
-/// What a rate follows: a number, the two ends of its range as they are written, and the rate at the upper end.
 #[derive(Debug)]
 pub(super) struct Followed<'t> {
     pub(super) source: Source,
@@ -144,10 +135,7 @@ pub(super) struct Followed<'t> {
     floor: WrittenRate,
 }
 
-/// Reads a number, its range and the rate that is reached there, such as `memory 70%..90% to 100/s`.
-///
-/// # Errors
-/// A message that says what is wrong and suggests the nearest word, or shows what is missing.
+/// Reads a number, its range and the rate reached there, such as `memory 70%..90% to 100/s`.
 pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
     let source = |text: &str| text.trim().parse::<Source>().map_err(|error| error_text(&error));
     let (range, floor) = match text.rsplit_once(" to ") {
@@ -182,8 +170,8 @@ pub(super) fn followed(text: &str) -> Result<Followed<'_>, String> {
     Ok(Followed { source, low, high, floor })
 }
 
-/// Returns what to write for a lower end whose unit stands apart, as `latency 200 ms..1 s`: its number was read as a part
-/// of the name.
+/// Returns what to write for a lower end whose unit stands apart, as `latency 200 ms..1 s`, which reads as a part of
+/// the name.
 fn unit_apart(name: &str, low: &str, high: &str, floor: Option<&str>) -> Option<String> {
     if low.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '-' | '.')) {
         return None;
@@ -197,13 +185,12 @@ fn unit_apart(name: &str, low: &str, high: &str, floor: Option<&str>) -> Option<
     Some(format!("{source} {}..{} to {floor}", excerpt(&low), excerpt(&high)))
 }
 
-/// Builds the conditions of a policy. Invalid ones were reported by the shape check.
 pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
-    let written = policy.get("when").map_or(&[][..], Node::each);
+    let written = policy.each_of("when");
     written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
 }
 
-/// The most conditions of a policy that are compared with each other: more are no file of a person's.
+/// The most conditions of a policy that are compared with each other.
 const COMPARED: usize = 32;
 
 /// Warns of two conditions of a policy that never hold at once.
@@ -308,26 +295,20 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     }
 }
 
-/// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request pass.
 pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
     let follows = node.get("follows")?;
     Some((LimitSpec { rate: followed(follows.text()?).ok()?.floor, ..spec.clone() }, follows.spot))
 }
 
-// Reads `switches`: what turns degrade switches off.
-
-/// Returns the switches of the file, each with its name and its triggers.
 fn switches(file: &Node) -> impl Iterator<Item = (&Name, &[Node])> {
-    let switches = file.get("switches").map_or(&[][..], Node::entries).iter();
+    let switches = file.entries_of("switches").iter();
     switches.map(|(name, triggers)| (name, triggers.each()))
 }
 
-/// Returns each trigger of the file with the name of its switch.
 pub(super) fn written_triggers(file: &Node) -> impl Iterator<Item = (&Name, &Node)> {
     switches(file).flat_map(|(name, triggers)| triggers.iter().map(move |one| (name, one)))
 }
 
-/// Builds the triggers that have no mistake. The mistakes of the others are among the findings.
 pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
     let mut built = Vec::new();
     for (name, _) in switches(file).filter(|(_, triggers)| triggers.is_empty()) {
@@ -347,7 +328,6 @@ pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
     built
 }
 
-/// Builds a trigger; `None` if it is invalid, which is reported here or was by the shape check.
 fn trigger(name: &Name, node: &Node, findings: &mut Findings) -> Option<Trigger> {
     let off_when = node.get("off_when")?;
     let (condition, lasting) = of_switch(off_when.text()?).ok()?;

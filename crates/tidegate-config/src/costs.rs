@@ -15,7 +15,6 @@ use tidegate_gate::policy::{
 };
 use tidegate_limits::visible::excerpt;
 
-/// The parsed cost of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
     pub(super) cost: Option<CostRule>,
@@ -31,16 +30,14 @@ enum NameSource {
     Settlement,
 }
 
-/// Returns the number of bytes of expressions in a cost.
 pub(super) fn length(cost: &Node) -> usize {
     let text = |node: Option<&Node>| node.and_then(Node::text).map_or(0, str::len);
     text(Some(cost)) + text(cost.get("estimate")) + text(cost.get("settle"))
 }
 
-/// The keys of a cost by the value of an attribute.
 const TABLE: [&str; 3] = ["by", "values", "otherwise"];
 
-/// Checks that the file says what becomes of requests whose cost cannot be worked out only where there may be such.
+/// Checks that the file says what becomes of requests without a cost only where there may be such.
 pub(super) fn check_unknown(policy: &Policy, node: &Node, findings: &mut Findings) {
     let is_known = policy.cost.as_ref().is_none_or(|rule| !rule.may_be_unknown());
     if is_known
@@ -54,7 +51,7 @@ pub(super) fn check_unknown(policy: &Policy, node: &Node, findings: &mut Finding
     }
 }
 
-/// Reports settlement by units in a policy that counts places, where units mean nothing.
+/// Reports settlement by units in a policy that counts places.
 pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
     let limits = policy.limits.iter().chain(&policy.shadow_limit);
     let Some(guard) = limits.into_iter().find(|limit| limit.is_guard()) else { return };
@@ -76,7 +73,6 @@ pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings
     }
 }
 
-/// Reads a cost. Its mistakes are among the findings.
 pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
     let Value::Map(_) = node.value else {
         return Costs { cost: rule(node, "cost", findings), ..Costs::default() };
@@ -106,10 +102,9 @@ pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
     }
 }
 
-/// Reads an estimate and how it is settled.
 fn estimated(node: &Node, findings: &mut Findings) -> Costs {
     let settle = node.get("settle").map(|by| settle(by, findings));
-    let missing = node.get("missing").map_or(&[][..], Node::entries);
+    let missing = node.entries_of("missing");
     let missing =
         missing.iter().filter_map(|(name, node)| Some((name.text.clone(), whole_number(node.text()?).ok()?)));
     if let (Some(Some(by)), Some(missing)) = (&settle, node.get("missing")) {
@@ -141,7 +136,7 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
     }
     Costs {
         cost: estimate_of(estimate, node, findings),
-        caller: node.get("caller").and_then(Node::text) == Some("believed"),
+        caller: node.text_of("caller") == Some("believed"),
         settle: settle.unwrap_or(Some(SettleBy::Cost)).map(rule),
     }
 }
@@ -175,7 +170,7 @@ fn estimate_of(estimate: &Node, cost: &Node, findings: &mut Findings) -> Option<
     Some(CostRule::Learned(Learning::from(units(start)?).percent(share)))
 }
 
-/// Reads `learned`, or `learned 99%`, into the share of requests that cost at most the estimate, in percent.
+/// Reads `learned`, or `learned 99%`, as a percentage of requests that cost at most the estimate.
 pub(super) fn learned(text: &str) -> Option<u8> {
     // Few requests then cost more than was charged, and rare giants do not raise the estimate of all.
     const USUAL: u8 = 90;
@@ -188,7 +183,7 @@ pub(super) fn learned(text: &str) -> Option<u8> {
 fn table(node: &Node) -> Option<CostRule> {
     let values = node.get("values")?.entries().iter();
     Some(CostRule::Table {
-        by: node.get("by")?.text()?.to_owned(),
+        by: node.text_of("by")?.to_owned(),
         values: values.filter_map(|(name, node)| Some((name.text.clone(), units(node)?))).collect(),
         otherwise: node.get("otherwise").and_then(units)?,
     })
@@ -198,7 +193,6 @@ fn units(node: &Node) -> Option<Cost> {
     whole_number(node.text()?).ok().and_then(Cost::new)
 }
 
-/// Reads a number, an attribute or an expression; `key` is its name in messages.
 fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
     let text = node.text().filter(|_| is_sound(node, &Kind::Cost))?;
     if let Value::Number(_) = node.value {
@@ -231,7 +225,6 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
     return no_expression(node, key, NameSource::Request, findings);
 }
 
-/// Reads what a policy is settled by.
 fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
     let key = "cost.settle";
     let text = node.text().filter(|_| is_sound(node, &Kind::Settle))?;
@@ -289,7 +282,6 @@ fn expression(
     }
 }
 
-/// Reports whether an expression has an equals sign that is no comparison.
 #[cfg(feature = "cel")]
 fn has_single_equals(text: &str) -> bool {
     let bytes = text.as_bytes();
@@ -301,7 +293,6 @@ fn has_single_equals(text: &str) -> bool {
     })
 }
 
-/// Checks that there are requests whose cost the expression gives.
 #[cfg(feature = "cel")]
 fn costs_something(
     expression: &tidegate_gate::policy::Expression,
@@ -323,12 +314,10 @@ fn costs_something(
     false
 }
 
-/// Checks that an expression can settle. A failure at run time would go unnoticed: every settlement would leave its
-/// estimate uncorrected.
+/// Checks that an expression can settle: a failure at run time would leave every estimate uncorrected, unnoticed.
 #[cfg(feature = "cel")]
 fn settles(expression: &tidegate_gate::policy::Expression, node: &Node, findings: &mut Findings) -> bool {
-    // In these cases the check is skipped: more errors would only be counted, or an impossible name was reported
-    // already.
+    // More errors would only be counted, or an impossible name was reported already.
     if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
         return true;
     }

@@ -51,7 +51,7 @@ impl Diagnostic {
     }
 
     fn place(&self) -> String {
-        // No system has longer paths, so it is something else in the place of one.
+        // Something else in the place of a path.
         let path = if self.path.len() > LONGEST_PATH {
             Cow::Owned(excerpt(&self.path))
         } else {
@@ -96,29 +96,24 @@ pub fn report(diagnostics: &[Diagnostic]) -> String {
     out
 }
 
-/// Collects the mistakes of one file: the first hundred errors and the first hundred warnings. Later ones are only
-/// counted.
+/// The mistakes of one file: the first hundred errors and as many warnings. Later ones are only counted.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// The name of each text, indexed by its number in a [`Spot`].
     paths: Vec<String>,
     /// The prefix of the messages that follow: `policy "per-ip": `, or empty.
     pub(super) subject: String,
-    /// Whether a server reads the file, so that the warnings about what its doors do apply. A program finds the
-    /// attributes of its requests itself.
+    /// Whether a server reads the file, whose doors some warnings are about.
     pub(super) served: bool,
-    /// Whether the text is in TOML, so that corrections are written in it too.
     pub(super) in_toml: bool,
-    /// The subjects that have an error: at most one for each policy.
     erring: HashSet<String>,
     found: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
-    /// Whether the file holds more than is allowed. If so, its content is not checked further.
+    /// Whether the file holds more than is allowed; then it is not checked further.
     pub(super) beyond: bool,
     alternatives: usize,
     steps: usize,
-    /// How many samples expressions have been evaluated with.
     #[cfg(feature = "cel")]
     pub(super) samples: usize,
 }
@@ -128,7 +123,6 @@ impl Findings {
         Self { paths: vec![path.to_owned()], ..Self::default() }
     }
 
-    /// The mistakes of a file that a server reads.
     pub(super) fn served(path: &str) -> Self {
         Self { served: true, ..Self::of(path) }
     }
@@ -139,7 +133,6 @@ impl Findings {
         u16::try_from(self.paths.len() - 1).unwrap_or(u16::MAX)
     }
 
-    /// Returns the names of the texts, indexed by number.
     pub(super) fn paths(&self) -> &[String] {
         &self.paths
     }
@@ -156,24 +149,21 @@ impl Findings {
         self.add(spot, Severity::Warn, message);
     }
 
-    /// Refuses a file that holds more than is allowed.
     pub(super) fn beyond(&mut self, spot: Spot, message: impl fmt::Display) {
         self.beyond = true;
         self.error(spot, message);
     }
 
-    /// Reports whether further errors are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.errors >= budget::FINDINGS
     }
 
-    /// Adds to the number of patterns and of steps that matching them may take for each byte.
     pub(super) fn patterns(&mut self, alternatives: usize, steps: usize) {
         self.alternatives += alternatives;
         self.steps += steps;
     }
 
-    /// Refuses the file if its patterns together are too many or take too many steps. Called once all are counted.
+    /// Refuses the file if its patterns together are too many or take too many steps, once all are counted.
     pub(super) fn check_patterns(&mut self) {
         if self.alternatives > budget::ALTERNATIVES {
             let message = format!(
@@ -228,13 +218,12 @@ impl Findings {
         });
     }
 
-    /// Reports whether a policy has an error, by the prefix of its messages. Once further errors are only counted, any
-    /// policy may have one.
+    /// Reports whether a policy has an error, by the prefix of its messages; once errors are only counted, any may have
+    /// one.
     pub(super) fn errs(&self, subject: &str) -> bool {
         self.is_full() || self.erring.contains(subject)
     }
 
-    /// Reports whether the file has an error.
     pub(super) fn refused(&self) -> bool {
         self.errors > 0
     }
@@ -261,15 +250,14 @@ impl Findings {
     }
 }
 
-// Writes the corrections of messages in TOML: they are made in the form of YAML, which most files have.
+// Writes the corrections of messages in TOML; they are made as YAML.
 
 /// Words before which a correction begins.
 const BEFORE: [&str; 4] = ["write ", "or ", "as ", "else "];
 
-/// The longest message that is looked through: a longer one lists names, which a file chooses.
+/// The longest message that is looked through: a longer one lists names of the file's choice.
 const LONGEST: usize = 4096;
 
-/// Returns a message with the lines that it tells to write in the form of TOML.
 pub(super) fn in_toml(message: &str) -> String {
     if message.len() > LONGEST {
         return message.to_owned();
@@ -294,13 +282,12 @@ pub(super) fn in_toml(message: &str) -> String {
     out
 }
 
-/// Returns where a word begins that stands alone.
 fn begin(text: &str, word: &str) -> Option<usize> {
     text.match_indices(word).map(|(at, _)| at).find(|at| *at == 0 || text[..*at].ends_with([' ', '(']))
 }
 
-/// Converts what stands at the beginning of a text, if it is YAML: `key: value` with further pairs behind commas, `{ … }`
-/// or `[ … ]`. Returns it and the rest of the text.
+/// Converts YAML at the beginning of a text: `key: value` with further pairs behind commas, `{ … }` or `[ … ]`. Returns
+/// it and the rest.
 fn line(text: &str) -> Option<(String, &str)> {
     if let Some(after) = text.strip_prefix("- name: ") {
         let (name, rest) = scalar(after, false)?;
@@ -322,7 +309,6 @@ fn line(text: &str) -> Option<(String, &str)> {
     Some((pairs, rest))
 }
 
-/// Converts a key and its value.
 fn pair(text: &str) -> Option<(String, &str)> {
     let (key, after) = key(text)?;
     let (of, rest) = match after.starts_with(['{', '[']) {
@@ -332,7 +318,6 @@ fn pair(text: &str) -> Option<(String, &str)> {
     Some((format!("{key} = {of}"), rest))
 }
 
-/// Reads a key, perhaps in quotes, and the colon after it.
 fn key(text: &str) -> Option<(String, &str)> {
     if let Some(after) = text.strip_prefix('"') {
         let end = closing(after, '"')? + 1;
@@ -344,7 +329,6 @@ fn key(text: &str) -> Option<(String, &str)> {
     is_key.then(|| (if key.contains('.') { format!("\"{key}\"") } else { key.to_owned() }, after))
 }
 
-/// Reads a value within brackets.
 fn value(text: &str) -> Option<(String, &str)> {
     let (close, is_map) = match text.chars().next()? {
         '{' => ('}', true),
@@ -379,12 +363,10 @@ fn value(text: &str) -> Option<(String, &str)> {
     Some((if is_map { format!("{{ {inner} }}") } else { format!("[{inner}]") }, &rest[1..]))
 }
 
-/// Reads a text, number or word: a quoted one up to its quote, others within brackets up to a comma or their end, else
-/// up to a blank.
+/// Reads a text, number or word: up to its quote, within brackets up to a comma or their end, else up to a blank.
 fn scalar(text: &str, within: bool) -> Option<(String, &str)> {
     if let Some(quote) = text.chars().next().filter(|quote| matches!(quote, '"' | '\'')) {
         let end = closing(&text[1..], quote)? + 1;
-        // Between double quotes, both formats escape alike.
         let written = if quote == '"' { text[..=end].to_owned() } else { quoted(&text[1..end]) };
         return Some((written, &text[end + 1..]));
     }
@@ -409,7 +391,7 @@ fn scalar(text: &str, within: bool) -> Option<(String, &str)> {
     (!word.is_empty()).then_some((written, &text[end..]))
 }
 
-/// Returns where a quoted text ends. Between double quotes, a backslash escapes what comes after it.
+/// Returns where a quoted text ends. Between double quotes, a backslash escapes.
 fn closing(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     let end = text.char_indices().find(|(_, letter)| {

@@ -1,14 +1,13 @@
 //! Reads the `envoy` section: how a call of Envoy's rate limit service says which priority its request has.
 //!
-//! The protocol has no field for it. So the file names the key of an entry, as it names a header for other proxies.
-//! Without a name no entry is read as a priority: a descriptor may have an entry of any key already.
+//! The protocol has no field for it, so the file names the key of an entry. Without a name no entry is read as a
+//! priority: a descriptor may have an entry of any key already.
 
 use tidegate_core::{Criticality, Priority};
 
 use super::diagnostic::Findings;
 use super::node::Node;
 
-/// The keys of entries that already have another meaning: the address of the caller.
 const ADDRESSES: [&str; 2] = ["remote_address", "client.ip"];
 
 /// How Envoy's calls say which priority their requests have.
@@ -24,8 +23,8 @@ pub struct Envoy {
 impl Envoy {
     /// Returns the priority of a request with these entries, as (key, value).
     ///
-    /// Of several values the lowest counts, and a text that is no priority counts as the lowest level: the value may
-    /// come from a caller, who must not gain by a text that cannot be read.
+    /// Of several values the lowest counts, and a text that is no priority counts as the lowest level: a caller must
+    /// not gain by it.
     pub fn priority<'e>(&self, entries: impl Iterator<Item = (&'e str, &'e str)>) -> Priority {
         let Some(name) = &self.priority_entry else { return self.default_priority };
         let values = entries.filter(|(key, value)| key == name && !value.is_empty());
@@ -34,11 +33,9 @@ impl Envoy {
     }
 }
 
-/// Builds the section; its defaults if there is none.
 pub(super) fn envoy(file: &Node, findings: &mut Findings) -> Envoy {
     let Some(section) = file.get("envoy") else { return Envoy::default() };
-    let text = |key: &str| section.get(key).and_then(Node::text);
-    // The shape check made sure that these are the name of an attribute and a level.
+    let text = |key: &str| section.text_of(key);
     let priority_entry = text("priority_entry").map(str::to_owned);
     let default_priority = text("default_priority").and_then(|text| text.parse().ok()).unwrap_or_default();
     if let (Some(node), Some(name)) = (section.get("priority_entry"), &priority_entry)

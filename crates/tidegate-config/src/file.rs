@@ -1,11 +1,10 @@
 //! Reads small regular files whole and refuses everything else; tells the format of a file.
 //!
-//! A path may lead to a pipe whose other end never writes, to an endless device, or to a terminal: reading one of those
-//! would never return. So the file type is checked before the file is opened and again when it is open, and no more
-//! bytes are read than the caller allows. Symlinks are followed, since Kubernetes mounts files as symlinks.
+//! A pipe whose other end never writes, an endless device or a terminal would never return. So the type is checked
+//! before the file is opened and again when it is open, and no more is read than the caller allows. Symlinks are
+//! followed: Kubernetes mounts files as such.
 //!
-//! A regular file may still be slow, on a file system whose server does not respond. This module cannot detect that: a
-//! caller that must not block reads on a separate thread.
+//! A regular file may still be slow: a caller that must not block reads on another thread.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};
@@ -97,7 +96,6 @@ fn name(kind: FileType) -> &'static str {
     if kind.is_dir() { "a folder" } else { "no file" }
 }
 
-/// Formats a size in the largest unit that divides it.
 fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -105,8 +103,6 @@ fn size(bytes: u64) -> String {
         _ => format!("{bytes} bytes"),
     }
 }
-
-// The formats in which a file may be written.
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +114,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Guesses the format of a text without a file name from its first line that is neither empty nor a comment: TOML
-    /// if that line opens a table or assigns a key with `=`, otherwise YAML.
+    /// Guesses the format of a text from its first line that is neither empty nor a comment: TOML if it opens a table
+    /// or assigns a key with `=`, otherwise YAML.
     ///
     /// # Examples
     /// ```

@@ -1,8 +1,8 @@
 //! Answers words of other rate limiters with one line that works here.
 //!
-//! People write what they know: nginx's `rate=10r/s burst=20 nodelay`, Traefik's `average` and `period`, Envoy's
-//! `requests_per_unit`, Kong's `minute`, bucket4j's `capacity`, Resilience4j's `limitForPeriod`, a `key`, a `status`. A
-//! word that is near none of this file's gets the line with the author's own values, as far as they say what is meant.
+//! People write what they know: nginx's `burst=20 nodelay`, Traefik's `average`, Envoy's `requests_per_unit`, Kong's
+//! `minute`, bucket4j's `capacity`, a `key`, a `status`. A word that is near none of this file's gets the line with the
+//! author's own values.
 
 use super::keys::{KINDS, OWN};
 use super::names::{self, variable};
@@ -28,7 +28,7 @@ const COUNTS: [&str; 14] = [
     "tokens",
     "rate",
 ];
-/// Words for how many units a bucket gets back in a period, by default a second. What the bucket holds is then its burst.
+/// Words for how many units a bucket gets back in a period, by default a second.
 const REFILLS: [&str; 8] = [
     "refill_rate",
     "refillrate",
@@ -42,7 +42,7 @@ const REFILLS: [&str; 8] = [
 /// Words for what a bucket holds.
 const CAPACITIES: [&str; 6] =
     ["capacity", "bucket_size", "bucket_capacity", "bucketcapacity", "size", "max_size"];
-/// Words for the period, each with whether a plain number is in milliseconds rather than seconds.
+/// Words for the period, each with whether a plain number is in milliseconds.
 const PERIODS: [(&str, bool); 20] = [
     ("time", false),
     ("refill_interval", false),
@@ -74,8 +74,8 @@ const MOST: usize = 64;
 const UNITS: [(&str, &str); 6] =
     [("second", "s"), ("minute", "min"), ("hour", "h"), ("day", "day"), ("month", "month"), ("year", "year")];
 
-/// Returns the end of the message about a key that a section does not have: the line to write instead. `None` if the
-/// word is nobody's, or a typing error.
+/// Returns the end of the message about an unknown key: the line to write instead. `None` if the word is nobody's, or a
+/// typing error.
 pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
     let lower = key.to_ascii_lowercase();
     if let Some(now) = removed_keys::instead(section, &lower, value, whole) {
@@ -117,7 +117,6 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
     }
 }
 
-/// Returns the list of `access` for another word, with the values that were written.
 fn listed(key: &str, value: &Node) -> Option<String> {
     Some(match key {
         "whitelist" | "allowlist" | "allow_list" | "allow" | "bypass" | "exempt" => {
@@ -160,7 +159,6 @@ fn of_file(key: &str, value: &Node) -> Option<String> {
     })
 }
 
-/// Returns the address of an engine from its host and port.
 fn store_url(store: &Node) -> String {
     let text = |names: &[&str]| names.iter().find_map(|name| word(store, name));
     let address =
@@ -181,7 +179,7 @@ fn store_url(store: &Node) -> String {
     excerpt(&format!("{scheme}://{address}"))
 }
 
-/// Returns the map for a store that is one text: the address of an engine, or the word for its kind.
+/// Returns the map for a store that is one text: an address, or the word for its kind.
 pub(super) fn store(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let word = same_word(text).unwrap_or(&lower);
@@ -196,7 +194,6 @@ pub(super) fn store(text: &str) -> Option<String> {
     Some(format!("{{ kind: {kind}, url: {url}, nodes: 2 }}"))
 }
 
-/// Returns what to write for a key that a match does not have.
 fn of_match(key: &str, value: &Node) -> Option<String> {
     Some(match key {
         "prefix" | "path_prefix" | "pathprefix" | "starts_with" | "startswith" | "location" => {
@@ -241,7 +238,8 @@ fn of_match(key: &str, value: &Node) -> Option<String> {
     })
 }
 
-/// Returns what to write for a match of addresses. Patterns of a match are texts, so networks of whole bytes can be written.
+/// Returns what to write for a match of addresses: its patterns are texts, so only networks of whole bytes can be
+/// written.
 fn network_meant(value: &Node) -> String {
     let patterns: Option<Vec<String>> =
         value.each().iter().map(|node| address_pattern(node.text()?)).collect();
@@ -257,7 +255,6 @@ fn network_meant(value: &Node) -> String {
     }
 }
 
-/// Returns the pattern of the texts of a network's addresses, if it has one.
 pub(super) fn address_pattern(text: &str) -> Option<String> {
     if text.parse::<std::net::IpAddr>().is_ok() {
         return Some(text.to_owned());
@@ -269,7 +266,6 @@ pub(super) fn address_pattern(text: &str) -> Option<String> {
     Some(format!("{}.*", begin.join(".")))
 }
 
-/// Returns one path, or a list of paths, each as it is meant.
 fn paths(value: &Node, meant: impl Fn(&str) -> String) -> String {
     let texts: Vec<_> =
         value.each().iter().filter_map(Node::text).take(8).map(|text| excerpt(&meant(text))).collect();
@@ -280,7 +276,7 @@ fn paths(value: &Node, meant: impl Fn(&str) -> String) -> String {
     }
 }
 
-/// Returns the match for a list of matches, and whether it stands for all of them. Alternatives of one kind are one list.
+/// Returns the match for a list of matches. Alternatives of one kind are one list.
 pub(super) fn match_of_list(node: &Node) -> Option<String> {
     let (mut all, mut methods, mut others) = (Vec::new(), Vec::new(), 0);
     for one in node.each().iter().take(MOST) {
@@ -324,7 +320,6 @@ fn of_methods(key: &str, value: &Node, whole: &Node) -> Option<String> {
     Some(format!("; write method: [{}]", methods.join(", ")))
 }
 
-/// Returns the end of a message about a list where one rate is wanted.
 pub(super) fn several_rates(node: &Node) -> String {
     let rates: Option<Vec<_>> = node.each().iter().take(8).map(|one| rate(one.text()?)).collect();
     match rates.as_deref() {
@@ -334,7 +329,6 @@ pub(super) fn several_rates(node: &Node) -> String {
     }
 }
 
-/// Returns the line for several rates: each is a limit.
 fn limits_of(rates: &[WrittenRate]) -> String {
     let limits: Vec<_> = rates.iter().map(|rate| format!("{{ rate: {rate} }}")).collect();
     format!("write limit: [{}]", limits.join(", "))
@@ -343,6 +337,9 @@ fn limits_of(rates: &[WrittenRate]) -> String {
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
     let limit = |node: &Node| limit_meant(node).unwrap_or_else(|| "{ rate: 10/s }".to_owned());
     Some(match key {
+        "rate_by" | "rates" | "otherwise" | "rate" if whole.get("rates").is_some() => {
+            removed_keys::rates(whole, |rate| format!("; {key} belongs to the limit; write limit: {}", limit_with(whole, rate)))
+        }
         "key" | "keys" | "key_by" | "rate_by" | "group_by" | "per" | "limit_by" | "descriptor" | "descriptors" | "identifier" => {
             format!("; write by: {}", attribute(value))
         }
@@ -353,7 +350,7 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
         "rate" | "burst" | "algorithm" | "requests" | "average" | "requests_per_unit" | "count" | "capacity" | "window"
         | "period" | "interval" | "max_wait" | "unit" | "second" | "minute" | "hour" | "limitforperiod" => {
             match whole.get("limit") {
-                Some(_) => format!("; {key} belongs to the limit; write limit: {}", limit_with(whole)),
+                Some(_) => format!("; {key} belongs to the limit; write limit: {}", limit_with(whole, &rate_with(whole))),
                 None => match several_units(whole) {
                     Some(several) => format!("; {several}"),
                     None => format!("; write limit: {}", limit_line(whole)),
@@ -466,12 +463,12 @@ fn of_limit(key: &str, value: &Node, whole: &Node) -> Option<String> {
     })
 }
 
-/// Returns the remark about a key of another algorithm whose value is the period of a rate: `window: 1m`.
+/// Returns the remark about a key whose value is the period of a rate: `window: 1m`.
 pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
     if !PERIODS.iter().any(|(word, _)| *word == key) {
         return None;
     }
-    let written = whole.get("rate").and_then(Node::text).and_then(|text| text.parse::<WrittenRate>().ok());
+    let written = whole.text_of("rate").and_then(|text| text.parse::<WrittenRate>().ok());
     match (written, limit_meant(whole)) {
         (Some(rate), _) => {
             Some(format!("the time stands in the rate; leave {key} out and write rate: {rate}"))
@@ -481,7 +478,6 @@ pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
     }
 }
 
-/// Words of other systems for words of this file, each with the one to write.
 const SAME: [(&str, &str); 29] = [
     ("valkey", "redis"),
     ("keydb", "redis"),
@@ -515,13 +511,12 @@ const SAME: [(&str, &str); 29] = [
     ("intervally-aligned", "aligned"),
 ];
 
-/// Returns the word to write for one of another system.
 pub(super) fn same_word(text: &str) -> Option<&'static str> {
     let lower = text.to_ascii_lowercase().replace('_', "-");
     SAME.iter().find(|(word, _)| *word == lower).map(|(_, same)| *same)
 }
 
-/// Returns the map to write for a limit that is a single text: `10r/s`, `100 per minute`, `rate=10r/s burst=20 nodelay`.
+/// Returns the map for a limit that is a single text: `10r/s`, `rate=10r/s burst=20 nodelay`.
 pub(super) fn scalar_limit(node: &Node) -> Option<String> {
     let text = node.text()?.trim();
     if let Some(rate) = rate(text) {
@@ -543,7 +538,6 @@ pub(super) fn scalar_limit(node: &Node) -> Option<String> {
     }
 }
 
-/// Reads a rate in any form that it can be told from.
 fn rate(text: &str) -> Option<WrittenRate> {
     match text.parse::<WrittenRate>() {
         Ok(rate) => Some(rate),
@@ -557,7 +551,6 @@ fn word<'n>(node: &'n Node, word: &str) -> Option<&'n str> {
     node.entries().iter().take(MOST).find(|(name, _)| name.text.eq_ignore_ascii_case(word))?.1.text()
 }
 
-/// Returns the number that a limit has under another system's word for it.
 pub(super) fn count(node: &Node) -> Option<u64> {
     COUNTS.iter().find_map(|name| whole_number(word(node, name)?).ok()).filter(|count| *count > 0)
 }
@@ -566,7 +559,7 @@ fn whole_word(node: &Node) -> Option<u64> {
     whole_number(node.text()?).ok().filter(|count| *count > 0)
 }
 
-/// Returns the line for the words of Kong, if there are several: each unit is a limit of its own.
+/// Returns the line for the words of Kong, if there are several.
 fn several_units(node: &Node) -> Option<String> {
     let of = |(name, unit): &(&str, &str)| {
         let count = whole_number(word(node, name)?).ok().filter(|count| *count > 0)?;
@@ -576,7 +569,7 @@ fn several_units(node: &Node) -> Option<String> {
     (rates.len() > 1).then(|| limits_of(&rates))
 }
 
-/// Returns the limit to write for the words of another system, with the numbers that were written.
+/// Returns the limit to write, with the numbers that were written.
 fn limit_line(node: &Node) -> String {
     if let Some(meant) = limit_meant(node) {
         return meant;
@@ -597,7 +590,7 @@ fn limit_line(node: &Node) -> String {
     }
 }
 
-/// Returns the limit that the words of another system describe, as it is written here.
+/// Returns the limit that is meant, if it is whole.
 fn limit_meant(node: &Node) -> Option<String> {
     if let Some(bucket) = node.get("token_bucket") {
         return limit_meant(bucket);
@@ -643,7 +636,7 @@ fn limit_meant(node: &Node) -> Option<String> {
     })
 }
 
-/// Returns a rate with its period in the largest unit that divides it: 100 per 60,000 ms is 100 a minute.
+/// Returns a rate with its period in the largest unit that divides it.
 fn tidied(rate: WrittenRate) -> WrittenRate {
     let (WrittenRate::Per { count, .. }, Some(period)) = (rate, rate.period()) else { return rate };
     let units = [("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
@@ -657,11 +650,16 @@ fn tidied(rate: WrittenRate) -> WrittenRate {
     written.unwrap_or(rate)
 }
 
-/// Returns the limit of a policy with the words that stand beside it.
-fn limit_with(policy: &Node) -> String {
+/// Returns the rate of a policy's limit, or the one that stands beside it.
+fn rate_with(policy: &Node) -> String {
+    let of_limit = policy.get("limit").and_then(|limit| word(limit, "rate"));
+    let rate = of_limit.or_else(|| word(policy, "rate")).and_then(rate);
+    rate.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string())
+}
+
+/// Returns the limit of a policy at this rate, with the words that stand beside it.
+fn limit_with(policy: &Node, rate: &str) -> String {
     let limit = policy.get("limit");
-    let rate = limit.and_then(|limit| word(limit, "rate")).or_else(|| word(policy, "rate")).and_then(rate);
-    let rate = rate.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string());
     let text = |key: &str| policy.get(key).or_else(|| limit?.get(key)).and_then(Node::text);
     let rest: Vec<_> = ["algorithm", "burst", "max_wait"]
         .into_iter()
@@ -677,7 +675,6 @@ fn time(text: &str) -> Option<String> {
     Some(iso.unwrap_or(text).to_ascii_lowercase()).filter(|text| !text.is_empty() && text.len() < 20)
 }
 
-/// Returns the line for rates by plan.
 fn tiers(value: &Node) -> String {
     let rates: Vec<_> = value
         .entries()
@@ -691,7 +688,6 @@ fn tiers(value: &Node) -> String {
     format!("{{ rate: {{ by: user.tier, values: {{ {rates} }}, otherwise: 1/s }} }}")
 }
 
-/// Returns a list of overrides for one that has another shape.
 pub(super) fn override_meant(value: &Node) -> String {
     let first = match &value.value {
         Value::List(entries) => entries.first(),
@@ -700,7 +696,7 @@ pub(super) fn override_meant(value: &Node) -> String {
     if let Some(first) = first
         && let Some((name, of)) = first.get("key").and_then(|key| key.entries().first())
     {
-        let rate = first.get("rate").and_then(Node::text).and_then(rate);
+        let rate = first.text_of("rate").and_then(rate);
         let rate = rate.map_or_else(|| "100/s".to_owned(), |rate| rate.to_string());
         return format!("[{{ key: {{ {}: {} }}, rate: {rate} }}]", excerpt(&name.text), shown(of, "vip"));
     }
@@ -715,7 +711,6 @@ pub(super) fn override_meant(value: &Node) -> String {
     }
 }
 
-/// Returns the attribute that a value of another system names.
 pub(super) fn attribute(value: &Node) -> String {
     let header =
         |name: &str| format!("[request.header.{}]", excerpt(&name.to_ascii_lowercase().replace('_', "-")));
@@ -732,7 +727,6 @@ pub(super) fn attribute(value: &Node) -> String {
     }
 }
 
-/// Returns the attribute for a name of another system, such as nginx's `$binary_remote_addr`.
 fn attribute_name(text: &str) -> String {
     let text = text.trim();
     let of_header = || names::header_meant(text).or_else(|| names::bare_variable(text));
@@ -745,7 +739,6 @@ fn attribute_name(text: &str) -> String {
     if is_name { text.to_owned() } else { "client.ip".to_owned() }
 }
 
-/// Reports whether a value is a network, an address, or a list of such.
 pub(super) fn are_networks(value: &Node) -> bool {
     let is_network = |node: &Node| {
         let text = node.text().unwrap_or_default();
@@ -772,7 +765,7 @@ fn shown_all(value: &Node, otherwise: &str) -> String {
     }
 }
 
-/// Returns a pattern or a list of them, in quotes where YAML would read one otherwise, as `*`.
+/// Returns a pattern or a list of them, in quotes where YAML would read it otherwise, as `*`.
 fn patterns(value: &Node, otherwise: &str) -> String {
     let quoted = |text: &str| {
         let is_read_otherwise = text.is_empty()
@@ -792,7 +785,6 @@ fn patterns(value: &Node, otherwise: &str) -> String {
     }
 }
 
-/// Returns a value as a list.
 pub(super) fn list(value: &Node, otherwise: &str) -> String {
     let texts: Vec<_> = value.each().iter().filter_map(Node::text).take(8).map(excerpt).collect();
     if texts.is_empty() { format!("[{otherwise}]") } else { format!("[{}]", texts.join(", ")) }

@@ -1,8 +1,7 @@
 //! Reads the `forward_auth` section: the headers in which a proxy's sub-requests describe the original request.
 //!
-//! A proxy sets one family of headers and passes on all others as its caller sent them. A request does not show which
-//! family the proxy sets, since the caller may have sent any header. So the family is configured, and without that no
-//! header is trusted.
+//! A proxy sets one family of headers and passes on all others as its caller sent them. A request does not show which,
+//! since its caller may have sent any header: so the family is configured, and without that no header is trusted.
 
 use tidegate_core::Priority;
 
@@ -36,7 +35,7 @@ impl OriginalHeaders {
     /// The words that [`OriginalHeaders::named`] knows.
     pub const NAMES: [&'static str; 3] = ["nginx", "caddy", "traefik"];
 
-    /// Returns the headers of a proxy by its name: `nginx`, `caddy` or `traefik`. `None` for any other name.
+    /// Returns the headers of a proxy by its name; `None` for any other name.
     #[must_use]
     pub fn named(proxy: &str) -> Option<Self> {
         match proxy {
@@ -92,8 +91,8 @@ pub struct ForwardAuth {
     /// [`ForwardAuth::default_priority`]. Trusted only from peers among
     /// [`ClientIp::trusted_proxies`](tidegate_gate::policy::ClientIp::trusted_proxies).
     pub priority_header: Option<String>,
-    /// The priority of a request whose header is missing, empty or not trusted, and of every request if no header is
-    /// named; `critical` unless the file sets another.
+    /// The priority of a request without a trusted header, or with an empty one; `critical` unless the file sets
+    /// another.
     pub default_priority: Priority,
 }
 
@@ -118,7 +117,7 @@ impl ForwardAuth {
 
     /// Returns the status of every refusal; `None`: each policy has its own.
     ///
-    /// For nginx the default is 403, because `auth_request` turns every refusal other than 401 and 403 into a 500.
+    /// For nginx the default is 403: `auth_request` turns other refusals than 401 and 403 into a 500.
     #[must_use]
     pub fn deny_status(&self) -> Option<u16> {
         let usual = matches!(self.original, OriginalHeaders::Nginx).then_some(403);
@@ -126,7 +125,6 @@ impl ForwardAuth {
     }
 }
 
-/// Returns the line for a proxy whose headers have no name of their own.
 pub(super) fn other_proxy(text: &str) -> Option<&'static str> {
     match &*text.to_ascii_lowercase() {
         "haproxy" | "apache" | "custom" => Some(
@@ -137,7 +135,6 @@ pub(super) fn other_proxy(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns what to write for a `forward_auth` that is a single word.
 pub(super) fn map_meant(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     match OriginalHeaders::NAMES.into_iter().find(|known| *known == lower) {
@@ -150,11 +147,11 @@ pub(super) fn map_meant(text: &str) -> String {
 
 const HEADERS: [&str; 3] = ["method", "path", "host"];
 
-/// Headers of a sub-request that concern its connection or the server: they say nothing about the original request.
+/// Headers of a sub-request that say nothing about the original request.
 const OF_THE_SUB_REQUEST: [&str; 4] =
     ["connection", "content-length", "transfer-encoding", "x-tidegate-token"];
 
-/// Returns an error text if policies name a header that in a sub-request never comes from the original caller.
+/// Returns an error text if policies name a header that never comes from the original caller.
 pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     let header = named.names().filter_map(|name| name.strip_prefix("request.header."));
     let header = header.into_iter().find(|name| *name == "host" || OF_THE_SUB_REQUEST.contains(name))?;
@@ -164,7 +161,6 @@ pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     ))
 }
 
-/// Builds the section. `None`: there is no section, or its mistakes are among the findings.
 pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<ForwardAuth> {
     let (name, section) = file.entry("forward_auth")?;
     let original = match (section.entry("proxy"), HEADERS.map(|key| section.get(key))) {
@@ -176,7 +172,6 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             );
             return None;
         }
-        // Another value than a map was reported as such.
         (None, [None, None, None]) if !matches!(section.value, Value::Map(_)) => return None,
         (None, [None, None, None]) => {
             let words = OriginalHeaders::NAMES.join(", ");
@@ -213,7 +208,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             "forward_auth.status: nginx turns every refusal other than 401 and 403 into 500; use 403",
         );
     }
-    let charge_preflights = section.get("options").and_then(Node::text) == Some("charge");
+    let charge_preflights = section.text_of("options") == Some("charge");
     if file.get("client_ip").is_none_or(|node| node.get("trusted_proxies").is_none()) {
         findings.warn(
             name.spot,
@@ -232,7 +227,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
         );
     }
     let priority_header = priority_header(file, section, &original, findings);
-    let default_priority = section.get("default_priority").and_then(Node::text);
+    let default_priority = section.text_of("default_priority");
     let default_priority = default_priority.and_then(|text| text.parse().ok()).unwrap_or_default();
     Some(ForwardAuth { original, stated_status, charge_preflights, priority_header, default_priority })
 }
@@ -268,7 +263,7 @@ fn priority_header(
     Some(name)
 }
 
-/// Reads the name of a header, in lower case. The shape check made sure that it is a valid name.
+/// Reads the name of a header, in lower case; the shape was checked.
 fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings) -> Option<String> {
     let Some(node) = node else {
         findings.error(section, format_args!("forward_auth has no {key}; name the header that holds it"));
@@ -284,7 +279,7 @@ fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings
     Some(name)
 }
 
-// Reads `defaults.priority_header`: the header in which answers tell the priority of a request that a policy demotes.
+// Reads `defaults.priority_header`.
 
 /// Headers with another meaning, in an answer or in a request that the answer's headers are copied into.
 const TAKEN: [&str; 21] = [
@@ -315,11 +310,8 @@ const TAKEN: [&str; 21] = [
 const TAKEN_BEGINNINGS: [&str; 5] =
     ["access-control-", "ratelimit", "x-forwarded-", "x-ratelimit-", "x-tidegate-"];
 
-/// Reads the header's name in lower case. `None`: the file does not set it, or the name is refused with an error among
-/// the findings.
 pub(super) fn told_in_answers(defaults: Option<&Node>, findings: &mut Findings) -> Option<String> {
     let node = defaults?.get("priority_header")?;
-    // The shape check made sure that this is a valid header name.
     let name = node.text()?.to_ascii_lowercase();
     let taken = TAKEN.contains(&name.as_str())
         || TAKEN_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));

@@ -8,10 +8,8 @@ use tidegate_core::breaker::{Evaluate, Window};
 use tidegate_gate::policy::{Condition, span, whole_number};
 use tidegate_limits::priority::Kept;
 
-/// The grammar of a value that only one or two keys use.
 #[derive(Debug)]
 pub(super) struct Grammar {
-    /// Reports whether a text is a valid value.
     pub(super) reads: fn(&str) -> bool,
     /// The end of an error message that begins with the text.
     pub(super) expected: &'static str,
@@ -108,7 +106,6 @@ pub(super) fn demote(text: &str) -> Option<Option<Criticality>> {
     }
 }
 
-/// A window as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrittenWindow {
     Calls(u32),
@@ -124,7 +121,6 @@ pub(super) fn window(text: &str) -> Option<WrittenWindow> {
     }
 }
 
-/// Failures as written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Failures {
     Share(f64),
@@ -149,7 +145,7 @@ pub(super) fn open_for(text: &str) -> Option<(Duration, Option<Duration>)> {
     }
 }
 
-/// Parses `0%` to `100%` into a fraction of 1.
+/// Parses `0%` to `100%` into a fraction.
 pub(super) fn share(text: &str) -> Option<f64> {
     let text = text.trim();
     let percent = match text.strip_suffix('%')?.trim() {
@@ -182,8 +178,6 @@ pub(super) fn forget(text: &str) -> Option<Option<Duration>> {
         _ => span(text).ok().map(Some),
     }
 }
-
-// Parses shares such as `80%`.
 
 /// Parses a percentage from `1%` to `100%`.
 pub(super) fn percent(text: &str) -> Option<u8> {

@@ -1,9 +1,8 @@
 //! Converts files of other rate limiters into a policy file.
 //!
-//! Each file is read into policies whose matches use the attributes that the gRPC door sets for a descriptor
-//! (`rls.domain`, `rls.keys`, `rls.index`), and these are written as a policy file. That text is validated like any
-//! other file, and a mistake found there is reported at the line of the original. So the server and `init` use the same
-//! text.
+//! Each file is read into policies by the attributes that the gRPC door sets for a descriptor (`rls.domain`,
+//! `rls.keys`, `rls.index`), and written as a policy file. That text is validated like any other; a mistake is reported
+//! at the line of the original.
 
 mod draft;
 mod envoy;
@@ -65,8 +64,8 @@ impl Imported {
     }
 
     /// Converts texts, each with its name for diagnostics. Descriptors of one domain may be spread over several files.
-    /// A text may have several documents, and each may be a Kubernetes manifest around the configuration: a ConfigMap
-    /// with texts under `data`, a `Limitador`, or a list of these.
+    /// A text may have several documents, and each may be a Kubernetes manifest around the configuration: a ConfigMap,
+    /// a `Limitador`, or a list of these.
     ///
     /// Never panics, whatever the texts, and does a bounded amount of work.
     ///
@@ -107,7 +106,6 @@ impl Imported {
         let refused = all.iter().any(Findings::refused);
         let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
         if refused {
-            // Notes about differences matter only for files that can be converted.
             return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
         let placed = |one: Diagnostic| file_text.placed(one);
@@ -121,16 +119,12 @@ impl Imported {
     }
 }
 
-/// The path in diagnostics about written lines that come from no line of an original.
 const CONVERTED: &str = "the converted file";
 
-// Finds the configurations in a file: each of its documents, and what Kubernetes manifests hold.
-//
-// A configuration mostly lives in a cluster, so people have it as a ConfigMap with the text under `data`, as a
-// `kind: Limitador` with the limits under `spec.limits`, or as a list of such; programs write one document for each
-// domain.
+// Finds the configurations in a file: each of its documents, and what manifests hold, as a ConfigMap with the text
+// under `data`, or a `kind: Limitador` with the limits under `spec.limits`.
 
-/// Returns the configurations in a text, with their places in it. Reports manifests that hold none.
+/// Returns the configurations in a text. Reports manifests that hold none.
 fn configurations(is_limitador: bool, text: &str, findings: &mut Findings) -> Vec<Node> {
     let Some(documents) = read::read_documents(text, findings) else { return Vec::new() };
     if documents.is_empty() {
@@ -159,7 +153,6 @@ fn configurations(is_limitador: bool, text: &str, findings: &mut Findings) -> Ve
 }
 
 struct Finder<'f> {
-    /// Whether limits of Limitador are looked for, and not configurations of envoyproxy/ratelimit.
     is_limitador: bool,
     text: &'f str,
     findings: &'f mut Findings,
@@ -169,7 +162,6 @@ struct Finder<'f> {
 }
 
 impl Finder<'_> {
-    /// Adds what a document is or holds; a manifest that holds nothing goes to `skipped`.
     fn document(&mut self, node: Node, skipped: &mut Vec<(Spot, String)>) {
         let Some(kind) = read::manifest_kind(&node) else {
             self.found.push(node);
@@ -178,7 +170,7 @@ impl Finder<'_> {
         let found = self.found.len();
         match (kind, self.is_limitador) {
             ("ConfigMap", _) => {
-                for (key, text) in node.get("data").map_or(&[][..], Node::entries) {
+                for (key, text) in node.entries_of("data") {
                     self.held(key, text);
                 }
                 if self.found.len() == found {
@@ -211,7 +203,6 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds the documents of a text in a ConfigMap.
     fn held(&mut self, key: &Name, value: &Node) {
         if self.findings.beyond {
             return;
@@ -248,16 +239,14 @@ impl Finder<'_> {
     }
 }
 
-/// A block of literal text (`|`) in the file, whose lines are lines of the file.
+/// A block of literal text (`|`), whose lines are lines of the file.
 #[derive(Clone, Copy)]
 struct Block {
-    /// The line of the file above the text's first.
     above: usize,
     indent: usize,
 }
 
 impl Block {
-    /// Returns the block that follows a key; `None` if the text is written otherwise.
     fn at(key: Spot, text: &str) -> Option<Self> {
         let mut lines = text.lines().skip(key.line.checked_sub(1)?);
         let head = lines.next()?.split(" #").next()?.trim_end();

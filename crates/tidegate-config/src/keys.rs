@@ -1,8 +1,7 @@
 //! The table of all keys of the file: name, kind of value, default and purpose.
 //!
-//! The table has four users: the validator learns which keys are allowed where, the JSON Schema and the manual's tables
-//! are generated from it, and `config show` prints its defaults. Planned keys are listed too and marked as unavailable, so that a file with
-//! such a key gets that message instead of "unknown key".
+//! The validator, the JSON Schema, the manual's tables and `config show` use it. Keys that are not available are listed
+//! too, so that a file with one is told that.
 
 mod breaker;
 mod limit;
@@ -23,7 +22,6 @@ pub(super) use policy::{INHERITED, SHARES};
 use store::STORE;
 pub(super) use store::{AGREE_THROUGH, KINDS, OWN, REGIONS_PREFIX};
 
-/// How long a ticket can be settled if the file does not set `tickets.ttl`.
 pub(crate) const TICKET_TTL: &str = "10min";
 
 const SERVER: Table = Table {
@@ -303,8 +301,6 @@ pub(super) const FILE: Table = Table {
     required: &["version", "policies"],
 };
 
-// The kinds of values that keys of the file may hold.
-
 /// The kind of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
@@ -332,8 +328,7 @@ pub(super) enum Kind {
     Rate,
     /// `200ms`
     Span,
-    /// `80%`. The two numbers are the range that the advice for a text that is no share names; a share outside it is
-    /// refused later, with the reason.
+    /// `80%`. The range is for the advice; a share outside it is refused later, with the reason.
     Percent(u8, u8),
     /// `20%`, or a number of units
     Kept,
@@ -371,7 +366,7 @@ pub(super) enum Kind {
     Read(&'static Grammar),
     /// A key that is known but not available in this version.
     Unavailable,
-    /// Not a key here, though authors may expect it; the text says what to write instead.
+    /// Not a key here, though authors may expect it: what to write instead.
     Elsewhere(&'static str),
 }
 

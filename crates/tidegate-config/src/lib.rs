@@ -47,11 +47,9 @@ pub use file::{Format, ReadError, read_file, read_text};
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use import::{Imported, Peer};
 pub use names::{canonical_attribute, unknown_attribute};
-pub use preset::{Preset, QUICKSTART, UnknownPreset};
+pub use preset::{Preset, QUICKSTART};
 pub use schema::schema;
-pub use server::{
-    Address, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings, UnixAddress, UnknownDoor,
-};
+pub use server::{Address, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings};
 pub use show::Effective;
 pub use store::{
     DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
@@ -294,7 +292,7 @@ impl Config {
             findings.error(file.get("forward_auth").map_or(file.spot, |section| section.spot), mistake);
             return Err(findings.finish());
         }
-        let list = file.get("policies").map_or(&[][..], Node::each);
+        let list = file.each_of("policies");
         let places = list.iter().map(|node| node.spot).collect();
         let config = Self {
             server: read_server(file.get("server")),

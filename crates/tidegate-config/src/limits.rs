@@ -35,8 +35,7 @@ pub(super) fn limit(
     let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
     let algorithm = words.text("algorithm").unwrap_or("gcra");
     let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
-        // An unknown word was reported by the shape check. If that check ever misses one, this must not: a missing
-        // limit would let every request pass.
+        // Reported by the shape check; if that ever misses one, a missing limit would let every request pass.
         if !findings.refused() {
             findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
         }
@@ -55,14 +54,12 @@ pub(super) fn limit(
     }
     let rate = chosen_rate(node, &words, findings)?;
     complete &= fits_queue(&words, known, findings);
-    // Values out of range were reported by the shape check; the core crate would report them again.
     if !complete || !is_sound(node, &Kind::Table(table)) {
         return None;
     }
     rated(&words, &spec_of(rate, &words, known), known, owner, findings)
 }
 
-/// Reports the keys of a limit that belong to other algorithms.
 fn check_owners(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) {
     let algorithm = known.name;
     for (name, _) in node.entries() {
@@ -95,7 +92,7 @@ fn check_owners(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) {
     }
 }
 
-/// Reports the keys that an algorithm or a queue needs and that are missing; returns whether none is.
+/// Reports missing keys; returns whether none is missing.
 fn has_needed(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
     let (node, algorithm) = (words.node, known.name);
     let mut complete = true;
@@ -116,7 +113,6 @@ fn has_needed(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings)
     complete
 }
 
-/// Reports a shadow limit that says nothing of its own; returns whether it does.
 fn has_its_own(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
     let of_its_own = match known.name {
         CONCURRENCY => "max",
@@ -130,7 +126,6 @@ fn has_its_own(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) -> b
     found
 }
 
-/// Reports what excludes or needs a queue; returns whether nothing does.
 fn fits_queue(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
     let node = words.node;
     let mut complete = true;
@@ -150,7 +145,6 @@ fn fits_queue(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings)
     complete
 }
 
-/// Builds a limit without a rate: places, or a breaker.
 fn guard(
     words: &Words<'_>,
     known: &AlgorithmKeys,
@@ -171,7 +165,6 @@ fn guard(
     Some(built)
 }
 
-/// Collects the words of a limit with a rate.
 fn spec_of(rate: WrittenRate, words: &Words<'_>, known: &AlgorithmKeys) -> LimitSpec {
     let known_word = |key: &str| known.takes.contains(&key);
     LimitSpec {
@@ -192,7 +185,6 @@ fn spec_of(rate: WrittenRate, words: &Words<'_>, known: &AlgorithmKeys) -> Limit
     }
 }
 
-/// Builds a limit with a rate, with its tiers and overrides.
 fn rated(
     words: &Words<'_>,
     spec: &LimitSpec,
@@ -232,12 +224,11 @@ fn replace(words: &Words<'_>) -> Replace {
 /// Returns the rate without a tier: `rate`, or its `otherwise` if it is a table.
 fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Option<WrittenRate> {
     match words.get("rate") {
-        Some(rate) if matches!(rate.value, Value::Map(_)) => rate.get("otherwise")?.text()?.parse().ok(),
+        Some(rate) if matches!(rate.value, Value::Map(_)) => rate.text_of("otherwise")?.parse().ok(),
         Some(_) => words.rate("rate"),
-        // A value that is no map was reported as such.
         None if !matches!(node.value, Value::Map(_)) => None,
         None => {
-            // For the rate under a name that is not one of the file's, the error of that name says what to write.
+            // The error of a name that is not one of the file's says what to write.
             if node.entries().iter().all(|(name, _)| LIMIT.key(&name.text).is_some()) {
                 findings.error(node.spot, "limit has no rate; write rate: 10/s");
             }
@@ -246,7 +237,7 @@ fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Optio
     }
 }
 
-/// Builds the terms of a specification and checks that one request can pass at all.
+/// Builds the terms and checks that one request can pass at all.
 fn terms(spec: &LimitSpec, spot: Spot, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Terms> {
     if let (Some(grants), Some(cost)) = (spec.grants(), owner.cost)
         && cost > grants
@@ -282,7 +273,7 @@ fn tiers(
     findings: &mut Findings,
 ) -> Option<Choice> {
     let table = words.get("rate").filter(|rate| matches!(rate.value, Value::Map(_)))?;
-    let by = table.get("by")?.text()?.to_owned();
+    let by = table.text_of("by")?.to_owned();
     let mut values = HashMap::with_hasher(RandomState::default());
     for (name, node) in table.get("values")?.entries() {
         let Some(rate) = node.text().and_then(|text| text.parse().ok()) else { continue };
@@ -296,7 +287,7 @@ fn tiers(
 
 fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &mut Findings) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
-    for one in node.get("overrides").map_or(&[][..], Node::each) {
+    for one in node.each_of("overrides") {
         let Some(key) = one.get("key") else { continue };
         let [(name, value)] = key.entries() else {
             findings.error(key.spot, "the key of an override names one attribute, as user.id: vip");
@@ -312,8 +303,7 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &m
         }
         let words = Words { node: one, base: None };
         let (Some(value), Some(rate)) = (value.text(), words.rate("rate")) else { continue };
-        // The limit's burst was chosen for its own rate. An override has a burst of its own, by default the count of
-        // its rate.
+        // An override has a burst of its own, by default the count of its rate.
         let spec = LimitSpec { rate, burst: words.whole("burst"), ..spec.clone() };
         let Some(terms) = terms(&spec, one.spot, owner, findings) else { continue };
         let at = choices.iter().position(|choice| choice.by == name.text).unwrap_or_else(|| {
@@ -327,10 +317,8 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &m
     choices
 }
 
-// Warns of queues whose places outlast the longest delay.
-
-/// Warns for each queue of a limit in which `max_wait` is over before the last place is served: requests are refused
-/// while places are free. `spot` is that of `max_wait`.
+/// Warns for each queue in which `max_wait` is over before the last place is served: requests are refused while places
+/// are free.
 fn warn_of_short_waits(limit: &Limit, spot: Spot, findings: &mut Findings) {
     for terms in limit.all_terms() {
         if let Some(text) = short_wait(terms, limit.max_wait) {
@@ -366,9 +354,6 @@ fn short_wait(terms: &Terms, max_wait: Duration) -> Option<String> {
     })
 }
 
-// Reads `keep_for`: the part of a limit that is reserved for requests of higher priority.
-
-/// Builds the `keep_for` of a limit and checks it against each of the limit's terms.
 fn keep_for(words: &Words<'_>, limit: &Limit, owner: PolicyFacts<'_>, findings: &mut Findings) -> KeepFor {
     let Some(node) = words.get("keep_for") else { return KeepFor::default() };
     let keep_for = Criticality::ALL.into_iter().fold(KeepFor::default(), |keep_for, level| {
@@ -389,8 +374,7 @@ fn keep_for(words: &Words<'_>, limit: &Limit, owner: PolicyFacts<'_>, findings: 
     keep_for
 }
 
-/// Warns if a request's cost fits the limit but exceeds what `keep_for` leaves for the lowest level: such a request
-/// would never pass.
+/// Warns of a cost that fits the limit but exceeds what `keep_for` leaves for the lowest level: it would never pass.
 fn warn_of_costs(
     keep_for: &KeepFor,
     terms: &Terms,

@@ -1,7 +1,7 @@
-//! Warns of what a file says and probably does not mean: names, limits and networks that are right by themselves and do
-//! something else together. Nothing here refuses a file.
+//! Warns of what a file says and probably does not mean: names, limits and networks that are right by themselves.
+//! Nothing here refuses a file.
 //!
-//! What a limit or a condition is warned of by itself is told where it is built.
+//! Limits and conditions by themselves are judged where they are built.
 
 #[cfg(feature = "cel")]
 mod comparisons;
@@ -23,8 +23,7 @@ use super::server::Address;
 use super::shape::{network, subject};
 use tidegate_gate::policy::{AccessEntry, ClientIp, Limit, Mode};
 
-/// Warns about a file; `built` are those of its policies that could be built. Called once, after everything that may
-/// refuse the file: policies with an error are not compared with others.
+/// Warns about a file, once, after everything that may refuse it; `built` are the policies that could be built.
 pub(super) fn lint(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findings) {
     let mut usage_names = UsageNames::default();
     let mut alike = Alike::default();
@@ -43,8 +42,7 @@ pub(super) fn lint(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findin
     costs::check_lives(file, findings);
 }
 
-/// Warns of a policy that limits nothing, refuses nothing and tries no limit. For Envoy's calls such a policy says that
-/// their values are known.
+/// Warns of a policy that limits nothing. For Envoy's calls such a policy says that their values are known.
 fn check_unlimited(built: &BuiltPolicy<'_>, findings: &mut Findings) {
     let BuiltPolicy { policy, node, .. } = built;
     let is_unlimited = policy.limits.iter().flat_map(Limit::all_terms).all(|terms| terms.quota.is_none());
@@ -71,11 +69,6 @@ fn is_of_envoy(policy: &Node) -> bool {
     asked.any(|(name, want)| name.text.starts_with("rls.") && want.value != Value::Bool(false))
 }
 
-// Warns of networks and addresses that do something else than they say: proxies and allow-lists that are everybody,
-// keys that all callers behind a proxy share, overrides of single addresses whose counter is that of a network, and two
-// doors at one address.
-
-/// Checks the trusted proxies, the doors, and the allow-lists and overrides of all policies.
 fn check_networks(file: &Node, findings: &mut Findings) {
     let client_ip = file.get("client_ip");
     let proxies = client_ip.and_then(|section| section.get("trusted_proxies"));
@@ -97,15 +90,13 @@ fn check_networks(file: &Node, findings: &mut Findings) {
     allowed(file, findings);
     let stated = client_ip.and_then(|section| section.get("ipv6_prefix")?.text()?.parse().ok());
     let length = stated.unwrap_or(ClientIp::default().ipv6_prefix);
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         findings.subject = subject(policy, at);
         allowed(policy, findings);
         findings.subject.clear();
-        let limits = policy.get("limit").map_or(&[][..], Node::each);
-        let keys = limits
-            .iter()
-            .flat_map(|limit| limit.get("overrides").map_or(&[][..], Node::each))
-            .filter_map(|one| one.get("key"));
+        let limits = policy.each_of("limit");
+        let keys =
+            limits.iter().flat_map(|limit| limit.each_of("overrides")).filter_map(|one| one.get("key"));
         for value in keys.filter_map(|key| key.get("client.ip")) {
             let Some(Ok(address)) = value.text().map(str::parse::<Ipv6Addr>) else { continue };
             let Ok(shared) = Ipv6Net::new(address, length).map(|network| network.trunc()) else { continue };
@@ -126,7 +117,7 @@ fn check_networks(file: &Node, findings: &mut Findings) {
 
 /// Warns of policies by the caller's address where no proxy is trusted: behind one, that is the address of the proxy.
 fn keyed(file: &Node, findings: &mut Findings) {
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         let Some((by, names)) = policy.entry("by") else { continue };
         if !is_of_envoy(policy) && names.each().iter().any(|name| name.text() == Some("client.ip")) {
             let policy = subject(policy, at);
@@ -139,7 +130,6 @@ fn keyed(file: &Node, findings: &mut Findings) {
     }
 }
 
-/// Warns of an allow-list of a policy or of the file that exempts everybody.
 fn allowed(of: &Node, findings: &mut Findings) {
     let list = of.get("access").and_then(|access| access.get("allow"));
     for node in list.map_or(&[][..], Node::each) {

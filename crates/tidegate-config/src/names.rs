@@ -1,11 +1,11 @@
 //! Checks that a request can have what the file names (attributes, methods, hosts, paths and addresses), in the form in
 //! which they reach the policies.
 //!
-//! A policy that names anything else would limit no request, and nobody would notice. So each word is compared with the
-//! form that the server and the normalisation produce, and an impossible word is refused with a suggestion.
+//! A policy that names anything else would limit no request, unnoticed. So each word is compared with the form that the
+//! server and the normalisation produce.
 //!
-//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent
-//! to `/v1/check` in any spelling, so it is accepted unless it is probably a misspelling of one of Tidegate's.
+//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own, and accepted
+//! unless it is probably a misspelling of one of Tidegate's.
 
 mod foreign_paths;
 mod reserved;
@@ -25,13 +25,11 @@ use tidegate_gate::policy::{
 };
 use tidegate_limits::visible::excerpt;
 
-/// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
-/// direction of the text.
+/// Reports whether a character would end the line, move the cursor or reverse the direction of a printed text.
 pub(super) fn is_control(letter: char) -> bool {
     tidegate_limits::visible::is_acted_on(letter) || letter == '\u{feff}'
 }
 
-/// Checks the name of a policy, which appears in answers, logs and URLs.
 pub(super) fn policy(name: &str) -> Result<(), String> {
     if name.trim() != name {
         return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
@@ -42,7 +40,6 @@ pub(super) fn policy(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the name of an attribute.
 pub(super) fn attribute(name: &str) -> Result<(), String> {
     if BUILT_IN.contains(&name) {
         return Ok(());
@@ -58,7 +55,6 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
         ));
     }
     let within = names_in(name);
-    // What only an expression has comes before names that stand in one text.
     let calculates = name.contains(['(', '<', '>', '?', '!', '=', '"'])
         || within.iter().all(String::is_empty)
         || within.iter().any(|one| one.starts_with(|c: char| c.is_ascii_digit()));
@@ -68,7 +64,6 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
             "\"{shown}\" is an expression, which only a cost can be; write the name of one attribute, as {meant}"
         ));
     }
-    // A variable of nginx, or a header in brackets, has advice of its own below.
     let is_known_form = (name.starts_with(['$', '%']) && !name.contains('.')) || name.contains('[');
     match within.as_slice() {
         [one] if !is_known_form => {
@@ -116,8 +111,8 @@ pub(super) fn of_expression(text: &str) -> Option<&str> {
 /// Attributes whose last word people tend to write alone as a cost.
 const COSTS: [&str; 4] = ["llm.tokens", "llm.input", "llm.output", "llm.total"];
 
-/// Returns the attribute to write instead of a cost that is a single word, such as `tokens`; `None` for any other text.
-/// A single word is more likely a mistake than an attribute of a program's own.
+/// Returns the attribute to write instead of a cost that is a single word, such as `tokens`, which is more likely a
+/// mistake.
 pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -144,15 +139,13 @@ pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     Some(format!("is one word, and the name of an attribute has a dot; write {attribute}{own}"))
 }
 
-/// Checks a name in an expression. A prefix of names, such as `request.header`, is allowed there: it is the map of all
-/// names that begin with it.
+/// Checks a name in an expression, where `request.header` is the map of all names that begin with it.
 #[cfg(feature = "cel")]
 pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
     if matches!(name, "request" | "request.header" | "client") { Ok(()) } else { attribute(name) }
 }
 
-/// Checks the name of a value that a settlement reports. A settlement has no access to the request, so that it can be
-/// sent from anywhere.
+/// Checks the name of a value that a settlement reports, which has no access to the request.
 pub(super) fn usage(name: &str) -> Result<(), String> {
     attribute(name)?;
     let own = |name: &str| name == "client.ip" || name.starts_with("request.");
@@ -165,7 +158,6 @@ pub(super) fn usage(name: &str) -> Result<(), String> {
     }
 }
 
-/// Checks the name of a header, in any case.
 pub(super) fn header_name(name: &str) -> Result<(), String> {
     let lower = name.to_ascii_lowercase();
     if let Some(own) = lower.strip_prefix(HEADER).or_else(|| lower.strip_prefix("request.headers.")) {
@@ -180,7 +172,6 @@ pub(super) fn header_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Checks a method of a match, which is compared without regard to case.
 pub(super) fn method(text: &str) -> Result<(), String> {
     if text.eq_ignore_ascii_case("any") || text.eq_ignore_ascii_case("all") || text == "*" || text == "**" {
         return Err(format!("\"{text}\" is not a method; leave method out to match every method"));
@@ -194,9 +185,9 @@ pub(super) fn method(text: &str) -> Result<(), String> {
     Err(format!("\"{}\" is not a method; write GET, or a list as [GET, POST]", excerpt(text)))
 }
 
-/// Returns what to write for a text with signs that no method has, as `GET|POST`; `None` for any other text.
+/// Returns what to write for a text with signs that no method has, as `GET|POST`.
 fn methods_meant(text: &str) -> Option<String> {
-    // A token may have these signs, so the text would be read as a method that no request has.
+    // A token may have these signs, and would be read as a method.
     if !text.contains(['|', '^', '$', '!', '+', '&', '~']) {
         return None;
     }
@@ -214,11 +205,13 @@ fn methods_meant(text: &str) -> Option<String> {
     }
 }
 
-/// Checks a method that is compared exactly.
+/// The methods that servers know.
+pub(super) const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
 fn exact_method(text: &str) -> Result<(), String> {
-    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     method(text)?;
-    match KNOWN.iter().find(|known| known.eq_ignore_ascii_case(text)) {
+    match METHODS.iter().find(|known| known.eq_ignore_ascii_case(text)) {
         Some(known) if *known != text => Err(format!("no request has \"{text}\"; write {known}")),
         _ => Ok(()),
     }
@@ -253,7 +246,6 @@ fn or_root(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// Checks that normalisation leaves a path or a path pattern unchanged.
 fn normal_path(text: &str) -> Result<(), String> {
     if let Some((before, _)) = text.split_once('#') {
         return Err(format!(
@@ -304,7 +296,6 @@ pub(super) fn network_meant(text: &str) -> Option<String> {
     Some(format!("{}/{}", Ipv4Addr::from(bytes), 8 * stated.len()))
 }
 
-/// Checks the value of an attribute that is compared as a whole.
 pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
     match attribute {
         "request.method" => exact_method(text),
@@ -346,13 +337,12 @@ pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a pattern of an attribute's value.
 pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
     glob.alternatives().try_for_each(|alternative| {
         if !alternative.contains(['*', '?']) {
             return value(attribute, alternative);
         }
-        // A wildcard can stand for anything, so only the text between wildcards is checked.
+        // Only the text between wildcards is checked.
         let only = |fits: fn(u8) -> bool, what: &str| {
             match alternative.bytes().all(|byte| fits(byte) || b"*?".contains(&byte)) {
                 true => Ok(()),
@@ -372,7 +362,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
                 host(alternative)
             }
             "request.path" => {
-                // The leading slash of a path is either written out or part of what the first wildcard matches.
+                // The leading slash is written out or part of what the first wildcard matches.
                 let first = if alternative.starts_with(['*', '?']) { "/" } else { "" };
                 let rest = alternative.strip_prefix('?').filter(|_| !first.is_empty()).unwrap_or(alternative);
                 let sample = format!("{first}{}", rest.replace(['*', '?'], "x"));
@@ -414,14 +404,12 @@ pub(super) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Cl
     }
 }
 
-// Checks hosts in the form in which they reach the policies: lower case, ASCII, without scheme, port and path.
+// Checks hosts: lower case, ASCII, without scheme, port and path.
 
-/// Checks each alternative of a host pattern in lower case.
 pub(super) fn host_pattern(glob: &Glob) -> Result<(), String> {
     glob.alternatives().try_for_each(host)
 }
 
-/// Checks one host.
 pub(super) fn host(text: &str) -> Result<(), String> {
     let wrong = |why: &str, meant: &str| match meant {
         "" => Err(format!("\"{}\": {why}", excerpt(text))),
@@ -461,8 +449,7 @@ pub(super) fn host(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-// Finds the names that were meant by a text that no name of an attribute is: several names in one, a name in braces, a
-// variable of another system.
+// Finds the names meant by a text that is no attribute's: several names in one, a name in braces, a variable.
 
 /// Characters between names that stand in one text.
 const BETWEEN: [char; 5] = [',', ';', '|', '+', '&'];
@@ -470,9 +457,9 @@ const BETWEEN: [char; 5] = [',', ';', '|', '+', '&'];
 /// Characters around names.
 const AROUND: [char; 11] = ['{', '}', '[', ']', '(', ')', '<', '>', '"', '\'', '*'];
 
-/// Returns the names that stand in a text with characters that no name has; empty for any other text, which may be a name.
+/// Returns the names in a text with characters that no name has; empty for any other text.
 ///
-/// A name with a slash is left alone: programs that write rules for Envoy make keys of routes and their patterns.
+/// A name with a slash is left alone: programs that write rules for Envoy make keys of routes.
 pub(super) fn names_in(text: &str) -> Vec<String> {
     let is_strange = |c: char| c == '$' || c.is_whitespace() || BETWEEN.contains(&c) || AROUND.contains(&c);
     if text.contains('/') || !text.contains(is_strange) {
@@ -482,7 +469,7 @@ pub(super) fn names_in(text: &str) -> Vec<String> {
     for part in text.split(|c: char| c.is_whitespace() || BETWEEN.contains(&c)) {
         for (at, word) in part.split('$').enumerate() {
             let name = word.trim_matches(|c| AROUND.contains(&c) || c == '%').trim_matches('.');
-            // A dash alone is that of a list which stands deeper than its first line.
+            // A dash alone is that of a list which stands deeper.
             if name.chars().all(|letter| letter == '-') {
                 continue;
             }

@@ -1,25 +1,23 @@
 //! The tree that both formats are parsed into: values and their places in the text.
 //!
-//! The validator reads only this tree, so YAML and TOML follow the same rules and get the same messages. Scalars keep
-//! their text as written (`1.10` stays `1.10`), since its meaning depends on the key.
+//! YAML and TOML follow the same rules and get the same messages. Scalars keep their text as written (`1.10` stays
+//! `1.10`), since its meaning depends on the key.
 
 /// A place in the text: line and column from 1; both 0 if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// The number of the text, in a tree made of several texts: 0 is the file, the others are added policies.
+    /// The number of the text: 0 is the file, the others are added policies.
     pub(super) text: u16,
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-/// A value with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) spot: Spot,
     pub(super) value: Value,
 }
 
-/// What was written.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,
@@ -32,7 +30,6 @@ pub(super) enum Value {
     Map(Vec<(Name, Node)>),
 }
 
-/// A key with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Name {
     pub(super) spot: Spot,
@@ -40,7 +37,6 @@ pub(super) struct Name {
 }
 
 impl Node {
-    /// Returns a name for the kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
@@ -52,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Returns the text of a scalar; for numbers and booleans the text as written.
+    /// Returns the text of a scalar, as written.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Bool(true) => Some("true"),
@@ -62,7 +58,6 @@ impl Node {
         }
     }
 
-    /// Returns the entries of a map; empty for any other value.
     pub(super) fn entries(&self) -> &[(Name, Self)] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -70,9 +65,23 @@ impl Node {
         }
     }
 
-    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|(_, value)| value)
+    }
+
+    /// Returns the text of a key's value.
+    pub(super) fn text_of(&self, key: &str) -> Option<&str> {
+        self.get(key)?.text()
+    }
+
+    /// Returns the elements of a key's value, as [`Node::each`]; none without the key.
+    pub(super) fn each_of(&self, key: &str) -> &[Self] {
+        self.get(key).map_or(&[][..], Self::each)
+    }
+
+    /// Returns the entries of a key's map; none without the key.
+    pub(super) fn entries_of(&self, key: &str) -> &[(Name, Self)] {
+        self.get(key).map_or(&[][..], Self::entries)
     }
 
     /// Returns a key and its value. A key without a value counts as missing.
@@ -99,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Returns the elements of a list. A single value counts as a list of one, a missing value as an empty list.
+    /// Returns the elements of a list. A single value is a list of one, a missing one an empty list.
     pub(super) fn each(&self) -> &[Self] {
         match &self.value {
             Value::List(nodes) => nodes,

@@ -21,7 +21,6 @@ use tidegate_limits::priority::KeepFor;
 use tidegate_limits::store::OnStoreError;
 use tidegate_limits::visible::excerpt;
 
-/// A policy that was built, and its place in the file.
 pub(super) struct BuiltPolicy<'n> {
     pub(super) policy: Policy,
     pub(super) node: &'n Node,
@@ -29,11 +28,11 @@ pub(super) struct BuiltPolicy<'n> {
     pub(super) at: usize,
 }
 
-/// Builds the policies that have no mistake. The mistakes of the others are among the findings.
+/// Builds the policies that have no mistake; those of the others are among the findings.
 pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<BuiltPolicy<'n>> {
     let mut built = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
-    let list = file.get("policies").map_or(&[][..], Node::each);
+    let list = file.each_of("policies");
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
     if costs > budget::COSTS {
         let most = budget::COSTS >> 10;
@@ -65,10 +64,10 @@ pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<Built
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
-    let own = |key: &str| node.get(key).and_then(Node::text);
+    let own = |key: &str| node.text_of(key);
     let inherited = |key: &str| own(key).or_else(|| defaults?.get(key)?.text());
     let by: Vec<String> = texts(node.get("by"));
-    for (at, name) in node.get("by").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, name) in node.each_of("by").iter().enumerate() {
         if name.text().is_some_and(|text| by[..at.min(by.len())].iter().any(|first| first == text)) {
             findings.error(name.spot, format_args!("{} is named twice in by", name.text().unwrap_or("")));
         }
@@ -160,10 +159,8 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     Some(policy)
 }
 
-/// Builds the limits of a policy; `None` if any of them is invalid.
 fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
     let Some((name, limit)) = node.entry("limit") else {
-        // The shape check has reported a policy that is no map, a limit without a value, and `limits`, the earlier key.
         let is_reported = |(name, _): &(Name, Node)| matches!(&*name.text, "limit" | "limits");
         if matches!(node.value, Value::Map(_)) && !node.entries().iter().any(is_reported) {
             findings.error(node.spot, "policy has no limit; write limit: { rate: 10/s }");
@@ -173,8 +170,7 @@ fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> O
     if matches!(&limit.value, Value::List(nodes) if nodes.is_empty()) {
         findings.error(name.spot, "limit is an empty list; write limit: { rate: 10/s }");
     }
-    // All limits are built before the policy is given up, so that the mistakes of each are reported. A limit without a
-    // value was reported by the shape check.
+    // All limits are built before the policy is given up, so that the mistakes of each are reported.
     let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
     built.into_iter().collect::<Option<Vec<_>>>().filter(|limits| !limits.is_empty())
 }
@@ -184,7 +180,6 @@ fn texts(node: Option<&Node>) -> Vec<String> {
     nodes.iter().filter_map(Node::text).map(str::to_owned).collect()
 }
 
-/// Builds a match. Invalid patterns were reported by the shape check.
 fn matching(node: &Node) -> Match {
     let mut built = Match::any();
     for method in texts(node.get("method")) {
@@ -193,13 +188,13 @@ fn matching(node: &Node) -> Match {
     built.add_paths(texts(node.get("path")).iter().filter_map(|pattern| PathGlob::new(pattern).ok()));
     let hosts = texts(node.get("host"));
     built.add_hosts(hosts.iter().filter_map(|pattern| Glob::new(&pattern.to_ascii_lowercase()).ok()));
-    for (name, value) in node.get("header").map_or(&[][..], Node::entries) {
+    for (name, value) in node.entries_of("header") {
         built = built.header(&name.text, want(value));
     }
-    for (name, value) in node.get("attributes").map_or(&[][..], Node::entries) {
+    for (name, value) in node.entries_of("attributes") {
         built = built.attribute(&name.text, want(value));
     }
-    let left_out = node.get("not").map_or(&[][..], Node::each);
+    let left_out = node.each_of("not");
     left_out.iter().fold(built, |built, not| built.not(matching(not)))
 }
 
@@ -214,30 +209,26 @@ fn want(node: &Node) -> Want {
 }
 
 fn deny(node: &Node, status: u16) -> Deny {
-    let stated = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok());
+    let stated = node.text_of("status").and_then(|text| text.parse().ok());
     let status = stated.unwrap_or(status);
     let mut deny = Deny::with_status(status);
-    if let Some(problem) = node.get("problem").and_then(Node::text) {
+    if let Some(problem) = node.text_of("problem") {
         let is_uri = problem.contains(':') || problem.starts_with('/');
         deny.problem = if is_uri { problem.to_owned() } else { format!("{}{problem}", Deny::TYPES) };
     }
     deny
 }
 
-/// Builds the access lists. Invalid entries were reported by the shape check.
 pub(super) fn access(node: Option<&Node>) -> Access {
     let list = |key: &str| -> AccessList {
         texts(node.and_then(|node| node.get(key))).iter().filter_map(|text| text.parse().ok()).collect()
     };
-    let status = node.and_then(|node| node.get("status")?.text()?.parse().ok()).unwrap_or(403);
+    let status = node.and_then(|node| node.text_of("status")?.parse().ok()).unwrap_or(403);
     Access { allow: list("allow"), deny: list("deny"), status }
 }
 
-// Reads `deadline` and `over`, and reports settings that exclude them.
-
-/// Stores both in a policy whose limits and lists are already read.
 fn over_limit(policy: &mut Policy, node: &Node, findings: &mut Findings) {
-    let text = |key: &str| node.get(key).and_then(Node::text);
+    let text = |key: &str| node.text_of(key);
     policy.deadline = text("deadline").and_then(|text| span(text).ok());
     if let (Some(Duration::ZERO), Some((name, _))) = (policy.deadline, node.entry("deadline")) {
         findings.error(name.spot, "deadline: no request can be served in no time; leave it out");
@@ -311,10 +302,10 @@ fn over_limit(policy: &mut Policy, node: &Node, findings: &mut Findings) {
 
 // Finds matches that no request can fit, when the file is read.
 //
-// Only easy cases are found: two incompatible demands on one attribute, a direction that another key of the policy
-// excludes, and a `not` that excludes everything that the rest includes. Two patterns with wildcards are not compared.
+// Only easy cases: incompatible demands on one attribute, a direction that another key excludes, and a `not` that
+// excludes all that the rest includes. Two patterns with wildcards are not compared.
 
-/// Returns why no request can be charged to a policy, as the end of a sentence; `None` if a request may be.
+/// Returns why no request can be charged to a policy, as the end of a sentence.
 fn contradiction(policy: &Policy) -> Option<String> {
     let excluded = |name: &&String| {
         let mut asked = policy.matching.attributes().iter();
@@ -332,7 +323,7 @@ fn contradiction(policy: &Policy) -> Option<String> {
     }
 }
 
-/// Returns why no request fits a match, as the end of a sentence; `None` if one may.
+/// Returns why no request fits a match, as the end of a sentence.
 ///
 /// Quadratic in the number of attributes of the match.
 fn within(matching: &Match, direction: Direction) -> Option<String> {
@@ -375,8 +366,7 @@ fn within(matching: &Match, direction: Direction) -> Option<String> {
     covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
 }
 
-/// Reports whether every request that fits `other` also fits `this`, as far as that is easy to decide. `false`
-/// if `this` has a `not` of its own.
+/// Reports whether every request that fits `other` fits `this`, as far as that is easy to decide.
 fn covers(this: &Match, other: &Match) -> bool {
     let methods = this.methods().is_empty()
         || !other.methods().is_empty()
@@ -416,7 +406,6 @@ fn covers(this: &Match, other: &Match) -> bool {
     methods && hosts && paths && attributes && this.left_out().is_empty()
 }
 
-/// Reports whether a single value can satisfy both demands.
 fn agree(one: &Want, other: &Want) -> bool {
     match (one, other) {
         (Want::Absent, Want::Absent) => true,
@@ -439,7 +428,7 @@ fn fits(want: &Want, value: &str) -> bool {
     }
 }
 
-/// Reports whether a value that `want` asks for can satisfy `has`. A pattern with wildcards counts as satisfying it.
+/// Reports whether a value that `want` asks for can satisfy `has`; a pattern with wildcards counts as such.
 fn can_be(want: &Want, mut has: impl FnMut(&str) -> bool) -> bool {
     match want {
         Want::OneOf(globs) => globs.iter().any(|glob| match glob.literals() {
@@ -451,12 +440,9 @@ fn can_be(want: &Want, mut has: impl FnMut(&str) -> bool) -> bool {
     }
 }
 
-// Checks policies and switches that refer to other policies of the file, for example to limit one while another is busy.
-
-/// Checks that the policies that `when` and `follows` refer to are in the file.
 pub(super) fn check_references(file: &Node, findings: &mut Findings) {
-    let list = file.get("policies").map_or(&[][..], Node::each);
-    let names: HashSet<&str> = list.iter().filter_map(|node| node.get("name")?.text()).collect();
+    let list = file.each_of("policies");
+    let names: HashSet<&str> = list.iter().filter_map(|node| node.text_of("name")).collect();
     for (at, policy) in list.iter().enumerate() {
         for (node, name) in references(policy) {
             if names.contains(&*name) {
@@ -464,8 +450,7 @@ pub(super) fn check_references(file: &Node, findings: &mut Findings) {
             }
             // A policy cannot depend on itself, nor on one with a key for each caller.
             let fits = |other: &&Node| !std::ptr::eq(*other, policy) && other.get("by").is_none();
-            let known: Vec<&str> =
-                list.iter().filter(fits).filter_map(|node| node.get("name")?.text()).collect();
+            let known: Vec<&str> = list.iter().filter(fits).filter_map(|node| node.text_of("name")).collect();
             let hint = match known.is_empty() {
                 _ if findings.is_full() => String::new(),
                 true => "; a condition names a policy without by, and there is no other such".to_owned(),
@@ -481,7 +466,7 @@ pub(super) fn check_references(file: &Node, findings: &mut Findings) {
             continue;
         };
         let known = list.iter().filter(|other| other.get("by").is_none());
-        let mut known = known.filter_map(|node| node.get("name")?.text()).peekable();
+        let mut known = known.filter_map(|node| node.text_of("name")).peekable();
         let silent = known.peek().is_none() || findings.is_full();
         let hint = if silent { String::new() } else { instead(&name, known.collect::<Vec<_>>().into_iter()) };
         findings.subject = format!("switch \"{}\": ", excerpt(&switch.text));
@@ -490,7 +475,7 @@ pub(super) fn check_references(file: &Node, findings: &mut Findings) {
     }
 }
 
-/// Returns where a policy or a switch refers to a policy that it cannot depend on, if that is the error.
+/// Returns where a policy or a switch refers to one that it cannot depend on.
 pub(super) fn place(file: &Node, error: &PolicySetError) -> Option<Spot> {
     let PolicySetError::Conditions(error) = error else { return None };
     if let ConditionsError::SwitchGoesBy { switch, other, .. } = error {
@@ -499,12 +484,11 @@ pub(super) fn place(file: &Node, error: &PolicySetError) -> Option<Spot> {
         return found.map(|(node, _)| node.spot);
     }
     let ConditionsError::GoesBy { name, other, .. } = error else { return None };
-    let list = file.get("policies").map_or(&[][..], Node::each);
-    let policy = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(name))?;
+    let list = file.each_of("policies");
+    let policy = list.iter().find(|node| node.text_of("name") == Some(name))?;
     references(policy).find(|(_, to)| **to == **other).map(|(node, _)| node.spot)
 }
 
-/// Returns the name of the policy that a trigger of a switch goes by.
 fn of_switch(trigger: &Node) -> Option<(&Node, Box<str>)> {
     let node = trigger.get("off_when")?;
     match condition(node.text()?).ok()?.source() {
@@ -513,9 +497,8 @@ fn of_switch(trigger: &Node) -> Option<(&Node, Box<str>)> {
     }
 }
 
-/// Returns the names of other policies in a policy's conditions and moving rates.
 fn references(policy: &Node) -> impl Iterator<Item = (&Node, Box<str>)> {
-    let conditions = policy.get("when").map_or(&[][..], Node::each).iter();
+    let conditions = policy.each_of("when").iter();
     let conditions =
         conditions.filter_map(|node| Some((node, condition(node.text()?).ok()?.source().clone())));
     let own = ["limit", "shadow_limit"].into_iter().filter_map(|key| policy.get(key));

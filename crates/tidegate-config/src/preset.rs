@@ -1,9 +1,6 @@
 //! Commented example files to start from, and the file that `serve` uses if there is none.
 //!
-//! Each is a valid file as it stands; tests check that.
-
-use std::fmt;
-use std::str::FromStr;
+//! Each is a valid file as it stands.
 
 use super::file::Format;
 
@@ -25,37 +22,19 @@ impl Preset {
     /// All presets, in the order they are offered.
     pub const EVERY: [Self; 4] = [Self::Api, Self::Login, Self::Outbound, Self::All];
 
-    /// Returns the preset's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Api => "api",
-            Self::Login => "login",
-            Self::Outbound => "outbound",
-            Self::All => "all",
-        }
-    }
-
-    /// Returns the file, as YAML with comments.
-    #[must_use]
-    pub fn text(self) -> String {
-        self.text_as(Format::Yaml)
-    }
-
     /// Returns the file in a format, with comments. Both formats hold the same settings and policies.
     ///
-    /// A policy with the key `client.ip` causes a warning, since only the reader of the file knows whether there is a
-    /// proxy.
+    /// A policy by `client.ip` causes a warning: only the reader knows whether there is a proxy.
     ///
     /// # Examples
     /// ```
     /// use tidegate::config::{Config, Format, Preset};
-    /// let text = Preset::Outbound.text_as(Format::Toml);
+    /// let text = Preset::Outbound.text(Format::Toml);
     /// let (config, _) = Config::parse(&text, "tidegate.toml", Format::Toml).unwrap();
     /// assert_eq!(config.policies.len(), 1);
     /// ```
     #[must_use]
-    pub fn text_as(self, format: Format) -> String {
+    pub fn text(self, format: Format) -> String {
         let [header, api, login, outbound] = match format {
             Format::Yaml => YAML,
             Format::Toml => TOML,
@@ -67,28 +46,6 @@ impl Preset {
             Self::All => [api, login, outbound].join("\n"),
         };
         format!("{header}{policies}")
-    }
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The error if a name is not that of a preset.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown preset \"{found}\"; possible are api, login, outbound, all")]
-pub struct UnknownPreset {
-    found: String,
-}
-
-impl FromStr for Preset {
-    type Err = UnknownPreset;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPreset> {
-        let found = Self::EVERY.into_iter().find(|preset| preset.name() == text);
-        found.ok_or_else(|| UnknownPreset { found: text.to_owned() })
     }
 }
 

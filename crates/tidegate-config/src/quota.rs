@@ -1,5 +1,5 @@
-//! Reads the words of a limit and builds a quota from them. Only this module knows both the words of the file and the
-//! constructors of the core crate.
+//! Reads the words of a limit and builds a quota from them. Only this module knows both the file's words and the core's
+//! constructors.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use tidegate_limits::visible::excerpt;
 /// How many times slower than the rate a cold start is: the constant of Guava, and the default of Sentinel.
 const COLD_FACTOR: u32 = 3;
 
-/// A limit as written, with all its words parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LimitSpec {
     pub(super) algorithm: String,
@@ -33,9 +32,6 @@ pub(super) struct LimitSpec {
 
 impl LimitSpec {
     /// Builds the quota; `None` if the rate is unlimited.
-    ///
-    /// # Errors
-    /// [`QuotaError`] with the name of the number that is out of range.
     pub(super) fn quota(&self) -> Result<Option<Quota>, QuotaError> {
         let WrittenRate::Per { count, unit, times } = self.rate else { return Ok(None) };
         let period = self.rate.period().unwrap_or(Duration::MAX);
@@ -60,7 +56,7 @@ impl LimitSpec {
         quota.map(Some)
     }
 
-    /// Builds a limit that calculates exactly as another library does; the algorithm has that library's name.
+    /// Builds a limit that calculates exactly as the library of its name.
     fn profile(&self, count: u64, period: Duration) -> Result<Quota, QuotaError> {
         // The other libraries take events per second as a float.
         let per_second = count as f64 / period.as_secs_f64();
@@ -88,8 +84,7 @@ impl LimitSpec {
         Ok(TokenBucket::new(bandwidth).into())
     }
 
-    /// Builds a leaky bucket that refuses, or with `queue` one that delays. `slack` is the number of unused places that
-    /// a pause saves up, in addition to the unit that is due.
+    /// Builds a leaky bucket that refuses, or with `queue` delays. `slack` is how many unused places a pause saves up.
     fn leaky_bucket(&self, builder: QuotaBuilder) -> Result<Quota, QuotaError> {
         match self.queue {
             None => builder.leaky_bucket(),
@@ -97,7 +92,6 @@ impl LimitSpec {
         }
     }
 
-    /// Returns the most units that an idle limit grants at once; `None` if unlimited.
     pub(super) fn grants(&self) -> Option<u64> {
         match (self.rate, self.queue) {
             (WrittenRate::Unlimited, _) => None,
@@ -107,13 +101,11 @@ impl LimitSpec {
         }
     }
 
-    /// Returns the limit in short form, such as `gcra 100/s burst 200`.
     pub(super) fn label(&self) -> String {
         if self.rate == WrittenRate::Unlimited {
             return "unlimited".to_owned();
         }
         let mut label = format!("{} {}", self.algorithm, self.rate);
-        // Writing to a string does not fail.
         if let Some(burst) = self.burst {
             let _ = write!(label, " burst {burst}");
         }
@@ -135,7 +127,7 @@ impl LimitSpec {
     }
 }
 
-/// Returns the calendar unit of a rate. The period must be exactly one unit, of a second or longer.
+/// Returns the calendar unit of a rate, whose period must be exactly one, of a second or longer.
 fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
     let calendar = match unit {
         Unit::Second => Some(CalendarUnit::Second),
@@ -154,18 +146,13 @@ fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
     })
 }
 
-// Access to the words of a limit, and the facts about its policy that a limit needs.
-
-/// The facts about a policy that its limits need.
 #[derive(Clone, Copy)]
 pub(super) struct PolicyFacts<'a> {
-    /// The names of the policy's key.
     pub(super) by: &'a [String],
     /// The largest cost that one request is known to have.
     pub(super) cost: Option<u64>,
 }
 
-/// The words of a limit, with those of a base limit as defaults.
 pub(super) struct Words<'n> {
     pub(super) node: &'n Node,
     pub(super) base: Option<&'n Node>,
@@ -188,7 +175,6 @@ impl<'n> Words<'n> {
         span(self.text(key)?).ok()
     }
 
-    /// Words an error of the core crate about the value of a key as the file writes both.
     pub(super) fn error_text(&self, key: &str, error: &QuotaError) -> String {
         match (error, self.text(key)) {
             (QuotaError::Parameter { want, .. }, Some(written)) => {

@@ -1,7 +1,7 @@
 //! Parses a text in YAML or TOML into the tree.
 //!
-//! Never panics and never grows without bound, whatever the text: its size, its depth and the expansion of YAML aliases
-//! are limited (see `budget`). A key that is given twice is kept twice, for the validator to report both.
+//! Never panics and never grows without bound: size, depth and the expansion of YAML aliases are limited (see
+//! `budget`). A key that is given twice is kept twice.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +17,6 @@ use super::file::Format;
 use super::node::{Name, Node, Spot, Value};
 use tidegate_limits::visible::excerpt;
 
-/// Parses a text. `None`: the text cannot be parsed; the reason is among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
     if text.len() > budget::TEXT {
         findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
@@ -42,7 +41,7 @@ pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Optio
     }
 }
 
-/// Says of a policy file in the other format what to call it; `None` if it can be read in its own, or in neither.
+/// Says what to call a policy file in the other format.
 fn of_other_format(text: &str, format: Format) -> Option<&'static str> {
     // Most files are told by their first line.
     if Format::of_text(text) == format {
@@ -67,8 +66,7 @@ fn of_other_format(text: &str, format: Format) -> Option<&'static str> {
     (!is_own && is_other).then_some(told)
 }
 
-/// Finds the first place where a tree is larger or deeper than allowed. The YAML parser enforces such bounds itself;
-/// the TOML parser does not bound the size.
+/// Finds the first place where a tree is larger or deeper than allowed: the TOML parser does not bound the size.
 pub(super) fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spot, String)> {
     if depth == 0 {
         return Some((node.spot, format!("the file is nested deeper than {} levels", budget::DEPTH)));
@@ -84,8 +82,7 @@ pub(super) fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spo
     }
 }
 
-/// Parses a text in YAML that may hold several documents, such as one that a program wrote. Documents without content
-/// are left out. `None`: as for [`read`].
+/// Parses a YAML text that may hold several documents; those without content are left out.
 pub(super) fn read_documents(text: &str, findings: &mut Findings) -> Option<Vec<Node>> {
     if text.len() > budget::TEXT {
         findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
@@ -116,8 +113,8 @@ pub(super) fn read_documents(text: &str, findings: &mut Findings) -> Option<Vec<
 
 fn options(documents: usize) -> serde_saphyr::Options {
     serde_saphyr::options! {
-        // Whatever has no bound here is bounded by the size of the text. The parser's default of at most ten aliases
-        // per anchor is switched off, since a hundred policies may well share one limit.
+        // The rest is bounded by the size of the text. The default of ten aliases per anchor is off: a hundred policies
+        // may share one limit.
         budget: serde_saphyr::budget! {
             max_depth: budget::DEPTH,
             max_documents: documents,
@@ -163,8 +160,7 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     }
 }
 
-/// Returns the line whose indentation is the reason for an error, and how to write it: one with a tab, or one that stands
-/// neither beside nor below the lines above it.
+/// Returns the line whose indentation is at fault, and how to write it.
 fn indented(text: &str, error: &serde_saphyr::Error) -> Option<(Spot, String)> {
     let wrong = spot_of(error.location()?).line;
     // The levels above a line, each with the line that began it, and whether the line before may begin another.
@@ -209,21 +205,18 @@ fn indented(text: &str, error: &serde_saphyr::Error) -> Option<(Spot, String)> {
     None
 }
 
-/// Reports an error of the YAML parser.
 fn report(error: &serde_saphyr::Error, findings: &mut Findings) {
     let spot = error.location().map_or(Spot { text: 0, line: 1, column: 1 }, spot_of);
     let words = error.to_string();
     findings.error(spot, format_args!("cannot be read as YAML: {}", plain_words(&words)));
 }
 
-/// Says whether a text was refused because it holds several documents.
 fn is_several(error: &serde_saphyr::Error) -> bool {
     plain_words(&error.to_string()) == SEVERAL
 }
 
 const SEVERAL: &str = "the file holds more than one document";
 
-/// Replaces messages that name the parser's internals.
 fn plain_words(words: &str) -> &str {
     match words {
         words if words.contains("Documents") => SEVERAL,
@@ -232,7 +225,6 @@ fn plain_words(words: &str) -> &str {
     }
 }
 
-/// Reduces a parser's message to its first line, without the place, which the diagnostic prints itself.
 fn tidy(words: &str) -> &str {
     let line = words.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown reason");
     let line = line.strip_prefix("error: ").unwrap_or(line);
@@ -244,7 +236,6 @@ fn spot_of(location: Location) -> Spot {
     Spot { text: 0, line: number(location.line()), column: number(location.column()) }
 }
 
-/// A YAML value as the parser delivers it.
 enum Raw {
     Null,
     Bool(bool),
@@ -343,13 +334,11 @@ fn raw_node(raw: Spanned<Raw>, source: &str) -> Node {
 
 fn raw_name(raw: Spanned<Raw>, source: &str) -> Name {
     let node = raw_node(raw, source);
-    // A key that is a list or a map has no name. It gets the name of its kind, and the validator refuses that as
-    // unknown.
+    // A key that is a list or a map gets the name of its kind, which the validator refuses.
     let text = node.text().map_or_else(|| format!("<{}>", node.kind()), str::to_owned);
     Name { spot: node.spot, text }
 }
 
-/// Returns the text of a number, if the parser tells its bytes.
 fn as_written(location: Location, source: &str) -> Option<String> {
     let span = location.span();
     let start = usize::try_from(span.byte_offset()?).ok()?;
@@ -359,8 +348,7 @@ fn as_written(location: Location, source: &str) -> Option<String> {
     is_number.then(|| text.to_owned())
 }
 
-/// Counts the dots of a TOML text that stand outside quotes. A quote ends at the end of its line, so dots of a
-/// multi-line string may be counted from its second line on.
+/// Counts the dots of a TOML text outside quotes; of a multi-line string, those from its second line on may count.
 fn dots(text: &str) -> usize {
     let (mut dots, mut quote, mut escaped) = (0, None, false);
     for byte in text.bytes() {
@@ -441,12 +429,10 @@ fn toml_value(value: DeValue<'_>, lines: &Lines<'_>) -> Value {
     }
 }
 
-/// Where each line starts.
 struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
-    /// A byte and how many characters of its line are before it: values come in order, and a line may be as long as the
-    /// file.
+    /// A byte and the characters before it in its line: values come in order, and a line may be as long as the file.
     last: Cell<(usize, usize)>,
 }
 
@@ -473,16 +459,14 @@ impl<'t> Lines<'t> {
     }
 }
 
-// Recognises files that are none of ours: configurations of other rate limiters, and Kubernetes manifests around any
-// configuration. What they are given for decides what is said.
+// Recognises files that are none of ours: other rate limiters' configurations, and Kubernetes manifests.
 
-/// Returns the kind of a Kubernetes manifest, as `ConfigMap`; `None` for any other tree.
 pub(super) fn manifest_kind(node: &Node) -> Option<&str> {
     node.get("apiVersion")?;
-    node.get("kind")?.text()
+    node.text_of("kind")
 }
 
-/// Says of a file given as a policy file what it is instead, and what to do with it; `None` if it may be a policy file.
+/// Says what a file is instead of a policy file, and what to do with it.
 pub(super) fn foreign_file(node: &Node) -> Option<(Spot, String)> {
     let told = match &node.value {
         Value::List(limits) if limits.first().is_some_and(is_limitador) => LIMITADOR.to_owned(),
@@ -497,14 +481,14 @@ fn is_limitador(limit: &Node) -> bool {
 }
 
 fn manifest(node: &Node, kind: &str) -> String {
-    let texts = node.get("data").map_or(&[][..], Node::entries);
+    let texts = node.entries_of("data");
     match (kind, texts.first()) {
         ("Limitador", _) => LIMITADOR.to_owned(),
         ("ConfigMap", Some((_, text))) if has_line(text, "domain:") => ENVOY.to_owned(),
         ("ConfigMap", Some((_, text))) if has_line(text, "- namespace:") => LIMITADOR.to_owned(),
         ("ConfigMap", Some((key, _))) => {
             let key = plain(&key.text).map_or_else(|| "KEY".to_owned(), |key| key.replace('.', "\\."));
-            let name = node.get("metadata").and_then(|metadata| metadata.get("name")?.text());
+            let name = node.get("metadata").and_then(|metadata| metadata.text_of("name"));
             let name = name.and_then(plain).unwrap_or("NAME");
             format!(
                 "the file is a Kubernetes ConfigMap, and the policy file is the text under `data`; write it out with \

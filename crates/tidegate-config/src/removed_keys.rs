@@ -1,7 +1,7 @@
 //! Answers keys and words that the file had before with the line that works now.
 //!
-//! They went because nobody wants another value, or because a second key says the same. What the file does not say any
-//! more, the Rust library still takes.
+//! They went because nobody wants another value, or because a second key says the same; the Rust library still takes
+//! them.
 
 use super::conditions::{followed, of_switch};
 use super::grammars::percent;
@@ -10,19 +10,14 @@ use super::node::{Node, Value};
 use tidegate_gate::policy::Source;
 use tidegate_limits::visible::excerpt;
 
-/// The most rates of a table that are told.
 const TOLD: usize = 4;
 
-/// What a file says instead of a key.
 #[derive(Debug)]
 enum Now {
-    /// Nothing: the value belongs to what the text names.
+    /// The value belongs to what the text names.
     Fixed(&'static str),
-    /// The same value under another name.
     Named(&'static str),
-    /// The value of a variable.
     Variable(&'static str),
-    /// A table of rates.
     Rates,
     /// `over: demote to` the value.
     Level,
@@ -40,11 +35,9 @@ enum Now {
     Follows,
     /// `open_for` with the value as the longest time.
     OpenAtMost,
-    /// Another line.
     Line(&'static str),
 }
 
-/// How overloaded calls are left out now.
 const REPORT_IGNORED: &str = "; report one that is not to count with outcome: ignored, which holds for every limit of the call that goes by outcomes";
 
 /// The removed keys: their section, the algorithm of the limit if there are several with the word, and what works.
@@ -111,10 +104,9 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
     ("limit", "forget_after", "", Now::Fixed("its law or profile")),
 ];
 
-/// Returns the end of the message about a key that a section had before.
 pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
     let section = if section == "shadow_limit" { "limit" } else { section };
-    let algorithm = whole.get("algorithm").and_then(Node::text).unwrap_or_default();
+    let algorithm = whole.text_of("algorithm").unwrap_or_default();
     let is_it = |of: &&(&str, &str, &str, Now)| {
         of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)
     };
@@ -124,7 +116,7 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         Now::Fixed(whose) => format!("; leave it out: its value belongs to {whose}"),
         Now::Named(name) => format!("; it is called {name} now: write {name}: {}", written(value)),
         Now::Variable(name) => format!("; leave it out and set {name}={}", shown()),
-        Now::Rates => format!("; write rate: {}", rates(whole)),
+        Now::Rates => rates(whole, |rate| format!("; write rate: {rate}")),
         Now::Level => format!("; write over: \"demote to {}\"", shown()),
         Now::Master => format!("; write topology: \"sentinel {}\"", shown()),
         Now::Overloaded => {
@@ -150,7 +142,6 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
     })
 }
 
-/// Returns a value as it is written behind a key of either format.
 fn written(value: &Node) -> String {
     value.text().map_or_else(|| "...".to_owned(), plain)
 }
@@ -164,10 +155,9 @@ fn plain(text: &str) -> String {
 
 /// Returns the text of a key, if it may stand in a message as it is.
 fn own<'n>(section: &'n Node, key: &str) -> Option<&'n str> {
-    section.get(key).and_then(Node::text).map(str::trim).filter(|text| excerpt(text) == **text)
+    section.text_of(key).map(str::trim).filter(|text| excerpt(text) == **text)
 }
 
-/// Returns what to write for the form of the keys in the store.
 fn key_form(form: &Node, store: &Node) -> String {
     if form.text() == Some("fingerprint") {
         return "; leave it out: the store keeps fingerprints, unless its keys are in full".to_owned();
@@ -177,7 +167,7 @@ fn key_form(form: &Node, store: &Node) -> String {
     format!("; write keys: \"{keys} in full\" for keys that are kept in full")
 }
 
-/// Returns the condition of a switch with the time for which it stays off, which once was a key beside it.
+/// Returns the condition of a switch with the time for which it stays off, once a key beside it.
 fn stale(time: &Node, switch: &Node) -> String {
     let times = [time.text().map_or("10min", str::trim), "10min"];
     let each = own(switch, "off_when").into_iter().chain(["cpu above 80%"]);
@@ -185,7 +175,7 @@ fn stale(time: &Node, switch: &Node) -> String {
     each.find(|line| of_switch(line).is_ok()).unwrap_or_default()
 }
 
-/// Returns what a rate follows, with the range and the rate at its end, which once were keys beside it.
+/// Returns what a rate follows, with the range and the rate at its end, once keys beside it.
 fn follows(limit: &Node) -> String {
     let said = own(limit, "follows");
     if let Some(whole) = said.filter(|text| followed(text).is_ok()) {
@@ -205,7 +195,7 @@ fn follows(limit: &Node) -> String {
     each.find(|line| followed(line).is_ok()).unwrap_or_else(|| "memory 70%..90% to 10/s".to_owned())
 }
 
-/// Returns the first open time of a breaker and the longest, which once was a key beside it.
+/// Returns the first open time of a breaker and the longest, once a key beside it.
 fn open_at_most(longest: &Node, limit: &Node) -> String {
     let longest = longest.text().map_or("60s", str::trim);
     let firsts = [own(limit, "open_for").unwrap_or("5s"), "5s"];
@@ -213,17 +203,17 @@ fn open_at_most(longest: &Node, limit: &Node) -> String {
     each.find(|line| open_for(line).is_some()).map_or_else(|| "5s..60s".to_owned(), |line| plain(&line))
 }
 
-/// Returns a name as a key of either format.
 fn key(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     let shown = excerpt(name);
     if !name.is_empty() && name.bytes().all(is_plain) { shown } else { format!("\"{shown}\"") }
 }
 
-/// Returns the table for rates that stand beside each other.
-fn rates(limit: &Node) -> String {
-    let text = |key: &str| limit.get(key).and_then(Node::text);
-    let all = limit.get("rates").map_or(&[][..], Node::entries);
+/// Returns the line around the table for the rates of a limit, or of a policy with the keys of a limit.
+pub(super) fn rates(section: &Node, line: impl Fn(&str) -> String) -> String {
+    let text = |key: &str| section.text_of(key);
+    let of_limit = || section.get("limit")?.get("rate")?.text();
+    let all = section.entries_of("rates");
     let mut each: Vec<_> =
         all.iter().take(TOLD).map(|(name, rate)| format!("{}: {}", key(&name.text), written(rate))).collect();
     if each.is_empty() {
@@ -238,8 +228,9 @@ fn rates(limit: &Node) -> String {
     };
     let each = each.join(", ");
     let by = text("rate_by").map_or_else(|| "user.tier".to_owned(), excerpt);
-    let otherwise = text("otherwise").or_else(|| text("rate")).map_or_else(|| "10/s".to_owned(), excerpt);
-    format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}{others}")
+    let otherwise = text("otherwise").or_else(|| text("rate")).or_else(of_limit);
+    let otherwise = otherwise.map_or_else(|| "10/s".to_owned(), excerpt);
+    line(&format!("{{ by: {by}, values: {{ {each} }}, otherwise: {otherwise} }}")) + others
 }
 
 /// Laws and profiles that only the library has, each with what comes closest.
@@ -260,7 +251,6 @@ const WORDS: [(&str, &str); 5] = [
     ("envoy", "profile: sre, window: 30s, buckets: 30, failures: 5%, shed_at_most: 80%"),
 ];
 
-/// Returns the line to write for a law or a profile that only the library has; `known` are the words of the key.
 pub(super) fn word(text: &str, known: &[&str]) -> Option<&'static str> {
     let (_, line) = WORDS.iter().find(|(word, _)| *word == text)?;
     let meant = line.split([' ', ',']).nth(1)?;

@@ -1,32 +1,27 @@
 //! Evaluates the expressions of `cost` and `settle` with sample values when the file is read, rather than fail at every
 //! request.
 //!
-//! An expression with a type error (`llm.output > 5`, a function that does not exist) never gives a cost, and never
-//! corrects an estimate. The file does not tell whether a name stands for a number or a text, so both are tried, and
-//! for a cost each name is left out once.
+//! An expression with a type error (`llm.output > 5`, a function that does not exist) never gives a cost. A name may
+//! stand for a number or a text, so both are tried, and for a cost each name is left out once.
 
 use tidegate_core::Cost;
 
 use tidegate_gate::policy::{CostError, Descriptor, Expression, Usage};
 
-/// The most evaluations for one expression. If they are used up without a number as result, the expression is accepted.
+/// The most evaluations for one expression; without a number by then, it is accepted.
 const MOST_TRIED: usize = 64;
 
-/// The most evaluations for all expressions of a file, not counting the first of each. Once they are used up,
-/// expressions are accepted.
+/// The most evaluations for a file, not counting the first of each expression.
 const MOST_OF_A_FILE: usize = 5000;
 
-/// The numbers that are assigned to all names at once.
 const NUMBERS: [u64; 4] = [1, 1000, 0, LARGE];
 
 /// A number much larger than all others, so that `llm.input - llm.cached - 5000` is positive if only `llm.input` has
 /// it.
 const LARGE: u64 = 1 << 40;
 
-/// The text that names are tried with.
 const WORD: &str = "x";
 
-/// A value that a name is tried with.
 #[derive(Clone, Copy, Debug)]
 enum Sample {
     Number(u64),
@@ -34,7 +29,6 @@ enum Sample {
     Absent,
 }
 
-/// Where the names of an expression get their values from.
 #[derive(Clone, Copy, Debug)]
 enum From {
     Request,
@@ -43,7 +37,7 @@ enum From {
 
 /// Returns the error of a `settle` that yields no number of 0 or more for any sample; `None` if it can settle.
 ///
-/// Makes at most 64 evaluations, for most expressions one. `tried` counts those after the first across the whole file.
+/// Makes at most 64 evaluations, mostly one; `tried` counts those after the first across the file.
 pub(super) fn never_settles(expression: &Expression, tried: &mut usize) -> Option<String> {
     working(expression, From::Settlement, tried).err()
 }
@@ -53,8 +47,8 @@ pub(super) fn never_costs(expression: &Expression, tried: &mut usize) -> Option<
     working(expression, From::Request, tried).err()
 }
 
-/// Returns the attributes without which a cost cannot be worked out, or which must be numbers, as far as samples show:
-/// two evaluations for each name, after those that find one that works.
+/// Returns the attributes without which, or without a number in which, a cost cannot be worked out: two evaluations for
+/// each name.
 pub(super) fn fails_without<'e>(expression: &'e Expression, tried: &mut usize) -> Vec<&'e str> {
     let names = sampled(expression);
     let Ok(Some(works)) = working(expression, From::Request, tried) else { return Vec::new() };
@@ -68,7 +62,6 @@ pub(super) fn fails_without<'e>(expression: &'e Expression, tried: &mut usize) -
     places.map(|at| names[at]).collect()
 }
 
-/// Returns the names that stand for one value.
 fn sampled(expression: &Expression) -> Vec<&str> {
     let names: Vec<&str> = expression.names().collect();
     let is_group = |name: &str| {
@@ -104,10 +97,10 @@ fn evaluate(
     }
 }
 
-/// Finds samples for which an expression yields a number of 0 or more: the error of the first if there are none, and
-/// `None` if that is not known.
+/// Finds samples for which an expression yields a number of 0 or more: the first error if there are none, `None` if
+/// that is not known.
 fn working(expression: &Expression, from: From, tried: &mut usize) -> Result<Option<Vec<Sample>>, String> {
-    // An expression that computes names cannot be tried: it is unknown which names it would look up.
+    // An expression that computes names cannot be tried.
     if expression.looks_up() {
         return Ok(None);
     }
@@ -137,10 +130,9 @@ fn working(expression: &Expression, from: From, tried: &mut usize) -> Result<Opt
     if ends { Ok(found) } else { Err(error.to_string()) }
 }
 
-/// How many names are tried as texts.
 const MOST_WORDS: usize = 16;
 
-/// Yields sets of names as bit masks, small sets first: it is likelier that one or two names stand for texts than all.
+/// Yields sets of names as bit masks, small sets first: one or two texts are likelier than all.
 fn words(names: usize) -> impl Iterator<Item = u64> {
     let names = names.min(MOST_WORDS);
     (1..=names as u32).flat_map(move |ones| (1..1_u64 << names).filter(move |set| set.count_ones() == ones))

@@ -5,11 +5,10 @@ use tidegate_core::Rate;
 
 use super::keys::{ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE, Kind, Table};
 
-/// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
+/// Returns the JSON Schema (2020-12) of the file.
 ///
-/// The schema accepts every file that [`super::Config::parse`] accepts, and refuses unknown keys and values of the
-/// wrong kind. Relations between values are checked by the validator only. Keys that are not available in this version
-/// are left out.
+/// It accepts every file that [`super::Config::parse`] accepts, and refuses unknown keys and values of the wrong kind.
+/// It does not know relations between values, nor keys that are not available in this version.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = table(&FILE);
@@ -78,7 +77,6 @@ fn table(table: &Table) -> Value {
     schema
 }
 
-/// Returns the schema of the parameters that an algorithm takes and needs.
 fn parameters(algorithm: &AlgorithmKeys) -> Value {
     let stated =
         json!({ "properties": { "algorithm": { "const": algorithm.name } }, "required": ["algorithm"] });

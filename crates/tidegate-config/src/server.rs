@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::node::Node;
@@ -21,7 +21,7 @@ pub enum DoorName {
     Resp,
 }
 
-/// TLS settings for the doors of a server. The files are read at the start and again whenever they change.
+/// TLS settings for the doors of a server. The files are read again whenever they change.
 ///
 /// Doors on Unix sockets are never encrypted: the file mode of the socket decides who may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum DoorName {
 pub struct TlsSettings {
     /// The file with the server's certificate chain in PEM, the server's own certificate first.
     pub cert: PathBuf,
-    /// The file with the certificate's private key in PEM, not read here. May be the same file as `cert`.
+    /// The file with the certificate's private key in PEM. May be the same file as `cert`.
     pub key: PathBuf,
     /// The file with the certificates, in PEM, that issue client certificates; `None`: callers need no certificate.
     pub client_ca: Option<PathBuf>,
@@ -49,9 +49,7 @@ impl DoorName {
     pub(super) const WORDS: [&'static str; 4] = ["http", "admin", "grpc", "resp"];
     const ALL: [Self; 4] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp];
 
-    /// Returns the word for the door in the file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
+    const fn word(self) -> &'static str {
         Self::WORDS[self as usize]
     }
 }
@@ -62,23 +60,19 @@ impl fmt::Display for DoorName {
     }
 }
 
-/// The error if a word does not name a door. Prints as the end of a sentence that begins with the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a door; write http, admin, grpc or resp")]
-pub struct UnknownDoor;
-
+/// The error is the end of a sentence that begins with the word.
 impl FromStr for DoorName {
-    type Err = UnknownDoor;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, UnknownDoor> {
-        Self::ALL.into_iter().find(|door| door.word() == text).ok_or(UnknownDoor)
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|door| door.word() == text);
+        found.ok_or("is not a door; write http, admin, grpc or resp")
     }
 }
 
-/// Reads the settings from a table that passed the shape check.
 pub(super) fn read_tls(node: &Node) -> Option<TlsSettings> {
-    let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
-    let plain = node.get("plain").map_or(&[][..], Node::each);
+    let file = |key: &str| node.text_of(key).map(PathBuf::from);
+    let plain = node.each_of("plain");
     Some(TlsSettings {
         cert: file("cert_file")?,
         key: file("key_file")?,
@@ -86,8 +80,6 @@ pub(super) fn read_tls(node: &Node) -> Option<TlsSettings> {
         plain: plain.iter().filter_map(|door| door.text()?.parse().ok()).collect(),
     })
 }
-
-// Settings for sending spans of decisions to an OpenTelemetry collector.
 
 /// The protocols for the collector.
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
@@ -100,7 +92,7 @@ pub(super) const OTLP_KEYS: [&str; 2] = ["digest", "revealed"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OtlpSettings {
-    /// The collector, such as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
+    /// The collector, such as `http://127.0.0.1:4317`; `None`: the environment's, if any.
     pub endpoint: Option<String>,
     /// The protocol for the collector.
     pub protocol: OtlpProtocol,
@@ -120,8 +112,7 @@ pub enum OtlpProtocol {
 }
 
 impl OtlpProtocol {
-    /// Returns the protocol for the name used in the environment; `None` for any other name, such as
-    /// `http/json`.
+    /// Returns the protocol for its name in the environment; `None` for any other, such as `http/json`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Grpc, Self::HttpProtobuf];
@@ -129,13 +120,11 @@ impl OtlpProtocol {
     }
 }
 
-/// Reads the settings from a table that passed the shape check. The variables of OpenTelemetry say the rest.
+/// The variables of OpenTelemetry say the rest.
 pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
-    let keys = node.get("keys").and_then(Node::text);
+    let keys = node.text_of("keys");
     OtlpSettings { reveal_keys: keys == Some("revealed"), ..OtlpSettings::default() }
 }
-
-// The address where a server listens: a network address or a Unix socket.
 
 /// Where a server listens.
 ///
@@ -151,16 +140,18 @@ pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
 pub enum Address {
     /// An IP address and port.
     Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(UnixAddress),
+    /// A Unix socket in the file system.
+    Unix {
+        /// The path of the socket.
+        path: PathBuf,
+        /// The file mode, which decides who may connect: those with write permission. 0o600 unless the text says
+        /// another.
+        mode: u32,
+    },
 }
 
-/// A Unix socket in the file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnixAddress {
-    path: PathBuf,
-    mode: u32,
-}
+/// The longest path of a socket, in bytes, that every operating system accepts.
+const LONGEST_PATH: usize = 100;
 
 /// Why a text is not an address. Prints as the end of a sentence about the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -176,13 +167,13 @@ pub enum NoAddress {
         "has no host; write 0.0.0.0:{0} for all addresses of this machine, or 127.0.0.1:{0} for itself alone"
     )]
     NoHost(u16),
-    /// The path is relative: it would name a different socket depending on the directory in which the server starts.
+    /// The path is relative: it would depend on the directory in which the server starts.
     #[error(
         "is a socket whose path does not begin with `/`; write the whole path, as unix:/run/tidegate.sock"
     )]
     Relative,
     /// The path is longer than the operating system accepts.
-    #[error("is a socket whose path has more than {} bytes", UnixAddress::LONGEST)]
+    #[error("is a socket whose path has more than {} bytes", LONGEST_PATH)]
     Long,
     /// The text after the path is not a file mode.
     #[error(
@@ -191,36 +182,13 @@ pub enum NoAddress {
     Mode,
 }
 
-impl UnixAddress {
-    /// The longest path in bytes that every operating system accepts.
-    const LONGEST: usize = 100;
-
-    /// Creates the address of a socket that only its owner may use (mode 0o600).
-    #[must_use]
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), mode: 0o600 }
-    }
-
-    /// Returns the path of the socket.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the file mode, which decides who may connect: those with write permission. The default is 0o600.
-    #[must_use]
-    pub const fn mode(&self) -> u32 {
-        self.mode
-    }
-}
-
 impl Address {
     /// Reports whether only this machine can reach the address: a loopback address or a Unix socket.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(addr) => addr.ip().to_canonical().is_loopback(),
-            Self::Unix(_) => true,
+            Self::Unix { .. } => true,
         }
     }
 
@@ -229,7 +197,7 @@ impl Address {
     pub const fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(addr) => Some(*addr),
-            Self::Unix(_) => None,
+            Self::Unix { .. } => None,
         }
     }
 }
@@ -244,7 +212,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(addr) => addr.fmt(f),
-            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+            Self::Unix { path, .. } => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -273,14 +241,14 @@ impl FromStr for Address {
         if !path.starts_with('/') {
             return Err(NoAddress::Relative);
         }
-        if path.len() > UnixAddress::LONGEST {
+        if path.len() > LONGEST_PATH {
             return Err(NoAddress::Long);
         }
-        Ok(Self::Unix(UnixAddress { path: path.into(), mode }))
+        Ok(Self::Unix { path: path.into(), mode })
     }
 }
 
-/// Parses an address and port. A port alone and the host `localhost` mean 127.0.0.1; other host names are not resolved.
+/// Parses an address and port. A port alone and `localhost` mean 127.0.0.1; other host names are not resolved.
 fn tcp(text: &str) -> Option<SocketAddr> {
     let of_this_machine = || {
         let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
@@ -369,9 +337,9 @@ mod tests {
         for here in ["80", "localhost:80"] {
             assert_eq!(of(here), of("127.0.0.1:80"), "{here}");
         }
-        assert_eq!(of("unix:/run/t"), Ok(Address::Unix(UnixAddress::new("/run/t"))));
-        let Ok(Address::Unix(shared)) = of("unix:/run/t,mode=666") else { panic!("a socket") };
-        assert_eq!((shared.path(), shared.mode()), (Path::new("/run/t"), 0o666));
+        let socket = |mode| Address::Unix { path: "/run/t".into(), mode };
+        assert_eq!(of("unix:/run/t"), Ok(socket(0o600)));
+        assert_eq!(of("unix:/run/t,mode=666"), Ok(socket(0o666)));
         for (text, why) in [
             ("nowhere", NoAddress::Unknown),
             ("nowhere:80", NoAddress::Unknown),

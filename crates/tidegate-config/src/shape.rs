@@ -1,7 +1,7 @@
 //! Checks the tree against the table of keys: known keys, values of the right kind, known words.
 //!
-//! Relations between values are checked where policies and settings are built. That code may assume that a value that
-//! it can parse is in range, and need not report one that it cannot parse: it was reported here.
+//! Relations between values are checked where policies and settings are built: a value that can be parsed there is in
+//! range, and one that cannot was reported here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,7 +22,6 @@ use tidegate_gate::policy::{AccessEntry, Glob, PathGlob, WrittenRate, span, whol
 use tidegate_limits::priority::Kept;
 use tidegate_limits::visible::excerpt;
 
-/// Checks a value against its kind; messages call it `name`.
 pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
     match kind {
         Kind::Table(table) => check_table(node, table, findings),
@@ -80,7 +79,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
         let remedy = match (&node.value, name) {
             (Value::Map(_), "overrides") => format!("; write {}", foreign_words::override_meant(node)),
             (Value::Map(_), "policies") if is_policy(node, of) => {
-                let first = node.get("name").and_then(Node::text).filter(|name| !name.is_empty());
+                let first = node.text_of("name").filter(|name| !name.is_empty());
                 format!("; begin each entry with its name, as - name: {}", excerpt(first.unwrap_or("api")))
             }
             (Value::Map(entries), "policies")
@@ -90,7 +89,6 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
                 format!("; begin each entry with its name, as - name: {first}")
             }
             (Value::Map(_), _) => "; begin each entry with `- `".to_owned(),
-            // Values may have blanks, commas and signs of YAML's: those are not taken apart.
             (Value::Text(text), _)
                 if !matches!(of, Kind::Table(_))
                     && !text.trim().is_empty()
@@ -139,7 +137,6 @@ fn is_policy(node: &Node, of: &Kind) -> bool {
         || (!node.entries().is_empty() && node.entries().iter().all(|(name, _)| is_key(&name.text)))
 }
 
-/// Checks the number of elements, and reports too many.
 fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut Findings) -> bool {
     if count > most {
         findings.beyond(node.spot, format_args!("{name} has {count} entries; at most {most} are possible"));
@@ -149,7 +146,7 @@ fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut 
 
 /// Returns the prefix of messages about a policy.
 pub(super) fn subject(policy: &Node, at: usize) -> String {
-    match policy.get("name").and_then(Node::text) {
+    match policy.text_of("name") {
         Some(name) => format!("policy \"{}\": ", excerpt(name)),
         None => format!("policy {}: ", at + 1),
     }
@@ -178,7 +175,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         findings.error(node.spot, format_args!("{} is a map, found {}{hint}", table.name, node.kind()));
         return;
     };
-    // Another file, perhaps one with secrets: one mistake without its words, in place of one with the words of each line.
+    // Another file, perhaps one with secrets: one mistake in place of one with the words of each line.
     let words = || table.keys.iter().map(|key| key.name);
     if table.name == "file"
         && !entries.is_empty()
@@ -242,11 +239,9 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     check_reachable(node, table, findings);
 }
 
-/// What to write where a table of costs does not say what all other requests cost. It has no default: that would be a
-/// cost which nobody has stated.
+/// What to write where a table of costs lacks the cost of all other requests, which nobody has stated.
 pub(super) const NO_OTHERWISE: &str = ", the cost of requests with another value or without one; write otherwise: 1, or the largest of its values";
 
-/// Returns the map to write in place of another value.
 fn map_meant(node: &Node, table: &Table) -> Option<String> {
     let text = node.text().map(str::trim);
     match table.name {
@@ -275,7 +270,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
     }
 }
 
-/// Returns the algorithm of a limit, which decides its possible keys; `None` if the algorithm is not known here.
+/// Returns the algorithm of a limit, which decides its possible keys.
 fn algorithm_of(node: &Node, table: &Table) -> Option<&'static AlgorithmKeys> {
     let named = match (table.name, node.get("algorithm")) {
         ("limit", None) => "gcra",
@@ -286,7 +281,7 @@ fn algorithm_of(node: &Node, table: &Table) -> Option<&'static AlgorithmKeys> {
     ALGORITHMS.iter().find(|known| known.name == named)
 }
 
-/// Returns a key as messages name it: with its section, if the key alone would be ambiguous.
+/// Returns a key as messages name it: with its section, if it alone would be ambiguous.
 fn qualified(table: &Table, key: &str) -> String {
     match table.name {
         "file" | "policy" | "limit" | "shadow_limit" | "switch" => key.to_owned(),
@@ -294,7 +289,7 @@ fn qualified(table: &Table, key: &str) -> String {
     }
 }
 
-/// Reports whether a value has the shape of its kind, without adding findings.
+/// Reports whether a value has the shape of its kind.
 pub(super) fn is_sound(node: &Node, kind: &Kind) -> bool {
     let mut scratch = Findings::of("");
     check(node, kind, "", &mut scratch);
@@ -316,9 +311,7 @@ fn check_repeats(node: &Node, findings: &mut Findings) {
     }
 }
 
-// Checks single values of the file: numbers, rates, spans, names, patterns and words.
-
-/// Checks a value that is no list and no map; messages call it `name`.
+/// Checks a value that is no list and no map.
 fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
     let Some(text) = node.text() else {
         let hint = match (kind, name) {
@@ -341,7 +334,7 @@ fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
             }
             _ => reason,
         };
-        // A message about a time zone says what the value is; every other message needs the name of the key.
+        // A message about a time zone says what the value is.
         let plain = matches!(kind, Kind::Zone);
         let message = if plain { reason } else { format!("{name}: {reason}") };
         findings.error(node.spot, message);
@@ -364,7 +357,6 @@ fn expected(kind: &Kind) -> &'static str {
     }
 }
 
-/// Returns the most bytes that a scalar may have.
 fn most_bytes(kind: &Kind) -> usize {
     match kind {
         Kind::Name => budget::NAME,
@@ -374,19 +366,19 @@ fn most_bytes(kind: &Kind) -> usize {
         Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
         Kind::Cost | Kind::Settle => budget::COST,
         Kind::Text => budget::VALUE,
-        // The longest is the name of a set of servers.
+        // The name of a set of servers.
         Kind::Read(_) => "sentinel ".len() + budget::NAME,
         _ => budget::WORD,
     }
 }
 
-/// Returns what is wrong with a text of this kind. Patterns count towards the bound of `findings`.
+/// Returns what is wrong with a text of this kind; patterns count towards the bound of `findings`.
 pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String> {
     let most = most_bytes(kind);
     if text.len() > most {
         return Err(format!("\"{}\" has {} bytes; use at most {most}", excerpt(text), text.len()));
     }
-    // An expression may have several lines: unlike names, it does not appear in answers or logs.
+    // An expression may have several lines.
     let broken =
         |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
     if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
@@ -509,7 +501,6 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
-/// Says what to write for a text that is no network, if that is known.
 fn no_network(text: &str) -> Option<String> {
     let address = text.strip_prefix("client.ip=").unwrap_or(text).trim();
     let meant = names::network_meant(address)?;
@@ -535,14 +526,13 @@ fn zone(text: &str) -> Result<(), String> {
 
 // Finds conditions that no request can meet: values that an attribute never has, and empty lists.
 //
-// Single names and patterns are checked with the shape. Here stands what depends on two words of the file.
+// Here stands what depends on two words of the file.
 
-/// Checks the entries of a table that passed the shape check.
 fn check_reachable(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
         "rate" | "cost" | "estimate" => by_value(node, findings),
         "override" => {
-            for (attribute, value) in node.get("key").map_or(&[][..], Node::entries) {
+            for (attribute, value) in node.entries_of("key") {
                 if let Some(text) = value.text()
                     && let Err(reason) = names::value(&attribute.text, text)
                 {
@@ -555,10 +545,9 @@ fn check_reachable(node: &Node, table: &Table, findings: &mut Findings) {
     }
 }
 
-/// Checks the values of the attribute that selects a rate or a cost.
 fn by_value(node: &Node, findings: &mut Findings) {
-    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
-    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
+    let Some(attribute) = node.text_of("by") else { return };
+    for (Name { spot, text }, _) in node.entries_of("values") {
         if text == "*" {
             findings
                 .error(*spot, "values: \"*\" is compared as it is; for every other value write otherwise");
@@ -580,7 +569,7 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
         }
     }
     for part in ["header", "attributes"] {
-        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+        for (name, value) in node.entries_of(part) {
             if is_empty_list(value) {
                 let name_shown = excerpt(&name.text);
                 findings.error(

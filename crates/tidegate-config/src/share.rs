@@ -61,7 +61,7 @@ pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings
     else {
         return;
     };
-    let most = region.get("max").and_then(Node::text).and_then(|text| whole_number(text).ok()).unwrap_or(1);
+    let most = region.text_of("max").and_then(|text| whole_number(text).ok()).unwrap_or(1);
     let own = Division::among(most).permanent_part();
     let spot = node.get("share").map_or(node.spot, |said| said.spot);
     for terms in policy.limits.iter().flat_map(Limit::all_terms) {

@@ -81,7 +81,7 @@ impl Walk<'_> {
     fn deny(&mut self, policy: &Node, kind: &Kind, at: &str) -> Option<Json> {
         let node = policy.get("deny");
         let mut shown = node.map_or_else(|| Json::Object(Map::new()), |node| self.value(node, kind, at));
-        let stated = node.and_then(|node| node.get("status")?.text()?.parse().ok());
+        let stated = node.and_then(|node| node.text_of("status")?.parse().ok());
         let Json::Object(map) = &mut shown else { return Some(shown) };
         if let Some(status) = stated.or_else(|| refusal_status(policy)) {
             let deny = Deny::with_status(status);
@@ -211,10 +211,9 @@ impl Walk<'_> {
 /// Returns the default status of a policy's refusals; `None` if a guard or `deadline` refuses with another status than
 /// its other limits.
 fn refusal_status(policy: &Node) -> Option<u16> {
-    let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
-    let is_guard = |limit: &Node| {
-        matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
-    };
+    let limits = policy.each_of("limit").iter();
+    let is_guard =
+        |limit: &Node| matches!(limit.text_of("algorithm"), Some(CONCURRENCY | BREAKER | ADAPTIVE));
     let mut guards = limits.map(is_guard).chain(policy.get("deadline").map(|_| true));
     let first = guards.next()?;
     guards.all(|guard| guard == first).then_some(if first { 503 } else { 429 })

@@ -167,15 +167,11 @@ impl Default for StoreSettings {
     }
 }
 
-fn word<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
-    node.get(key)?.text()
-}
-
 /// Reads the section. Its mistakes were reported before.
 pub(super) fn read(file: &Node) -> StoreSettings {
     let default = StoreSettings::default();
     let Some(node) = file.get("store") else { return default };
-    let held = word(node, "keys").and_then(keys_held);
+    let held = node.text_of("keys").and_then(keys_held);
     StoreSettings {
         kind: match kind(file) {
             "disk" => {
@@ -190,7 +186,7 @@ pub(super) fn read(file: &Node) -> StoreSettings {
 }
 
 fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
-    let urls = node.get("url").map_or(&[][..], Node::each);
+    let urls = node.each_of("url");
     EngineSettings {
         engine: match kind {
             "redis" => EngineKind::Redis { topology: topology(node), after_loss: after_loss(node) },
@@ -198,38 +194,38 @@ fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
             _ => EngineKind::ZooKeeper,
         },
         urls: urls.iter().filter_map(Node::text).map(str::to_owned).collect(),
-        user: word(node, "user").map(str::to_owned),
+        user: node.text_of("user").map(str::to_owned),
         password_file: path(node, "password_file"),
         ca_file: path(node, "ca_file"),
         identity_files: path(node, "cert_file").zip(path(node, "key_file")),
-        prefix: word(node, "prefix").unwrap_or("tg").to_owned(),
-        nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        prefix: node.text_of("prefix").unwrap_or("tg").to_owned(),
+        nodes: node.text_of("nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         deadline: time(node, "deadline").unwrap_or(tidegate_cluster::fallback::DEADLINE),
-        cluster_policies: word(node, "policies") == Some("cluster"),
+        cluster_policies: node.text_of("policies") == Some("cluster"),
         region: node.get("region").map(region_settings),
     }
 }
 
 fn region_settings(node: &Node) -> RegionSettings {
-    let mut through = engine_settings(node, word(node, "kind").unwrap_or(AGREE_THROUGH[0]));
-    word(node, "prefix").unwrap_or(REGIONS_PREFIX).clone_into(&mut through.prefix);
+    let mut through = engine_settings(node, node.text_of("kind").unwrap_or(AGREE_THROUGH[0]));
+    node.text_of("prefix").unwrap_or(REGIONS_PREFIX).clone_into(&mut through.prefix);
     RegionSettings {
-        name: word(node, "name").unwrap_or_default().to_owned(),
-        most: word(node, "max").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        name: node.text_of("name").unwrap_or_default().to_owned(),
+        most: node.text_of("max").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         through: Box::new(through),
     }
 }
 
 fn path(node: &Node, key: &str) -> Option<PathBuf> {
-    word(node, key).map(PathBuf::from)
+    node.text_of(key).map(PathBuf::from)
 }
 
 fn time(node: &Node, key: &str) -> Option<Duration> {
-    word(node, key).and_then(|text| span(text).ok())
+    node.text_of(key).and_then(|text| span(text).ok())
 }
 
 fn topology(node: &Node) -> Topology {
-    match word(node, "topology") {
+    match node.text_of("topology") {
         Some("cluster") => Topology::Cluster,
         Some(text) if let Some(name) = master(text) => Topology::Sentinel { master: name.to_owned() },
         _ => Topology::Single,
@@ -237,7 +233,7 @@ fn topology(node: &Node) -> Topology {
 }
 
 fn after_loss(node: &Node) -> AfterLoss {
-    match word(node, "after_loss") {
+    match node.text_of("after_loss") {
         Some("empty") => AfterLoss::Empty,
         Some("full") => AfterLoss::Full,
         _ => AfterLoss::Half,

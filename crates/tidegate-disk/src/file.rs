@@ -13,46 +13,37 @@ use redb::{
 };
 use tidegate::store::Seed;
 
-/// The pieces by number, in the order in which they were written.
 const JOURNAL: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("journal");
 
-/// The size of the engine's page cache, in bytes. Small, because pieces are written once and only read at the start.
+/// The size of the engine's page cache, in bytes: small, because pieces are only read at the start.
 const CACHE: usize = 8 << 20;
 
 /// The name of the file in its folder.
 const NAME: &str = "tidegate.redb";
 
-/// The name of a new file until it has an identity, so that a crash in between leaves no unusable file under [`NAME`].
+/// The name of a new file until it has an identity, so that a crash leaves no unusable file.
 const NEW: &str = "tidegate.redb.new";
 
-/// An open file, locked against other processes. Dropping it closes it.
+/// An open file, locked against other processes until it is dropped.
 #[derive(Debug)]
 pub(crate) struct StoreFile {
     engine: Database,
     pub(crate) path: PathBuf,
     pub(crate) identity: Identity,
-    /// The number of the next piece.
     pub(crate) next: u64,
     place: Option<FileId>,
 }
 
-/// Why a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum FileError {
-    /// An error of the operating system.
     System(io::Error),
-    /// Another process has it open.
     InUse,
-    /// It is damaged.
     Damaged(String),
-    /// It is not a file of this store.
     Foreign(String),
-    /// It was written by a newer version.
     Newer(String),
 }
 
 impl FileError {
-    /// Returns the error as one sentence.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::System(error) => error.to_string(),
@@ -99,7 +90,6 @@ impl From<Unknown> for FileError {
     }
 }
 
-/// The journal within a write.
 #[derive(Debug)]
 pub(crate) struct Journal<'w> {
     table: Table<'w, u64, &'static [u8]>,
@@ -108,7 +98,6 @@ pub(crate) struct Journal<'w> {
 }
 
 impl Journal<'_> {
-    /// Appends a piece.
     pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), redb::Error> {
         self.table.insert(self.next, piece)?;
         self.next += 1;
@@ -116,19 +105,17 @@ impl Journal<'_> {
         Ok(())
     }
 
-    /// Deletes the pieces with lower numbers.
     pub(crate) fn forget_before(&mut self, number: u64) -> Result<(), redb::Error> {
         Ok(self.table.retain_in(..number, |_, _| false)?)
     }
 }
 
 impl StoreFile {
-    /// Returns the path of the file in a folder.
     pub(crate) fn path_in(folder: &Path) -> PathBuf {
         folder.join(NAME)
     }
 
-    /// Opens the file of a folder; `None` if there is none, or an empty one, which it removes.
+    /// Opens the file of a folder; `None` if there is none. Removes an empty one.
     pub(crate) fn open(folder: &Path) -> Result<Option<Self>, FileError> {
         let path = Self::path_in(folder);
         let file = match open(&path) {
@@ -147,21 +134,21 @@ impl StoreFile {
         let place = place_of(&file);
         let engine = engine(file)?;
         let identity = Identity::read(&engine)?;
-        // Only after it is known to be a store's file: a file that was named by mistake keeps its mode.
+        // A file that was named by mistake keeps its mode.
         make_private(&path, place);
         let mut file = Self { engine, path, identity, next: 0, place };
         file.next = file.last()?.map_or(0, |last| last + 1);
         Ok(Some(file))
     }
 
-    /// Makes the file of a folder that has none. If another process makes one at the same time, one of the two gets
-    /// [`FileError::InUse`], in the worst case both.
+    /// Makes the file of a folder that has none. If another process does so at the same time, one or both get
+    /// [`FileError::InUse`].
     pub(crate) fn make(folder: &Path, identity: Identity) -> Result<Self, FileError> {
         let (path, new) = (Self::path_in(folder), folder.join(NEW));
         match open(&new) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_link(&error) => std::fs::remove_file(&new)?,
-            // Left by a process that died while it made the file, or still open in one that is making it.
+            // Left by a process that died while it made the file, or still in use.
             opened => remove_unused(&new, &opened?)?,
         }
         let file = match create(&new) {
@@ -180,8 +167,7 @@ impl StoreFile {
             // The other process has taken over the temporary name under which this one made its file.
             return Err(FileError::InUse);
         }
-        // Makes the file's name durable too. On systems where a folder cannot be opened as a file, the name is durable
-        // without this.
+        // Makes the file's name durable too, on systems that need it.
         if let Ok(folder) = File::open(folder) {
             let _ = folder.sync_all();
         }
@@ -193,8 +179,7 @@ impl StoreFile {
         self.place.is_none() || place_at(&self.path) == self.place
     }
 
-    /// Writes to the journal atomically, together with the identity. Returns the bytes of the added pieces, after they
-    /// are on disk.
+    /// Writes to the journal atomically, together with the identity. Returns the bytes of the added pieces.
     pub(crate) fn write(
         &mut self,
         then: impl FnOnce(&mut Journal<'_>) -> Result<(), redb::Error>,
@@ -245,7 +230,6 @@ impl StoreFile {
         Ok(last()?)
     }
 
-    /// Closes the file.
     pub(crate) fn close(self) -> Result<(), FileError> {
         Ok(self.engine.close()?)
     }
@@ -254,30 +238,27 @@ impl StoreFile {
 /// Removes a file that no process has open: an engine locks its whole file.
 fn remove_unused(path: &Path, file: &File) -> Result<(), FileError> {
     let place = place_of(file);
-    // On a file system without locks the engine has no lock either, so the file counts as unused.
+    // Without locks on the file system, the file counts as unused.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(FileError::InUse);
     }
-    // Another process may have removed it before this one had the lock, and made its own under the name.
+    // Another process may have removed it, and made its own under the name.
     if place_at(path) == place {
         std::fs::remove_file(path)?;
     }
     Ok(())
 }
 
-/// Gives a new file its final name, unless that name is taken.
 fn give_name(new: &Path, path: &Path) -> Result<(), FileError> {
     match std::fs::hard_link(new, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(FileError::InUse),
-        // The file system has no hard links: here, two processes that start at the same moment do not notice each
-        // other.
+        // Without hard links, two processes that start at the same moment do not notice each other.
         Err(_) => Ok(std::fs::rename(new, path)?),
         Ok(()) => Ok(()),
     }
 }
 
-/// Opens the engine over a file. The whole file is read and checked now, because altered pages would otherwise only be
-/// found when they are needed.
+/// The whole file is read and checked now, or altered pages would only be found when they are needed.
 fn engine(file: File) -> Result<Database, FileError> {
     let open = || -> Result<Database, DatabaseError> {
         let backend = FileBackend::new(file)?;
@@ -289,7 +270,7 @@ fn engine(file: File) -> Result<Database, FileError> {
     guarded(|| open().map_err(FileError::from))
 }
 
-/// Calls engine code that reads a possibly damaged file. A panic of that code counts as damage.
+/// Calls engine code that reads a possibly damaged file: a panic counts as damage.
 pub(crate) fn guarded<T>(then: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
     catch_unwind(AssertUnwindSafe(then))
         .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot read it".to_owned())))
@@ -301,35 +282,29 @@ impl From<StorageError> for FileError {
     }
 }
 
-// The identity of a file, stored beside the states: which store it belongs to, and how its pieces are to be read.
+// The identity of a file: which store it belongs to, and how its pieces are to be read.
 
-/// The format version of the whole file that this build writes, and the newest that it reads.
+/// The format version that this build writes, and the newest that it reads.
 pub(crate) const FORM: u64 = 1;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 
-/// The identity of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// The secret that keys are hashed under.
     pub(crate) seed: Seed,
-    /// Distinguishes this store from all others, for tickets that are settled after a restart.
+    /// Distinguishes this store from others, for tickets that are settled after a restart.
     pub(crate) store: u64,
-    /// The capacity of its table, in keys: pieces name slots of a table of that size.
+    /// The capacity in keys: pieces name slots of a table of that size.
     pub(crate) keys: u64,
-    /// Whether keys are kept in full.
     pub(crate) full_keys: bool,
-    /// A check value: a build that computes another one hashes keys differently from the build that made the file.
+    /// A build that computes another value hashes keys differently.
     pub(crate) probe: u64,
-    /// How often the file was opened: by this, a process that lost the file briefly detects that another one has used
-    /// it.
+    /// How often the file was opened: a process that lost it briefly detects that another one has used it.
     pub(crate) openings: u64,
 }
 
-/// Why no identity could be read.
 #[derive(Debug)]
 pub(crate) enum Unknown {
-    /// The engine could not read the file.
     Engine(redb::Error),
     /// The identity, or a part of it, is missing.
     Missing,
@@ -344,15 +319,12 @@ impl<E: Into<redb::Error>> From<E> for Unknown {
 }
 
 impl Identity {
-    /// Makes the identity of a new file.
     pub(crate) fn new(keys: u64, full_keys: bool, seed: Seed, probe: u64) -> Self {
-        // A hash under a random key of the operating system: two stores have the same number with a probability of
-        // 2^-64.
+        // Two stores have the same number with a probability of 2^-64.
         let store = RandomState::new().hash_one(0);
         Self { seed, store, keys, full_keys, probe, openings: 0 }
     }
 
-    /// Reads the identity of a file.
     pub(crate) fn read(engine: &impl ReadableDatabase) -> Result<Self, Unknown> {
         let reading = engine.begin_read()?;
         let table = match reading.open_table(TABLE) {
@@ -380,7 +352,6 @@ impl Identity {
         })
     }
 
-    /// Writes the identity.
     pub(crate) fn write(&self, writing: &WriteTransaction) -> Result<(), redb::Error> {
         let mut table = writing.open_table(TABLE)?;
         let numbers = [
@@ -401,13 +372,12 @@ impl Identity {
 
 // File operations that do not follow links, create only new files, and identify a file by device and inode.
 //
-// Otherwise a user who may write in the folder could put a link or a file of their own where this process is about to
-// read or write.
+// Otherwise a user who may write in the folder could put a link where this process reads or writes.
 
-/// Identifies a file: its device and inode.
+/// Device and inode.
 pub(crate) type FileId = (u64, u64);
 
-/// Opens an existing file. A symbolic link is an error, see [`is_link`].
+/// Opens an existing file; a symbolic link is an error, see [`is_link`].
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     no_links(OpenOptions::new().read(true).write(true)).open(path)
 }
@@ -428,7 +398,6 @@ fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Returns whether opening a file failed because a symbolic link has its name.
 #[cfg(unix)]
 pub(crate) fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ELOOP)
@@ -439,11 +408,11 @@ pub(crate) fn is_link(_: &io::Error) -> bool {
     false
 }
 
-/// Removes other users' access to a file. Does nothing if this user may not change that.
+/// Removes other users' access, if this user may change that.
 #[cfg(unix)]
 pub(crate) fn make_private(path: &Path, place: Option<FileId>) {
     use std::os::unix::fs::PermissionsExt as _;
-    // Opened once more, because the engine owns the first handle. `place` verifies that it is the same file.
+    // The engine owns the first handle; `place` verifies that it is the same file.
     let Ok(file) = open(path) else { return };
     let others = file.metadata().is_ok_and(|known| known.permissions().mode() & 0o077 != 0);
     if others && place_of(&file) == place {
@@ -479,7 +448,6 @@ pub(crate) fn place_of(file: &File) -> Option<FileId> {
     file.metadata().ok().map(|known| (known.dev(), known.ino()))
 }
 
-/// Returns the identity of the file with this name; a link is not followed.
 #[cfg(unix)]
 pub(crate) fn place_at(path: &Path) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt as _;

@@ -16,14 +16,12 @@ use crate::orders::Orders;
 /// The least that each write adds of the table, in bytes: one page of the engine, which is written anyway.
 const LEAST: u64 = 4096;
 
-/// The most lines without keys that each write scans: takes under a millisecond, however large and empty the table is.
+/// The most lines without keys that each write scans, in under a millisecond.
 const LINES: usize = 16_384;
 
-/// One more line may be scanned per this many bytes of changes: a line of four slots holds at least one key of 36
-/// bytes, or little is lost.
+/// One more line may be scanned per this many bytes of changes.
 const BYTES_PER_LINE: u64 = 16;
 
-/// Writes changes to the file, and reopens the file after a failed write.
 #[derive(Debug)]
 pub(crate) struct Flush {
     folder: PathBuf,
@@ -31,7 +29,7 @@ pub(crate) struct Flush {
     recorder: Recorder,
     /// `None` after a failed write.
     file: Option<StoreFile>,
-    /// The number of the first piece of the current round through the table.
+    /// The first piece of the current round through the table.
     round: u64,
 }
 
@@ -40,13 +38,13 @@ impl Flush {
         Self { folder, identity: file.identity.clone(), recorder, round: file.next, file: Some(file) }
     }
 
-    /// Writes all changes so far, and returns their bytes after they are on disk; 0 if there are no relevant changes. A
-    /// change is left out if its key is full again within `slack`.
+    /// Writes all changes so far, and returns their bytes; 0 if none is relevant. A change is left out if its key is
+    /// full again within `slack`.
     ///
     /// # Errors
-    /// The reason of a failure. Nothing is lost: the changes are written the next time.
+    /// The reason of a failure. The changes are written the next time.
     pub(crate) fn write(&mut self, slack: impl Fn() -> Duration) -> Result<u64, String> {
-        // The engine has no known panics. If it panics all the same, checks continue, and the file is reopened.
+        // The engine has no known panics; after one, checks continue, and the file is reopened.
         let written = catch_unwind(AssertUnwindSafe(|| self.try_write(slack)));
         let failed = match written {
             Ok(Ok(bytes)) => return Ok(bytes),
@@ -94,7 +92,6 @@ impl Flush {
         Ok(bytes)
     }
 
-    /// Closes the file.
     pub(crate) fn close(mut self) -> Result<(), String> {
         let Some(file) = self.file.take() else { return Ok(()) };
         catch_unwind(AssertUnwindSafe(|| file.close().map_err(|error| error.reason())))
@@ -102,8 +99,8 @@ impl Flush {
     }
 }
 
-/// Adds about as much of the table as has changed. At the end of a round it deletes all pieces from before the round,
-/// and returns the number at which the next round begins.
+/// Adds about as much of the table as has changed. At the end of a round, deletes the pieces from before it, and
+/// returns where the next begins.
 fn part_of_table(
     journal: &mut Journal<'_>,
     recorder: &mut Recorder,
@@ -116,8 +113,7 @@ fn part_of_table(
     // Each part has at least one line, so the loop ends.
     while written < changed && lines < most {
         let rest = usize::try_from(changed - written).unwrap_or(usize::MAX);
-        // Without slack: keys that the round leaves out are deleted at its end, and a strict charge must be kept until
-        // its key is full.
+        // Without slack: a strict charge must be kept until its key is full.
         let part = recorder.lines(most - lines, rest, || Duration::ZERO);
         lines += part.lines;
         if let Some(piece) = part.piece {
@@ -134,16 +130,14 @@ fn part_of_table(
 
 // The writer thread.
 
-/// State shared by the writer thread and the store.
 #[derive(Debug)]
 pub(crate) struct WriterState {
     pub(crate) orders: Orders,
     pub(crate) watch: Watch,
-    /// The number of strict steps in progress. While there are any, no change is left out of a write.
+    /// The number of strict steps in progress: while there are any, no change is left out.
     pub(crate) strict: AtomicUsize,
 }
 
-/// How often and how much is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) interval: Duration,
@@ -151,7 +145,7 @@ pub(crate) struct Pace {
     pub(crate) bytes_per_second: u64,
 }
 
-/// Returns the present by the machine's clock, which paces writes. No decision uses it.
+/// Returns the present by the machine's clock, which only paces writes.
 #[allow(
     clippy::disallowed_methods,
     reason = "writes are paced by the machine's time, whatever clock decides"
@@ -160,10 +154,10 @@ pub(crate) fn present() -> Instant {
     Instant::now()
 }
 
-/// The longest pause after a write, however low the byte rate: a year, so that no point in time is out of range.
+/// The longest pause after a write, however low the byte rate: no point in time is out of range.
 const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 86_400);
 
-/// Fails all waiting callers if the thread ends by a panic, without having closed the store.
+/// Fails all waiting callers if the thread ends by a panic.
 struct UntilClosed<'s>(&'s WriterState);
 
 impl Drop for UntilClosed<'_> {
@@ -175,7 +169,6 @@ impl Drop for UntilClosed<'_> {
     }
 }
 
-/// Writes until the store is closed.
 pub(crate) fn run_writer(mut flush: Flush, shared: &Arc<WriterState>, pace: Pace) {
     let Pace { interval, retry, bytes_per_second } = pace;
     shared.orders.begin();
@@ -184,16 +177,15 @@ pub(crate) fn run_writer(mut flush: Flush, shared: &Arc<WriterState>, pace: Pace
     loop {
         let order = shared.orders.next(earliest, due, present);
         let began = present();
-        // Relaxed is enough: this is read for each slot after its mark was taken, and a strict step counts itself
-        // before it sets the mark.
+        // Relaxed: read for each slot after its mark was taken, and a strict step counts itself before it sets the
+        // mark.
         let strict = || order.waited_for || order.last || shared.strict.load(Ordering::Relaxed) > 0;
         let written = flush.write(|| if strict() { Duration::ZERO } else { interval });
         let ended = present();
         let result = match written {
             Ok(bytes) => {
                 shared.watch.saved(began, ended, bytes);
-                // The pause that keeps the byte rate, from the size of the write just made: the next write is likely to
-                // be as large.
+                // The pause that keeps the byte rate, if the next write is as large.
                 let pause =
                     Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64).min(LONGEST_PAUSE);
                 (earliest, due) = (began + pause, began + interval.max(pause));

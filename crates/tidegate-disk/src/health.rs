@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// The state of a store and its file; see [`DiskStore::health`](crate::DiskStore::health).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
     /// Why nothing can be written at present; `None` if the last write succeeded.
     pub error: Option<String>,
     /// How long the present state (failing or healthy) has lasted.
     pub since: Duration,
-    /// All changes older than this are on disk. While healthy, it is at most the interval plus the duration of a write.
+    /// All changes older than this are on disk. While healthy, at most the interval and the duration of a write.
     pub unsaved_for: Duration,
-    /// The number of successful writes. Nothing is written if nothing has changed.
+    /// The number of successful writes.
     pub writes: u64,
     /// The number of failed writes.
     pub failures: u64,
-    /// The bytes of pieces written. The engine adds its own: about a tenth to large writes, about 20 KB to each.
+    /// The bytes of pieces written. The engine adds about a tenth to large writes, and about 20 KB to each.
     pub bytes: u64,
     /// The duration of the last write.
     pub last_write: Duration,
@@ -37,10 +37,8 @@ pub struct Change {
     pub after: Duration,
 }
 
-/// The callback for changes.
 pub(crate) type OnChange = dyn Fn(&Change) + Send + Sync;
 
-/// The current state, and the callback.
 pub(crate) struct Watch {
     known: Mutex<Known>,
     on_change: Option<Box<OnChange>>,
@@ -48,68 +46,52 @@ pub(crate) struct Watch {
 
 #[derive(Debug)]
 struct Known {
-    error: Option<String>,
+    /// Without its spans, which are counted from these two.
+    health: Health,
     since: Instant,
     saved: Instant,
-    writes: u64,
-    failures: u64,
-    bytes: u64,
-    last_write: Duration,
 }
 
 impl Watch {
     pub(crate) fn new(on_change: Option<Box<OnChange>>, now: Instant) -> Self {
-        let known = Known {
-            error: None,
-            since: now,
-            saved: now,
-            writes: 0,
-            failures: 0,
-            bytes: 0,
-            last_write: Duration::ZERO,
-        };
+        let known = Known { health: Health::default(), since: now, saved: now };
         Self { known: Mutex::new(known), on_change }
     }
 
     pub(crate) fn health(&self, now: Instant) -> Health {
         let known = self.known.lock();
         Health {
-            error: known.error.clone(),
             since: now.saturating_duration_since(known.since),
             unsaved_for: now.saturating_duration_since(known.saved),
-            writes: known.writes,
-            failures: known.failures,
-            bytes: known.bytes,
-            last_write: known.last_write,
+            ..known.health.clone()
         }
     }
 
-    /// Returns why nothing can be written at present.
     pub(crate) fn error(&self) -> Option<String> {
-        self.known.lock().error.clone()
+        self.known.lock().health.error.clone()
     }
 
-    /// Records that all changes from before `began` are on disk; `bytes` is 0 if nothing had to be written.
+    /// Records that all changes from before `began` are on disk.
     pub(crate) fn saved(&self, began: Instant, ended: Instant, bytes: u64) {
         let mut known = self.known.lock();
         known.saved = began;
         if bytes > 0 {
-            known.writes += 1;
-            known.bytes += bytes;
-            known.last_write = ended.saturating_duration_since(began);
+            known.health.writes += 1;
+            known.health.bytes += bytes;
+            known.health.last_write = ended.saturating_duration_since(began);
         }
-        let Some(reason) = known.error.take() else { return };
+        let Some(reason) = known.health.error.take() else { return };
         let after = ended.saturating_duration_since(known.since);
         known.since = ended;
         drop(known);
         self.call_on_change(&Change { up: true, reason, after });
     }
 
-    /// Records a failed write. The callback is only called for the first of several.
+    /// Records a failed write; the callback is called for the first of several.
     pub(crate) fn failed(&self, reason: String, now: Instant) {
         let mut known = self.known.lock();
-        known.failures += 1;
-        if known.error.replace(reason.clone()).is_some() {
+        known.health.failures += 1;
+        if known.health.error.replace(reason.clone()).is_some() {
             return;
         }
         let after = now.saturating_duration_since(known.since);

@@ -27,15 +27,14 @@ pub struct Opened {
     /// Whether the file was made.
     pub new: bool,
     /// How far the clock is behind the latest state in the file, if by more than ten seconds. Up to five minutes, time
-    /// stands still until the clock has caught up. Beyond that, the clock that wrote the file is taken to have been
-    /// fast: its keys are as empty as they were.
+    /// stands still until it has caught up. Beyond that, the clock that wrote the file was fast: its keys are as empty
+    /// as they were.
     pub clock_was_ahead: Option<Duration>,
 }
 
 /// Smaller differences are not reported: time services set clocks back by as much.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// An open file and the table made from it.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) file: StoreFile,
@@ -44,7 +43,6 @@ pub(crate) struct Ready {
     pub(crate) opened: Opened,
 }
 
-/// Opens the file that options name, or makes it.
 pub(crate) fn open(options: &DiskOptions, time: impl Fn() -> Instant) -> Result<Ready, OpenError> {
     let began = time();
     if options.interval < INTERVALS.0 || options.interval > INTERVALS.1 {
@@ -77,7 +75,7 @@ fn make(options: &DiskOptions) -> Result<Ready, OpenError> {
     Ok(Ready { file, recorder: table.recorder(), table, opened })
 }
 
-/// Reads a file into a table of the file's size, and then into one of the requested size if that differs.
+/// Reads a file into a table of its size, and then into one of the requested size if that differs.
 fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> {
     let (path, known) = (file.path.clone(), file.identity.clone());
     if known.full_keys != options.full_keys {
@@ -104,11 +102,10 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
     if known.keys != options.keys as u64 {
         let other = self::table(options.keys as u64, known.full_keys, &known.seed)?;
         let mut all = other.recorder();
-        // Cannot fail by a mismatch: the seed and the kind of keys are the same as above.
+        // The seed and the kind of keys are the same as above.
         all.take_over(&table).map_err(unreadable).map_err(to_open_error)?;
         file.identity.keys = options.keys as u64;
-        // One write replaces the pieces of the old size by those of the new one, or slots of one would be read as those
-        // of the other.
+        // One write replaces the pieces of the old size, or their slots would be read as those of the new.
         let rewritten = file.write(|journal| {
             journal.forget_before(u64::MAX)?;
             while let Some(piece) = all.changes(|| Duration::ZERO) {
@@ -125,7 +122,7 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
 
 fn table(keys: u64, full_keys: bool, seed: &Seed) -> Result<TrackedStore, CapacityError> {
     let make = if full_keys { TrackedStore::with_full_keys_and_seed } else { TrackedStore::with_seed };
-    // A number beyond `usize` is as impossible for this machine's memory as `usize::MAX`.
+    // As impossible for this machine's memory as `usize::MAX`.
     make(usize::try_from(keys).unwrap_or(usize::MAX), seed)
 }
 
@@ -170,7 +167,7 @@ fn open_error(folder: &Path, error: FileError) -> OpenError {
     }
 }
 
-/// Reopens a file that a store has lost, for the same table. `true`: the file was made anew and is empty.
+/// Reopens a file that a store has lost. `true`: it was made anew and is empty.
 pub(crate) fn again(folder: &Path, identity: &Identity) -> Result<(StoreFile, bool), FileError> {
     guarded(|| {
         let Some(file) = StoreFile::open(folder)? else {

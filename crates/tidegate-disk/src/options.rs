@@ -9,18 +9,16 @@ use tidegate::{Clock, SystemClock};
 
 use crate::health::{Change, OnChange};
 
-/// The default interval between writes: short, so that a crash gives back only a fraction of a second, and long enough
-/// that a disk that takes 10 ms per write is busy for a twentieth of the time.
+/// The default interval between writes: a crash gives back a fraction of a second, and a disk that takes 10 ms per
+/// write is busy for a twentieth of the time.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The default pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The default capacity in keys, which is that of a store in memory. It takes 27 MB.
+/// The default capacity in keys: 27 MB.
 const KEYS: usize = 1_000_000;
 
-/// The default limit on bytes written per second: a third of what a plain SATA disk can take, which leaves room for its
-/// other users.
+/// The default limit on bytes written per second: a third of what a plain SATA disk can take.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 
 /// The options of a [`DiskStore`](crate::DiskStore).
@@ -63,14 +61,13 @@ impl DiskOptions {
     }
 
     /// Sets the capacity in live keys, 1 to [`MemoryStore::MAX_KEYS`](tidegate::store::MemoryStore::MAX_KEYS); the
-    /// default is a million. The capacity may differ from run to run: if there is less room than before, the keys
-    /// furthest from full are kept.
+    /// default is a million. With less room than in the run before, the keys furthest from full are kept.
     pub fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
     }
 
-    /// Sets whether keys are distinguished by their full bytes instead of fingerprints, like
+    /// Sets whether keys are kept in full, like
     /// [`MemoryStore::with_full_keys`](tidegate::store::MemoryStore::with_full_keys). The file then stores keys of up
     /// to 15 bytes as they are. The choice cannot be changed once the file is made.
     pub fn full_keys(mut self, full_keys: bool) -> Self {
@@ -79,7 +76,7 @@ impl DiskOptions {
     }
 
     /// Sets the interval between writes, 1 ms to 1 h; the default is 200 ms. A crash may grant again what was granted
-    /// in the last interval and during its write. Nothing is written if no change would still matter after an interval.
+    /// in the last interval and during its write.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
@@ -91,26 +88,23 @@ impl DiskOptions {
         self
     }
 
-    /// Sets the most bytes of changes written per second, at least 1; the default is 64 MiB. If more changes than that,
-    /// the intervals between writes grow, up to the time it takes to write the whole table twice: once for the changes
-    /// and once for the copy that keeps the file short.
+    /// Sets the most bytes of changes written per second, at least 1; the default is 64 MiB. With more changes, the
+    /// intervals grow, up to the time in which the whole table is written twice.
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.bytes_per_second = bytes.max(1);
         self
     }
 
-    /// Sets the clock that is read when the file is read, which should be the gate's; the default is the system's
-    /// clock. States far ahead of it were written by a clock that was fast, and are set back
+    /// Sets the clock, which should be the gate's; the default is the system's. States far ahead of it are set back
     /// ([`Opened::clock_was_ahead`](crate::Opened::clock_was_ahead)).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Sets a callback that is called when the file can no longer be written, and when it can be written again: once
-    /// each. It runs on the writer thread, which waits for it, so it must not wait for the disk:
-    /// [`DiskStore::flush`](crate::DiskStore::flush), [`DiskStore::close`](crate::DiskStore::close) and strict steps
-    /// fail if the callback calls them. A panic in it is caught; only the process's panic hook sees it.
+    /// Sets a callback for when the file can no longer be written, and when it can again: once each. It runs on the
+    /// writer thread, so it must not wait for the disk: [`DiskStore::flush`](crate::DiskStore::flush),
+    /// [`DiskStore::close`](crate::DiskStore::close) and strict steps fail in it. A panic in it is caught.
     pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.on_change = Some(Box::new(on_change));
         self

@@ -1,7 +1,7 @@
 //! Requests to the writer thread, and the waiting for its writes.
 //!
-//! A caller that wants all changes so far on disk takes a number, which wakes the writer thread. A write covers all
-//! numbers taken before it began, so many callers share one.
+//! A caller that wants all changes on disk takes a number, which wakes the thread. A write covers all numbers taken
+//! before it began, so many callers share one.
 
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
@@ -10,19 +10,15 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-/// The result of a number's write.
 pub(crate) type WriteResult = Result<(), String>;
 
 #[derive(Debug)]
 pub(crate) struct Orders {
     state: Mutex<State>,
-    /// Notified to wake the writer thread.
     wanted: Condvar,
-    /// Notified to wake waiting threads.
     answered: Condvar,
     /// Wakes waiting tasks: counts the writes that have ended.
     ended: watch::Sender<u64>,
-    /// The writer thread, which cannot wait for itself.
     writer: OnceLock<ThreadId>,
 }
 
@@ -32,24 +28,20 @@ const BY_WRITER: &str =
 
 #[derive(Debug, Default)]
 struct State {
-    /// The latest number taken.
     taken: u64,
     /// All numbers up to this one are answered.
     answered: u64,
-    /// The latest failed numbers: greater than the first, up to the second, with the reason.
+    /// The latest failed numbers: above the first, up to the second.
     failed: Option<(u64, u64, String)>,
     closing: bool,
     closed: Option<WriteResult>,
 }
 
-/// The next order for the writer thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
-    /// The highest number that the next write covers.
     pub(crate) upto: u64,
     /// Whether a caller waits for it.
     pub(crate) waited_for: bool,
-    /// Whether it is the last write.
     pub(crate) last: bool,
 }
 
@@ -64,12 +56,11 @@ impl Orders {
         }
     }
 
-    /// Registers the calling thread as the writer thread.
     pub(crate) fn begin(&self) {
         let _ = self.writer.set(thread::current().id());
     }
 
-    /// Fails all waiting callers after the writer thread has ended. Returns whether it ended without closing the store.
+    /// Fails all waiting callers. Returns whether the thread ended without closing the store.
     pub(crate) fn end(&self, reason: &str) -> bool {
         let upto = {
             let state = self.state.lock();
@@ -82,12 +73,10 @@ impl Orders {
         true
     }
 
-    /// Returns why the calling thread cannot wait for the disk; `None` if it can.
     pub(crate) fn cannot_wait(&self) -> Option<&'static str> {
         (self.writer.get() == Some(&thread::current().id())).then_some(BY_WRITER)
     }
 
-    /// Takes a number, for all changes made before this call.
     pub(crate) fn take(&self) -> u64 {
         let mut state = self.state.lock();
         state.taken += 1;
@@ -95,12 +84,12 @@ impl Orders {
         state.taken
     }
 
-    /// Returns the result of a number; `None` while it is not known.
+    /// Returns the result of a number, once it is known.
     pub(crate) fn result_of(&self, number: u64) -> Option<WriteResult> {
         self.state.lock().result_of(number)
     }
 
-    /// Returns a receiver that wakes a task when a write has ended. Subscribe before calling [`Orders::result_of`].
+    /// Returns a receiver that wakes a task when a write has ended. Subscribe before [`Orders::result_of`].
     pub(crate) fn ends(&self) -> watch::Receiver<u64> {
         self.ended.subscribe()
     }
@@ -119,8 +108,7 @@ impl Orders {
         }
     }
 
-    /// Makes the writer thread write for the last time, and waits for that. On the writer thread itself it does not
-    /// wait, and fails.
+    /// Makes the writer thread write for the last time, and waits for that; on that thread itself, fails.
     pub(crate) fn close(&self) -> WriteResult {
         let mut state = self.state.lock();
         state.closing = true;
@@ -136,8 +124,8 @@ impl Orders {
         }
     }
 
-    /// Blocks the writer thread until `due`, or until a caller wants a write, but in that case at least until
-    /// `earliest`. Closing ends the wait at once.
+    /// Blocks the writer thread until `due`, or until a caller wants a write, but not before `earliest`. Closing ends
+    /// the wait.
     pub(crate) fn next(&self, earliest: Instant, due: Instant, now: impl Fn() -> Instant) -> Order {
         let mut state = self.state.lock();
         loop {
@@ -151,12 +139,10 @@ impl Orders {
         }
     }
 
-    /// Answers all numbers up to `order.upto`.
     pub(crate) fn answer(&self, order: Order, result: &WriteResult) {
         let mut state = self.state.lock();
         if let Err(reason) = result {
-            // If the preceding numbers failed too, the range is extended: callers that have not read their result get
-            // the newer reason.
+            // Callers that have not read their result get the newer reason.
             let from = match &state.failed {
                 Some((from, upto, _)) if *upto == state.answered => *from,
                 _ => state.answered,

@@ -13,7 +13,6 @@ use tidegate::store::{
 };
 
 use crate::error::{CloseError, OpenError};
-use crate::file::StoreFile;
 use crate::flush::{self, Flush, Pace, WriterState, present};
 use crate::health::{Health, Watch};
 use crate::opening::{self, Opened};
@@ -39,8 +38,8 @@ struct DiskState {
 }
 
 impl DiskStore {
-    /// Opens or creates the file of a folder and reads it, which takes under a second of CPU time for a million keys.
-    /// Blocks the calling thread.
+    /// Opens or creates the file of a folder and reads it: under a second of CPU time for a million keys. Blocks the
+    /// calling thread.
     ///
     /// # Errors
     /// [`OpenError`], which names the file and suggests a remedy. Nothing in the file is lost.
@@ -81,12 +80,6 @@ impl DiskStore {
         &self.inner.path
     }
 
-    /// Returns the path of the file that a store in `folder` has.
-    #[must_use]
-    pub fn path_in(folder: &Path) -> PathBuf {
-        StoreFile::path_in(folder)
-    }
-
     /// Returns whether changes get onto the disk, and statistics of the writes.
     #[must_use]
     pub fn health(&self) -> Health {
@@ -110,7 +103,7 @@ impl DiskStore {
     }
 
     /// Writes all changes and closes the file, so that another process may open it. Blocks the calling thread. The
-    /// store continues in memory, but later changes are not kept; strict steps fail.
+    /// store continues in memory; strict steps fail.
     ///
     /// # Errors
     /// [`CloseError`] if the latest changes could not be written. Later calls return the same result.
@@ -123,7 +116,7 @@ impl DiskState {
     fn close(&self) -> Result<(), CloseError> {
         let closed = self.shared.orders.close();
         if let Some(thread) = self.thread.lock().take() {
-            // If `on_change` drops the last clone, this runs on the writer thread, which cannot join itself.
+            // On the writer thread, if `on_change` drops the last clone: it cannot join itself.
             if self.shared.orders.cannot_wait().is_none() {
                 let _ = thread.join();
             }
@@ -187,7 +180,6 @@ fn is_strict(step: &Step<'_>) -> bool {
     }
 }
 
-/// Counts the strict steps in progress.
 struct UnderWay<'s>(&'s WriterState);
 
 impl<'s> UnderWay<'s> {
@@ -217,8 +209,7 @@ impl DiskStore {
 }
 
 impl DiskState {
-    /// Settles steps, and waits until their changes are on disk, with one write for all of them. Steps that are not
-    /// strict are answered at the same time as the others.
+    /// Settles steps, and waits until their changes are on disk, with one write for all.
     async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {
         let (shared, mut answers) = (&*self.shared, Vec::with_capacity(steps.len()));
         let _under_way = UnderWay::of(shared);
@@ -227,11 +218,11 @@ impl DiskState {
         for (at, step) in steps.iter().enumerate() {
             let strict = step.with(is_strict);
             let answer = match &gone {
-                // Not charged, because the charge cannot be made durable at present.
+                // The charge cannot be made durable at present.
                 Some(reason) if strict => Err(unavailable(reason)),
                 _ => step.with(|step| self.table.blocking_settle(step)),
             };
-            // A refusal does not have to be durable: losing it would not let more through.
+            // Losing a refusal would not let more through.
             if strict && answer.as_ref().is_ok_and(|settled| settled.allowed) {
                 awaited.push(at);
             }
@@ -246,7 +237,7 @@ impl DiskState {
             if let Some(result) = shared.orders.result_of(number) {
                 break result;
             }
-            // Cannot fail: the sender lives as long as this store.
+            // The sender lives as long as this store.
             let _ = ends.changed().await;
         };
         if let Err(reason) = result {

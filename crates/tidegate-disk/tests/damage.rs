@@ -4,7 +4,7 @@
 use crate::common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{Other, allowed, daily, left, open, options};
 use redb::{Database, TableDefinition};
@@ -16,6 +16,11 @@ const KEYS: u32 = 3000;
 
 /// Enough room that no key is evicted.
 const ROOM: usize = 100_000;
+
+/// The file of a store in a folder.
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("tidegate.redb")
+}
 
 /// Makes a file with several writes, and returns its bytes.
 fn written(folder: &Path) -> Vec<u8> {
@@ -36,7 +41,7 @@ fn written(folder: &Path) -> Vec<u8> {
 /// the last write. Otherwise the error must name the fault and the file.
 fn opens(bytes: &[u8], what: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
-    let path = DiskStore::path_in(folder.path());
+    let path = file_in(folder.path());
     fs::write(&path, bytes).unwrap();
     match DiskStore::open(options(folder.path()).keys(ROOM)) {
         Ok(store) => {
@@ -94,14 +99,14 @@ fn a_file_that_is_cut_in_any_page_is_refused() {
     }
     // Nothing was ever stored in an empty file.
     let folder = tempfile::tempdir().unwrap();
-    fs::write(DiskStore::path_in(folder.path()), b"").unwrap();
+    fs::write(file_in(folder.path()), b"").unwrap();
     assert!(open(folder.path()).opened().new);
 }
 
 #[test]
 fn files_of_others_are_named_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let path = DiskStore::path_in(folder.path());
+    let path = file_in(folder.path());
     let refused = || DiskStore::open(options(folder.path())).unwrap_err();
     fs::write(
         &path,
@@ -177,7 +182,7 @@ fn nobody_else_may_read_the_file() {
 fn files_of_others_keep_their_mode_and_links_are_not_followed() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let folder = tempfile::tempdir().unwrap();
-    let (target, path) = (folder.path().join("target"), DiskStore::path_in(folder.path()));
+    let (target, path) = (folder.path().join("target"), file_in(folder.path()));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     fs::write(&target, vec![b'x'; 10_000]).unwrap();
     fs::set_permissions(&target, fs::Permissions::from_mode(0o644)).unwrap();

@@ -20,8 +20,7 @@ use tonic::transport::Endpoint;
 use crate::error::{ConnectError, Failed, OLDEST};
 use crate::options::{EtcdOptions, Tls, without_credentials};
 
-/// The interval of HTTP/2 keep-alive pings on a silent connection; etcd closes connections that ping more often than
-/// every five seconds.
+/// The interval of keep-alive pings; etcd closes connections that ping more often than every five seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A connection to an etcd cluster. Clones share it; it reconnects by itself, on the runtime on which it was made.
@@ -33,7 +32,7 @@ pub struct Etcd {
 
 struct Connection {
     options: EtcdOptions,
-    /// The runtime that drives the connection; answers may be awaited on any runtime, or on none.
+    /// Drives the connection; answers may be awaited anywhere.
     runtime: Handle,
 }
 
@@ -45,7 +44,7 @@ impl fmt::Debug for Etcd {
 
 impl Etcd {
     /// Connects, and checks address, certificates, credentials, version and read permission. To be called on a tokio
-    /// runtime, which has to live as long as the connection.
+    /// runtime that lives as long as the connection.
     ///
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy.
@@ -87,7 +86,6 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Checks now what a deployment would otherwise only notice at its first request.
     async fn check(&self, address: &str, patience: Duration) -> Result<(), ConnectError> {
         let options = &self.shared.options;
         let judge = |failed: Failed| judged(&failed, address, options);
@@ -118,17 +116,15 @@ impl Etcd {
         &self.shared.runtime
     }
 
-    /// Returns a key under the prefix.
     pub(crate) fn key(&self, name: &str) -> Vec<u8> {
         [self.shared.options.below().as_bytes(), name.as_bytes()].concat()
     }
 
-    /// Awaits one exchange, within the time limit.
     pub(crate) async fn ask<T>(&self, exchange: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
         within(self.shared.options.timeout, exchange).await
     }
 
-    /// Wraps a future that needs the runtime's timers and sockets, so that it can be polled on any thread.
+    /// Wraps a future that needs the runtime, so that it can be polled on any thread.
     pub(crate) fn later<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Later<T> {
         Box::pin(TokioContext::new(future, self.shared.runtime.clone()))
     }
@@ -184,7 +180,6 @@ fn tls_options(tls: &Tls) -> TlsOptions {
     options
 }
 
-/// Translates an error at connecting.
 fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError {
     let address = address.to_owned();
     let user = options.user.as_ref().map(|(name, _)| name.clone());
@@ -204,9 +199,8 @@ fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError
     ConnectError::Other { address, reason: failed.reason() }
 }
 
-// Probes an address by hand, because the client library's errors do not say what is wrong.
+// Probes an address by hand: the client library's errors do not say what is wrong.
 
-/// The time limit per address.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The start of an HTTP/2 connection: the preface and an empty settings frame.
@@ -215,17 +209,13 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The type of the first frame that an HTTP/2 server sends: settings.
 const SETTINGS: u8 = 4;
 
-/// A record of TLS 1.0 to 1.3 with an unknown handshake message (RFC 8446, section 5.1): a TLS server answers it with
-/// an alert.
+/// A TLS record with an unknown handshake message (RFC 8446, section 5.1): a TLS server answers it with an alert.
 const NO_HANDSHAKE: &[u8] = &[22, 3, 1, 0, 4, 99, 0, 0, 0];
 
-/// The first byte of an alert record.
 const ALERT: u8 = 21;
 
-/// The length of a frame's head, in bytes.
 const FRAME_HEAD: u64 = 9;
 
-/// The parts of an address.
 pub(crate) struct Address {
     pub(crate) shown: String,
     pub(crate) host: String,
@@ -234,7 +224,6 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Opens a TCP connection.
     async fn tcp(&self) -> Result<TcpStream, String> {
         match timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await {
             Ok(connected) => connected.map_err(|error| error.to_string()),
@@ -242,7 +231,6 @@ impl Address {
         }
     }
 
-    /// Starts HTTP/2 without TLS, and returns how the server answered.
     async fn greet(stream: TcpStream) -> Http2Greeting {
         let first = exchange(stream, PREFACE, FRAME_HEAD).await;
         match first.get(3) {
@@ -258,7 +246,6 @@ impl Address {
         matches!(exchange(stream, NO_HANDSHAKE, 1).await.first(), Some(&ALERT))
     }
 
-    /// Probes one address.
     async fn check(&self, tls: &TlsOptions) -> Result<(), Probed> {
         let stream = self.tcp().await.map_err(Probed::Silent)?;
         let address = self.shown.clone();
@@ -293,19 +280,16 @@ impl Address {
     }
 }
 
-/// Sends some bytes, and returns the first bytes of the answer; empty if there is none in time.
 async fn exchange(mut stream: TcpStream, sent: &[u8], length: u64) -> Vec<u8> {
     let mut first = Vec::new();
     let asked = async {
         stream.write_all(sent).await?;
         stream.take(length).read_to_end(&mut first).await
     };
-    // Bytes that came before the end or an error count.
     let _ = timeout(PATIENCE, asked).await;
     first
 }
 
-/// How a server answers the start of HTTP/2 without TLS.
 enum Http2Greeting {
     Plaintext,
     OtherProtocol,
@@ -313,13 +297,10 @@ enum Http2Greeting {
 }
 
 enum Probed {
-    /// No server answers, for this reason.
     Silent(String),
-    /// The server is not etcd, or expects another protocol.
     Wrong(ConnectError),
 }
 
-/// Probes addresses until one is good.
 pub(crate) async fn any(addresses: &[Address], tls: &TlsOptions) -> Result<(), ConnectError> {
     let (mut wrong, mut silent) = (None, Vec::new());
     for address in addresses {

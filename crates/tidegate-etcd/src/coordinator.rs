@@ -15,7 +15,7 @@ use crate::error::Failed;
 /// The size limit of a document: by default etcd accepts requests of up to 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
-/// Coordinates nodes through etcd. A clone is the same member.
+/// A clone is the same member.
 #[derive(Clone)]
 struct EtcdCoordinator {
     etcd: Etcd,
@@ -23,7 +23,6 @@ struct EtcdCoordinator {
     mine: Arc<Mutex<Option<Membership>>>,
 }
 
-/// This node's membership.
 #[derive(Clone, Debug)]
 struct Membership {
     lease: i64,
@@ -45,13 +44,12 @@ impl Etcd {
     /// Returns a coordinator that drops members which were not renewed for `keeps`. `keeps` is rounded up to whole
     /// seconds, and is at least 2.
     ///
-    /// A member is a key under a lease of its own, and named by the lease. A node that restarts is a new member. Its
-    /// predecessor stays a member until its lease ends, because it may still be running. [`Member::joined`] is the
-    /// revision at which the key was made, and a document's version is the revision of its last write. Revisions are of
-    /// the whole cluster, and only grow.
+    /// A member is a key under a lease, and named by it. A node that restarts is a new member; its predecessor stays
+    /// until its lease ends, because it may still be running. [`Member::joined`] is the revision at which the key was
+    /// made, and a document's version is the revision of its last write. Revisions only grow.
     #[must_use]
     pub fn coordinator(&self, keeps: Duration) -> Arc<dyn Coordinator> {
-        // Rounded up to whole seconds; 2 is the least that etcd grants with its default election timeout.
+        // Rounded up; 2 is the least that etcd grants by default.
         let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
         let keeps = Duration::from_secs(seconds);
         Arc::new(EtcdCoordinator { etcd: self.clone(), keeps, mine: Arc::default() })
@@ -108,14 +106,13 @@ impl EtcdCoordinator {
 
     async fn try_to_renew(&self, held: &Membership, report: &[u8]) -> Result<(), CoordinatorError> {
         let mut client = self.etcd.client();
-        // A new stream for each renewal, so that an answer cannot be taken for that of a later one.
+        // A new stream each time, so that an answer is not taken for a later one's.
         match self.etcd.ask(client.lease_keep_alive(held.lease)).await {
             Ok(_) => {}
             Err(failed) if failed.is_lease_gone() => return Err(self.forgotten()),
             Err(failed) => return Err(failed.into()),
         }
-        // Needed even if there is nothing to write: if another client has deleted the key, the lease lives on, but the
-        // others see no member.
+        // If another client has deleted the key, the lease lives on, but the others see no member.
         let key = self.member_key(held.lease);
         let there = Compare::create_revision(key.clone(), CompareOp::Equal, held.joined);
         let mut renewal = Txn::new().when([there]);
@@ -159,7 +156,6 @@ impl EtcdCoordinator {
         Ok(members)
     }
 
-    /// Reads a document, and the revision at which it was read.
     async fn read_at(&self, key: Vec<u8>) -> Result<(Document, i64), Failed> {
         let mut client = self.etcd.client();
         let mut got = self.etcd.ask(client.get(key, None)).await?;
@@ -196,7 +192,7 @@ impl EtcdCoordinator {
             return Ok(read);
         }
         let mut client = self.etcd.client();
-        // Starts at the revision after the one read, so that no change is missed.
+        // From the revision after the one read, so that no change is missed.
         let options = WatchOptions::new().with_start_revision(at + 1);
         let mut watch = self.etcd.ask(client.watch(key, Some(options))).await?;
         loop {
@@ -257,7 +253,7 @@ impl Coordinator for EtcdCoordinator {
     }
 }
 
-/// Converts a revision; revisions are positive.
+/// Revisions are positive.
 fn number(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }

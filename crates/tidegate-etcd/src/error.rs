@@ -103,7 +103,6 @@ pub enum ConnectError {
 /// Why one exchange failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// etcd returned an error.
     Engine(Error),
     /// There was no answer within this time.
     TimedOut(std::time::Duration),
@@ -123,7 +122,7 @@ impl Failed {
         }
     }
 
-    /// Returns whether the request named a lease that no longer exists: then nothing was written.
+    /// Returns whether the lease no longer exists: then nothing was written.
     pub(crate) fn is_lease_gone(&self) -> bool {
         match self {
             Self::Engine(Error::GRpcStatus(status)) => {
@@ -134,8 +133,7 @@ impl Failed {
         }
     }
 
-    /// Returns whether a retry may reach another member of the cluster that answers. Only to be used for requests that
-    /// change nothing.
+    /// Returns whether another member may answer a retry. Only for requests that change nothing.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Engine(Error::GRpcStatus(status)) => {

@@ -1,13 +1,11 @@
 //! etcd for Tidegate: coordination of nodes, and central decisions by compare-and-set.
 //!
-//! * [`Etcd`]: a connection; [`Etcd::connect`] checks address, credentials, version and permissions, and names the
-//!   fault
+//! * [`Etcd`]: a connection; [`Etcd::connect`] names what is wrong
 //! * [`Etcd::coordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
 //! * [`EtcdMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
-//! Decisions through etcd are exact and slow: a few thousand per second from one node, fewer from each if many nodes
-//! contend for one key. etcd is best at coordination: which nodes there are, which share of each limit a node has,
-//! which policies are in force.
+//! Decisions through etcd are exact and slow: a few thousand per second from one node, fewer if many nodes contend for
+//! one key. etcd is best at coordination.
 //!
 //! All keys are under one prefix ([`EtcdOptions::prefix`]): `cells/` (keys hashed, under leases), `members/`,
 //! `documents/`.

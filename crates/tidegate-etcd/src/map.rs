@@ -15,18 +15,17 @@ use tokio::sync::watch;
 use crate::connect::Etcd;
 use crate::error::Failed;
 
-/// The length of a cell's name, in bytes of the key's SHA-256: 192 bits, for which no collision can be found.
+/// The length of a cell's name: 192 bits of the key's SHA-256.
 const NAME: usize = 24;
 
-/// How often a read is tried: if one member of the cluster does not answer, another one may.
+/// How often a read is tried: another member may answer.
 const TRIES: usize = 3;
 
-/// Cells in etcd: one transaction reads all keys of a step. Another one compares their revisions and writes them, or,
-/// if one has changed, reads them again.
+/// Cells in etcd: one transaction reads all keys of a step. Another one compares their revisions and writes them, or
+/// reads them again.
 ///
-/// Keys are hashed, so that callers' input neither makes etcd's keys longer nor can be read in them. Cells that matter
-/// only for some time are under leases, which many cells share (at most about 200 leases per node), rounded up by up to
-/// an eighth of their time.
+/// Keys are hashed: callers' input neither makes them longer nor can be read in them. Cells that matter only for some
+/// time are under leases, which many share (at most about 200 per node), rounded up by up to an eighth.
 ///
 /// A step with more than 128 keys exceeds etcd's limit for one transaction, unless its `--max-txn-ops` is raised.
 #[derive(Clone)]
@@ -85,7 +84,7 @@ impl EtcdMap {
         Ok(read_of(&response))
     }
 
-    /// Writes the cells. If a lease was gone, etcd has refused the whole write, and it is tried once more.
+    /// Writes the cells, once more if a lease was gone: etcd has refused the whole write.
     async fn write_all(&self, writes: &[Write]) -> Result<Written, Failed> {
         match self.try_to_write(writes).await {
             Err(failed) if failed.is_lease_gone() => {
@@ -127,7 +126,6 @@ impl EtcdMap {
     }
 }
 
-/// Decodes the response of a transaction that only reads.
 fn read_of(response: &TxnResponse) -> Read {
     let values = response.op_responses().into_iter().map(|response| match response {
         TxnOpResponse::Get(mut got) => got.take_kvs().pop().map_or_else(Versioned::default, |held| {
@@ -160,20 +158,18 @@ impl ByteMap for EtcdMap {
 
 // Leases that many cells share, so that not every write has to make one.
 //
-// Time is divided into stretches whose length is a power of two in seconds, at most an eighth of the time that a cell
-// has to be kept. The cell gets a lease that ends with a stretch. So it is kept at least two seconds and up to about
-// an eighth longer than necessary, and about ten stretches of each length are in use at once.
+// Time is divided into stretches of a power of two in seconds, at most an eighth of the time to keep. The cell gets a
+// lease that ends with a stretch. It is kept at least two seconds and up to about an eighth longer, and about ten
+// stretches of each length are in use.
 
-/// The longest time for which a cell is kept, ten years: longer than any state matters, and accepted by etcd.
+/// The longest time for which a cell is kept, ten years: accepted by etcd.
 const LONGEST: u64 = 10 * 366 * 86_400;
 
-/// A stretch is at most the time to keep divided by this.
 const PART: u64 = 8;
 
-/// The length of a stretch in seconds, and the number of the stretch with which a lease ends.
+/// The length in seconds, and the number of the stretch with which a lease ends.
 type Stretch = (u64, u64);
 
-/// The lease of a stretch once it is granted, or why it was refused.
 pub(crate) type Granted = watch::Receiver<Option<Result<i64, String>>>;
 
 #[derive(Clone, Debug)]
@@ -188,21 +184,19 @@ impl Leases {
         Self { etcd, clock: SystemClock::new(), held: Arc::default() }
     }
 
-    /// Returns a lease that lasts for `keep` at least. It may still be requested: [`lease`] waits for it.
+    /// Returns a lease that lasts for `keep` at least, for [`lease`] to await.
     ///
-    /// A task of its own requests it once for all callers, so a caller that stops waiting does not lose a lease that
-    /// etcd has granted.
+    /// A task requests it once for all callers, so that one that stops waiting does not lose it.
     pub(crate) fn for_at_least(&self, keep: Duration) -> Granted {
         let now = self.clock.now();
         let stretch = stretch(keep, now);
         let mut held = self.held.lock();
-        // Drops ended and refused leases. There are few, so the scan is a small part of the cost of a write.
+        // Drops ended and refused leases, which are few.
         held.retain(|(length, number), granted| {
             number.saturating_mul(*length) > seconds(now) && !matches!(&*granted.borrow(), Some(Err(_)))
         });
         let ask = || {
-            // Counted from before the request, so that the lease ends after its stretch. One second more, because `now`
-            // is cut to whole seconds.
+            // Counted from before the request. One second more, because `now` is cut to whole seconds.
             let lasts = (stretch.0 * stretch.1).saturating_sub(seconds(now)).saturating_add(1);
             let (told, granted) = watch::channel(None);
             let etcd = self.etcd.clone();
@@ -218,18 +212,16 @@ impl Leases {
         held.entry(stretch).or_insert_with(ask).clone()
     }
 
-    /// Forgets all leases. Called when one of them is gone, because it was revoked or etcd was restored from a copy.
+    /// Forgets all leases when one is gone: it was revoked, or etcd was restored from a copy.
     pub(crate) fn forget(&self) {
         self.held.lock().clear();
     }
 }
 
-/// Waits for a lease, at most as long as one exchange may take.
 pub(crate) async fn lease(mut granted: Granted) -> Result<i64, Failed> {
     match granted.wait_for(Option::is_some).await.as_deref() {
         Ok(Some(Ok(lease))) => Ok(*lease),
         Ok(Some(Err(reason))) => Err(Failed::NoLease(reason.clone())),
-        // The task has ended without an answer, so its runtime has ended.
         Ok(None) | Err(_) => Err(Failed::NoLease("etcd: the runtime of the connection has ended".to_owned())),
     }
 }

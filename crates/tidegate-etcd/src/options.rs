@@ -3,14 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The default time limit of one exchange with etcd. Code that decides requests waits for a shorter time: see
-/// [`Fallback`](tidegate::store::Fallback).
+/// The default time limit of one exchange. [`Fallback`](tidegate::store::Fallback) waits for less.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The default prefix of all keys.
 const PREFIX: &str = "tidegate";
 
-/// The part after the prefix: the version of the layout, so that different layouts never share keys.
+/// The version of the layout: different layouts never share keys.
 const LAYOUT: &str = "/1/";
 
 /// The options of a connection to etcd. `Debug` shows neither password nor key.
@@ -62,14 +60,13 @@ impl EtcdOptions {
     }
 
     /// Sets the prefix of all keys; the default is `tidegate`. Deployments that share an etcd need different ones. The
-    /// version of the layout follows it: with `tg` or `tg/`, keys begin with `tg/1/`.
+    /// version of the layout follows: with `tg` or `tg/`, keys begin with `tg/1/`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Returns the beginning of all keys.
     pub(crate) fn below(&self) -> String {
         format!("{}{LAYOUT}", self.prefix.trim_end_matches('/'))
     }
@@ -105,7 +102,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Returns an address without the part before an `@`, so that it may be shown.
+/// Returns an address without what is before an `@`.
 pub(crate) fn without_credentials(address: &str) -> String {
     let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use server::Server;
 use tidegate::cluster;
-use tidegate::store::{ByteMap as _, CasStore, StoreError, Write, conformance};
+use tidegate::store::{ByteMap as _, CasStore, StoreError, Write, Written, conformance};
 use tidegate_etcd::Etcd;
 use tidegate_testkit::{runtime, within};
 
@@ -54,7 +54,7 @@ fn cells_are_deleted_when_their_time_is_over() {
     let write = |key: u8, keep| {
         let key: Arc<[u8]> = vec![key].into();
         let write = Write { key, version: 0, value: Some(vec![1]), keep };
-        assert!(runtime.block_on(map.write_if_unchanged(0, vec![write])).unwrap().is_all());
+        assert_eq!(runtime.block_on(map.write_if_unchanged(0, vec![write])).unwrap(), Written::All);
     };
     for key in 0..50 {
         write(key, Some(Duration::from_secs(1)));
@@ -81,7 +81,7 @@ fn a_lease_that_is_gone_is_granted_again() {
             value: Some(vec![1]),
             keep: Some(Duration::from_secs(3600)),
         };
-        runtime.block_on(map.write_if_unchanged(0, vec![write])).unwrap().is_all()
+        runtime.block_on(map.write_if_unchanged(0, vec![write])).unwrap() == Written::All
     };
     assert!(write(0));
     let leases = server.ctl(&["lease", "list"]);

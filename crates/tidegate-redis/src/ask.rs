@@ -1,4 +1,4 @@
-//! Encodes the script's input for one charge: a few numbers, computed here with 128-bit integers if needed.
+//! Encodes the script's input for one charge.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,25 +12,21 @@ use tidegate_core::{Quota, Tick};
 use crate::cell::{EXACT, Form, GcraRule, Rule, longest_window, parts};
 use crate::loss;
 
-/// The script's input for one charge, in the order in which the script's `ask` reads it. Charges with equal input share
-/// one.
+/// The numbers of one charge, in the order in which the script's `ask` reads them. Charges with equal input share one.
 pub(crate) type Ask = SmallVec<[u8; 96]>;
 
-/// The most quotas whose forms are cached. Policies have far fewer, and quotas that are made for one step are not
-/// cached.
+/// The most quotas whose forms are cached: policies have far fewer.
 const MOST_FORMS: usize = 1024;
 
-/// A cache of quotas' forms, by the quota's address.
 #[derive(Debug, Default)]
 pub(crate) struct Forms {
-    /// The quota is kept alive together with its form, so that no other quota is allocated at its address.
+    /// The quota is kept alive with its form, so that no other is allocated at its address.
     known: Mutex<HashMap<usize, Known>>,
 }
 
 type Known = (Arc<Quota>, Option<Arc<Form>>);
 
 impl Forms {
-    /// Returns the form of a charge's quota; `None` if the script cannot decide it.
     pub(crate) fn of(&self, charge: &Charge<'_>) -> Option<Arc<Form>> {
         if charge.inline_quota {
             return Form::of(charge.quota).map(Arc::new);
@@ -50,8 +46,7 @@ impl Forms {
 }
 
 impl Form {
-    /// Encodes a charge; `None` if a number does not fit, and the library has to decide. `now` is the approximate
-    /// present.
+    /// Encodes a charge; `None` if a number does not fit, and the library has to decide.
     pub(crate) fn ask(
         &self,
         charge: &Charge<'_>,
@@ -106,26 +101,22 @@ impl Form {
     }
 }
 
-/// How much of its cost a charge spends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spends {
-    /// All of its cost, or nothing.
     All,
     /// As much of its cost as fits, at least one unit.
     WhatFits,
 }
 
-/// The units that a charge asks for.
 #[derive(Clone, Copy)]
 struct Units {
-    /// The cost; for a draw, at most what can ever fit. Zero if the cost can never fit.
+    /// The cost; for a draw, at most what can ever fit. Zero if it can never fit.
     cost: u64,
     kept_back: u64,
     draws: bool,
 }
 
 impl Units {
-    /// `most` is the most that the limit ever grants at once.
     fn of(charge: &Charge<'_>, spends: Spends, most: u64) -> Self {
         let fits = most.saturating_sub(charge.kept_back);
         let cost = match (charge.cost.units(), spends) {
@@ -136,8 +127,7 @@ impl Units {
         Self { cost, kept_back: charge.kept_back.min(most), draws: cost > 0 && spends == Spends::WhatFits }
     }
 
-    /// Returns what must fit, and what is then spent, both times `unit`. A cost that can never fit becomes 2^53, which
-    /// is above the script's `most`.
+    /// Returns what must fit, and what is then spent, both times `unit`. A cost that can never fit becomes 2^53.
     fn times(self, unit: u64) -> (u64, u64) {
         if self.cost == 0 {
             return (EXACT, EXACT);
@@ -149,7 +139,6 @@ impl Units {
         u8::from(charge.binding) | u8::from(self.draws) << 1
     }
 
-    /// Appends the numbers that the script needs for a draw that fits only in part.
     fn put_draw(self, out: &mut Ask, unit: u64) {
         if self.draws {
             doubles(out, &[unit, self.kept_back]);
@@ -157,13 +146,12 @@ impl Units {
     }
 }
 
-/// Returns for how many of the script's ticks after a loss a cell may be fuller than it should be.
+/// Returns for how many ticks after a loss a cell may be fuller than it should be.
 fn horizon(rule: &GcraRule, after_loss: AfterLoss) -> u64 {
     let spent = loss::spent(after_loss, rule.limit.burst()) * rule.unit;
     if spent == 0 { 0 } else { (spent.div_ceil(rule.rate) + 1).min(EXACT - 1) }
 }
 
-/// Appends integers as doubles, which hold them exactly up to 2^53.
 fn doubles(out: &mut Ask, numbers: &[u64]) {
     for number in numbers {
         // Exact, because none is above 2^53.

@@ -1,8 +1,8 @@
-//! Encodes a call of the script: many steps over the cells of some shards in a few arguments. Also decodes the reply.
+//! Encodes a call of the script, many steps over the cells of some shards, and decodes the reply.
 //!
-//! The script answers with the cells as they were and a letter per step. The answers to the steps' callers are computed
-//! here, by the library's [`settle`] over the same cells at the same ticks. So an answer agrees with core to the last
-//! digit, and a disagreement between script and core shows at the first such decision.
+//! The script answers with the cells as they were and a letter per step. The answers are computed here, by the
+//! library's [`settle`] over the same cells at the same ticks: so they agree with core to the last digit, and a
+//! disagreement of the script shows at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,18 @@ use crate::ask::Ask;
 use crate::cell::{put_tick, tick, write as write_cell};
 use crate::work::{CellContent, CellName, CellWrite, Cells, Note, Plan, Prepared, StepResult};
 
-/// The most cells of a call: they are numbered by one byte, and a call of that size occupies the server for less than a
-/// millisecond.
+/// The most cells of a call: they are numbered by one byte, and the server is busy for less than a millisecond.
 pub(crate) const MOST_CELLS: usize = 250;
 
-/// The names of the store's keys in the engine.
 #[derive(Debug)]
 pub(crate) struct Names {
     hashes: Vec<Box<str>>,
     used: Box<str>,
-    /// The value of the key that marks the namespace as used.
     form: Box<str>,
 }
 
 impl Names {
-    /// The number in the names is the version of the layout, so that different layouts never share keys.
+    /// The number is the version of the layout: different layouts never share keys.
     pub(crate) fn new(namespace: &str, shards: u32) -> Self {
         let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
         let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();
@@ -43,7 +40,7 @@ impl Names {
         self.hashes.get(shard as usize).map_or("", |name| name)
     }
 
-    /// The key that marks the namespace as used, and holds its number of shards; it is in the slot of the first shard.
+    /// The key that marks the namespace as used, and holds its number of shards; in the slot of the first shard.
     pub(crate) fn used(&self) -> &str {
         &self.used
     }
@@ -59,11 +56,10 @@ impl Names {
     }
 }
 
-/// The cells of a call, sorted, so that the cells of a shard are adjacent; a cell's number is its index.
+/// The cells of a call, sorted: those of a shard are adjacent, and a cell's number is its index.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     cells: Vec<CellName>,
-    /// The number of cells per shard.
     shards: Vec<(u32, u8)>,
 }
 
@@ -85,7 +81,6 @@ impl Layout {
         self.cells.binary_search(name).unwrap_or_default()
     }
 
-    /// Returns the index of a cell's shard among those of the call.
     fn shard(&self, name: &CellName) -> usize {
         self.shards.binary_search_by_key(&name.shard, |(shard, _)| *shard).unwrap_or_default()
     }
@@ -102,7 +97,6 @@ impl Layout {
     }
 }
 
-/// Encodes steps into a command; returns the layout of their cells in the reply.
 pub(crate) fn decide(
     steps: &[&Prepared],
     script: &str,
@@ -134,7 +128,7 @@ pub(crate) fn decide(
             plan.extend([layout.place(name) as u8 + 1, number]);
         }
         if let Some(tick) = step.tick {
-            // If a tick does not fit, the script only reads, and the library decides.
+            // The script then only reads, and the library decides.
             put_tick(&mut ticks, tick).unwrap_or_else(|| ticks.extend([0; 8]));
         }
     }
@@ -151,7 +145,6 @@ pub(crate) fn decide(
     (command, layout)
 }
 
-/// Encodes writes into a command.
 pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8]) -> Cmd {
     let layout = Layout::of(writes.iter().map(|write| write.name).collect());
     let mut sorted: Vec<&CellWrite> = writes.iter().collect();
@@ -207,7 +200,7 @@ pub(crate) fn decode_reply(
     Some((each.collect(), now))
 }
 
-/// Returns the latest loss of cells in the shards of a reply; the epoch if there was none.
+/// Returns the latest loss in the shards of a reply; the epoch if there was none.
 pub(crate) fn last_loss(layout: &Layout, reply: &Value) -> Tick {
     match reply {
         Value::Array(values) if values.len() == layout.cells.len() + 4 => match values.last() {
@@ -219,12 +212,10 @@ pub(crate) fn last_loss(layout: &Layout, reply: &Value) -> Tick {
     .unwrap_or(Tick::EPOCH)
 }
 
-/// Returns whether an epoch records a loss.
 pub(crate) fn tells_of_loss(epoch: &[u8]) -> bool {
     epoch.get(16..).is_some_and(|mut at| tick(&mut at).is_ok_and(|lost| lost > Tick::EPOCH))
 }
 
-/// The cells of a call while the results of its steps are computed.
 struct Replay<'l> {
     layout: &'l Layout,
     found: Vec<CellContent>,
@@ -247,7 +238,7 @@ impl Replay<'_> {
         for (place, (form, quota)) in places.iter().zip(&step.forms) {
             cells.push(match (self.cells[*place].take(), &self.found[*place]) {
                 (Some(left), _) => left,
-                // The script only decides by cells that begin with the charge's own quota.
+                // The script decides only cells of the charge's own quota.
                 (None, CellContent::Bytes(bytes)) => {
                     let state = form.state(bytes.get(form.prefix.len()..).unwrap_or_default());
                     state.ok().map(|state| Cell::new(Arc::clone(quota), state))
@@ -268,8 +259,7 @@ impl Replay<'_> {
         StepResult::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
     }
 
-    /// Returns the cell that the next step finds: as read, or as an earlier step of the call has left it. Script and
-    /// library write it alike.
+    /// Returns the cell that the next step finds. Script and library write it alike.
     fn found_by(&self, place: usize) -> CellContent {
         match &self.cells[place] {
             Some(Some(left)) => CellContent::Bytes(write_cell(left, Tick::EPOCH)),
@@ -277,7 +267,6 @@ impl Replay<'_> {
         }
     }
 
-    /// Returns the tick of the last loss in a cell's shard; the epoch if there was none.
     fn lost(&self, name: &CellName) -> Tick {
         let at = self.layout.shard(name) * 8;
         self.lost.get(at..at + 8).and_then(|mut bytes| tick(&mut bytes).ok()).unwrap_or(Tick::EPOCH)

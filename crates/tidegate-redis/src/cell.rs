@@ -1,9 +1,9 @@
 //! The encoding of cells: a short form if the script reads the cell too, else the whole cell.
 //!
 //! A cell begins with a letter and its quota, so that a node with another configuration can carry it over. In the short
-//! form, fixed-width little-endian numbers follow: the tick of the last change (seconds and nanoseconds, four bytes
-//! each), for windows the tick of the window's start and for calendar windows also that of its end, and the spent
-//! amount in seven bytes. Every other cell is the result of [`Cell::encode`], after the tick at which it was written.
+//! form, little-endian numbers follow: the tick of the last change (seconds and nanoseconds, four bytes each), for
+//! windows that of the start and for calendar windows also that of the end, and the spent amount in seven bytes. Every
+//! other cell is the result of [`Cell::encode`], after the tick at which it was written.
 
 use tidegate::store::Cell;
 use tidegate_core::bytes::DecodeError;
@@ -27,15 +27,12 @@ pub(crate) const EXACT: u64 = 1 << 53;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How the cells of one quota are encoded, and how the script is asked about them.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// The first bytes of the quota's cells.
     pub(crate) prefix: Box<[u8]>,
     pub(crate) rule: Rule,
 }
 
-/// The algorithms that the script implements.
 #[derive(Debug)]
 pub(crate) enum Rule {
     Gcra(GcraRule),
@@ -44,9 +41,9 @@ pub(crate) enum Rule {
 
 /// The numbers of a [`Gcra`] in the script's units.
 ///
-/// Core counts scaled time in units of `1/count` nanoseconds. If a full limit takes less than 2^53 of them, the script
-/// uses the same units. For limits over months the number may be larger; then ticks are whole microseconds, and all
-/// numbers are divided by the greatest common divisor of a unit and a microsecond.
+/// Core counts scaled time in units of `1/count` nanoseconds. The script uses the same if a full limit takes less than
+/// 2^53 of them. Otherwise ticks are whole microseconds, and all numbers are divided by the greatest common divisor of
+/// a unit and a microsecond.
 #[derive(Debug)]
 pub(crate) struct GcraRule {
     pub(crate) limit: Gcra,
@@ -75,13 +72,11 @@ impl GcraRule {
         fits(unit, rate).then_some(Self { limit: *limit, grain: 1000, divisor, rate, unit })
     }
 
-    /// Returns the script's scaled time that passes in a span, rounded down.
     pub(crate) fn passes_in(&self, span: u64) -> Option<u64> {
         let (scale, _) = self.limit.rate().reduced();
         u64::try_from(u128::from(span) * u128::from(scale) / u128::from(self.divisor)).ok()
     }
 
-    /// Returns the script's scaled time of a full limit.
     pub(crate) const fn full(&self) -> u64 {
         // Below 2^53, see `of`.
         self.unit * self.limit.burst()
@@ -92,7 +87,6 @@ impl GcraRule {
     }
 }
 
-/// Returns the greatest common divisor; neither number may be zero.
 const fn common(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -100,11 +94,9 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Returns whether the script decides a limit, in one round trip. All other limits are decided by compare-and-set, in
-/// two: one reads, one writes.
+/// Returns whether the script decides a limit, in one round trip; all others take two.
 ///
-/// In some cases the script passes a limit of its own to the library, which also takes two round trips: the store's
-/// documentation lists them.
+/// In some cases the script passes a limit of its own to the library, which takes two as well.
 ///
 /// # Examples
 /// ```
@@ -157,8 +149,7 @@ impl Form {
         grains && u32::try_from(tick.as_nanos() / SECOND).is_ok()
     }
 
-    /// Returns the short form of a state; `None` if it does not fit, so that [`Form::state`] would not return the same
-    /// state.
+    /// Returns the short form of a state; `None` if [`Form::state`] would not return the same.
     fn write(&self, state: &State) -> Option<Vec<u8>> {
         let mut out = self.prefix.to_vec();
         let spent = match (&self.rule, state) {
@@ -187,7 +178,6 @@ impl Form {
         (spent < EXACT).then_some(out)
     }
 
-    /// Decodes the part of a short form after the prefix.
     pub(crate) fn state(&self, mut rest: &[u8]) -> Result<State, DecodeError> {
         let rest = &mut rest;
         let last = tick(rest)?;
@@ -210,7 +200,6 @@ impl Form {
     }
 }
 
-/// Encodes a cell that is written at a tick.
 pub(crate) fn write(cell: &Cell, now: Tick) -> Vec<u8> {
     let short = || Form::of(&cell.quota).filter(|_| cell.is_plain())?.write(&cell.state);
     short().unwrap_or_else(|| {
@@ -222,9 +211,6 @@ pub(crate) fn write(cell: &Cell, now: Tick) -> Vec<u8> {
 }
 
 /// Decodes a cell, and the tick at which it was written.
-///
-/// # Errors
-/// [`DecodeError`] if the bytes are not a cell.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Cell, Tick), DecodeError> {
     let (kind, mut rest) = bytes.split_first().ok_or(DecodeError::Short)?;
     if *kind == WHOLE {
@@ -252,7 +238,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<(Cell, Tick), DecodeError> {
     Ok((Cell::new(quota.into(), state), written))
 }
 
-/// Appends an integer in LEB128: seven bits per byte, least significant first.
+/// Appends an integer in LEB128.
 fn put(out: &mut Vec<u8>, mut number: u128) {
     while number > 0x7F {
         // Seven bits.
@@ -275,7 +261,7 @@ fn take(from: &mut &[u8]) -> Result<u128, DecodeError> {
     Err(DecodeError::Value { field: "number" })
 }
 
-/// The units in which periods are written; the largest one that divides the period is used.
+/// The units of periods; the largest one that divides the period is used.
 const PERIOD_UNITS: [u64; 4] = [1, 1_000, 1_000_000, SECOND];
 
 fn put_rate(out: &mut Vec<u8>, rate: Rate) {
@@ -310,7 +296,6 @@ pub(crate) fn put_tick(out: &mut Vec<u8>, tick: Tick) -> Option<()> {
     Some(())
 }
 
-/// Reads a tick as seconds and nanoseconds.
 pub(crate) fn tick(from: &mut &[u8]) -> Result<Tick, DecodeError> {
     let (bytes, rest) = from.split_first_chunk::<8>().ok_or(DecodeError::Short)?;
     let [a, b, c, d, e, f, g, h] = *bytes;
@@ -330,7 +315,7 @@ fn seven(from: &mut &[u8]) -> Result<u64, DecodeError> {
     if number < EXACT { Ok(number) } else { Err(DecodeError::Value { field: "spent" }) }
 }
 
-/// Returns twice a window's usual length in nanoseconds, an upper bound for all windows of its kind.
+/// Returns twice a window's usual length in nanoseconds, a bound for all windows of its kind.
 pub(crate) fn longest_window(limit: &FixedWindow) -> u64 {
     nanos(limit.period()).saturating_mul(2)
 }

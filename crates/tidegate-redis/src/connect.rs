@@ -11,25 +11,20 @@ use redis::{
 use crate::error::ConnectError;
 use crate::options::{RedisOptions, address, addresses};
 
-/// The source of the script, which is loaded into servers.
 pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
-/// The lowest supported version of Redis, as servers report it; Valkey reports the Redis version it is compatible with.
+/// The lowest version of Redis, as servers report it; Valkey reports the one it is compatible with.
 const LEAST: [u64; 2] = [7, 0];
 
-/// A connection to a checked server, ready for calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     pub(crate) connection: MultiplexedConnection,
-    /// The first half of the server's run id, which differs for each server process.
+    /// The first half of the server's run id.
     pub(crate) run: [u8; 16],
-    /// The hash by which the server knows the script.
     pub(crate) script: String,
-    /// The server's eviction policy for a full memory.
     pub(crate) policy: String,
 }
 
-/// Opens connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     pub(crate) options: RedisOptions,
@@ -40,15 +35,13 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Connects to a server without checking it.
     pub(crate) async fn plain(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, ConnectError> {
         let timeout = Some(self.options.timeout);
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
         let failed = |error: RedisError| self.error(info, &error);
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            // The driver uses the process's cryptography provider. A provider that the program has already installed
-            // stays.
+            // A provider that the program has already installed stays.
             let _ = rustls::crypto::ring::default_provider().install_default();
             Client::build_with_tls(info.clone(), self.options.tls())
         } else {
@@ -63,8 +56,8 @@ impl Dialer {
         }
     }
 
-    /// Connects to the deciding server, and checks that it is not a replica, is new enough, and runs the script. All of
-    /// this within one timeout.
+    /// Connects to the deciding server, and checks that it is not a replica, is new enough, and runs the script, within
+    /// one timeout.
     pub(crate) async fn ready(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
         match tokio::time::timeout(self.options.timeout, self.connect_and_check(info)).await {
             Ok(ready) => ready,
@@ -83,8 +76,8 @@ impl Dialer {
         let script = ask(&mut connection, &load).await.map_err(failed)?;
         let script =
             text(script).ok_or_else(|| self.unexpected_answer(info, "SCRIPT LOAD without a name"))?;
-        // Writes nothing, because the field does not exist; a user without write permission gets an error. If another
-        // node of the cluster holds the key, the permission was checked before the redirection.
+        // Writes nothing, because the field does not exist, but needs the permission. In a cluster it was checked
+        // before a redirection.
         let mut probe = Cmd::new();
         probe.arg("HDEL").arg(&self.probe).arg("");
         match ask(&mut connection, &probe).await {
@@ -93,7 +86,6 @@ impl Dialer {
         }
     }
 
-    /// Checks a server's `INFO`; returns its run id and its eviction policy.
     fn check_info(&self, info: &ConnectionInfo, info_text: &str) -> Result<([u8; 16], String), ConnectError> {
         let field = |name: &str| {
             let line = info_text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -120,7 +112,7 @@ impl Dialer {
 
     fn silent(&self, info: &ConnectionInfo) -> ConnectError {
         let mut reason = format!("it did not answer within {:?}", self.options.timeout);
-        // A server without TLS takes the first bytes of the handshake for a part of a command, and waits for the rest.
+        // A server without TLS waits for the rest of a command.
         if is_tls(info) {
             reason.push_str(NO_TLS);
         }
@@ -131,7 +123,6 @@ impl Dialer {
         ConnectError::Answer { address: address(info.addr()), reason: reason.to_owned() }
     }
 
-    /// Translates an error at connecting.
     pub(crate) fn error(&self, info: &ConnectionInfo, error: &RedisError) -> ConnectError {
         let (address, reason) = (address(info.addr()), error_text(error));
         let code = error.code().unwrap_or_default();
@@ -164,11 +155,11 @@ impl Dialer {
     }
 }
 
-/// The hint if a server that is addressed by TLS accepts the connection but does not complete the handshake.
+/// The hint if a server addressed by TLS does not complete the handshake.
 const NO_TLS: &str =
     "; it may not speak TLS, which `rediss://` asks for: then write `redis://` in its address";
 
-/// The hint if a server that is addressed in plain text accepts the connection and closes it.
+/// The hint if a server addressed in plain text closes the connection.
 const WANTS_TLS: &str = "; it may want TLS: then write `rediss://` in its address";
 
 fn is_tls(info: &ConnectionInfo) -> bool {
@@ -179,7 +170,6 @@ fn is_tcp(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::Tcp(..))
 }
 
-/// Returns whether a server accepted the connection and closed it.
 fn hung_up(error: &RedisError) -> bool {
     error.is_connection_dropped() && !error.is_connection_refusal()
 }
@@ -190,17 +180,15 @@ fn tls_failed(reason: &str) -> bool {
         .any(|word| reason.contains(word))
 }
 
-/// Sends one command.
 pub(crate) async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
     connection.send_packed_command(command).await?.extract_error()
 }
 
-/// Returns an error's message, without the text of what was sent.
 pub(crate) fn error_text(error: &RedisError) -> String {
     error.code().map_or_else(|| error.to_string(), |code| server_error_text(code, error.detail()))
 }
 
-/// Returns a server's error without the name of a user, which `NOPERM` contains from Redis 7.2 on.
+/// Returns a server's error without the name of a user, which `NOPERM` has from Redis 7.2 on.
 pub(crate) fn server_error_text(code: &str, detail: Option<&str>) -> String {
     let Some(detail) = detail else { return code.to_owned() };
     match detail.strip_prefix("User ").and_then(|rest| rest.find(" has no permissions").map(|at| &rest[at..]))
@@ -218,25 +206,22 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
-/// The pause before a server that refused a connection is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 // Finds the deciding server: the configured one, or the one that sentinels name.
 
-/// How the server is found each time a connection is made.
 #[derive(Clone, Debug)]
 pub(crate) enum Find {
     /// The configured server.
     Named(ConnectionInfo),
-    /// Sentinels name it. The first sentinel that leads to a master is asked first the next time.
+    /// The first sentinel that leads to a master is asked first the next time.
     Sentinels { sentinels: Vec<ConnectionInfo>, name: String, master: ConnectionInfo },
-    /// Simulates a bug in this crate, for tests.
+    /// Simulates a bug in this crate.
     #[cfg(test)]
     Panicking,
 }
 
 impl Find {
-    /// Connects to the deciding server.
     pub(crate) async fn connect(&mut self, dialer: &Dialer) -> Result<Ready, ConnectError> {
         match self {
             #[cfg(test)]
@@ -251,12 +236,12 @@ impl Find {
                                 sentinels.swap(0, at);
                                 return Ok(ready);
                             }
-                            // The named master may be down until the sentinels choose another one.
+                            // It may be down until the sentinels choose another one.
                             Err(error) => error,
                         },
                         Err(error) => error,
                     };
-                    // An unreachable sentinel might know better than those that answer, so its error is kept.
+                    // An unreachable sentinel might know better than those that answer.
                     if !matches!(last, Some(ConnectError::Unreachable { .. })) {
                         last = Some(error);
                     }
@@ -272,7 +257,6 @@ impl Find {
     }
 }
 
-/// Asks a sentinel for the master's address.
 async fn named(
     dialer: &Dialer,
     sentinel: &ConnectionInfo,
@@ -306,7 +290,6 @@ async fn named(
     Ok(at(master, host, port))
 }
 
-/// Returns the connection settings of `like` with another address.
 pub(crate) fn at(like: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     let addr = match like.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

@@ -30,7 +30,6 @@ pub struct Counts {
     pub swept: u64,
 }
 
-/// The counters behind [`Counts`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) exchanges: AtomicU64,
@@ -46,7 +45,7 @@ pub(crate) struct Counters {
     pub(crate) swept: AtomicU64,
 }
 
-/// Adds to a counter. Relaxed: the counters are independent of one another.
+/// Relaxed: the counters are independent of one another.
 pub(crate) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }

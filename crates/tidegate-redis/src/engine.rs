@@ -1,5 +1,4 @@
-//! Sends work to the servers, and decides the steps that their script does not: over cells that were read, and that are
-//! written back if they are unchanged.
+//! Sends work to the servers, and decides the steps that their script does not.
 
 use std::sync::Arc;
 
@@ -22,14 +21,12 @@ use crate::loss;
 use crate::route::Route;
 use crate::work::{CellContent, CellWrite, Cells, Failure, Note, Plan, Prepared, Reply, StepResult, Work};
 
-/// How often a step is decided anew because others have written its cells. Each time, one of the others has made
-/// progress.
+/// How often a step is decided anew because others have written its cells, and so made progress.
 const ATTEMPTS: u32 = 64;
 
 /// The first pause before a refused call is sent again; it doubles each time.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// The servers of a store, and the links to them.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) common: Arc<Common>,
@@ -39,14 +36,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// If `tells_first_use`, marks the shards of an unused namespace as complete: a cell that is missing later was
-    /// lost. Returns the number of shards with which the namespace is in use, in the form of
-    /// [`Names::form`](crate::call::Names::form).
+    /// With `tells_first_use`, marks the shards of an unused namespace as complete: a cell missing later was lost.
+    /// Returns the number of shards in use, as [`Names::form`](crate::call::Names::form).
     pub(crate) async fn begin(&self, tells_first_use: bool) -> Result<String, StoreError> {
         let is_used = self.noted(Note::IsUsed).await?;
         if is_used.is_none() && tells_first_use {
-            // If a hash records a loss, the namespace was in use before this start, and the key that says so was lost
-            // as well.
+            // A hash that records a loss was in use before; the key that says so was lost as well.
             let epochs = self.note_each(|shard| Note::Epoch { shard }).await?;
             if !epochs.iter().flatten().any(|epoch| tells_of_loss(epoch)) {
                 self.note_each(|shard| Note::Begin { shard }).await?;
@@ -68,7 +63,6 @@ impl Engine {
         }
     }
 
-    /// Sends a note for each shard.
     async fn note_each(&self, note: impl Fn(u32) -> Note) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let shards: Vec<u32> = (0..self.common.names.shards()).collect();
         let mut all = Vec::with_capacity(shards.len());
@@ -80,7 +74,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Sends work to the server that holds the cells. Retries for a while if the server refused without executing it.
+    /// Sends work to the server that holds the cells, again for a while if it was refused without being executed.
     pub(crate) async fn ask(&self, work: Work) -> Result<Reply, StoreError> {
         let until = self.clock.now().after(self.common.dialer.options.patience);
         let (mut pause, mut asking) = (FIRST_PAUSE, None);
@@ -121,7 +115,6 @@ impl Engine {
         }
     }
 
-    /// Decides a step over cells that were read, and writes the changes if the cells are still unchanged.
     pub(crate) async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
         add(&self.common.counters.by_library, 1);
         prepared.plan = Plan::Read;
@@ -172,8 +165,8 @@ impl Engine {
         let (mut settled, changed) =
             step.with(|step| settle_within(&Step { now, ..*step }, &mut cells, largest));
         settled.by = DecidedBy::Engine;
-        // The replacement of a lost cell is written even if the step is refused, so that the script can decide the next
-        // step. Unreadable bytes are only removed if the step that forgets their key is granted.
+        // The replacement of a lost cell is written even if the step is refused, for the script. Unreadable bytes go
+        // only if the step that forgets their key is granted.
         let looks = step.with(|step| matches!(step.op, Op::Peek));
         let anew = (replaced || mended) && !looks && (settled.allowed || !mended);
         if !changed && !anew {
@@ -192,7 +185,6 @@ impl Engine {
         Ok((settled, writes))
     }
 
-    /// Returns the cell for a charge.
     fn cell(
         &self,
         step: &OwnedStep,
@@ -208,7 +200,6 @@ impl Engine {
         };
         let read = match read.transpose() {
             Ok(read) => read,
-            // A step that forgets the key removes the unreadable bytes.
             Err(_) if step.forgets(charge) => return Ok(CellRead::Garbage),
             Err(source) => {
                 add(&self.common.counters.corrupt, 1);
@@ -227,17 +218,14 @@ impl Engine {
     }
 }
 
-/// The cell for a charge.
 enum CellRead {
-    /// The cell that was found, if any.
     Found(Option<Cell>),
     /// The replacement of a cell that the server has lost.
     Lost(Cell),
-    /// No cell: the bytes that were found cannot be read.
+    /// The bytes that were found cannot be read.
     Garbage,
 }
 
-/// The error if parts of this crate do not fit together.
 pub(crate) fn unexpected_reply() -> StoreError {
     StoreError::Unavailable { reason: "the server's answer does not fit what was asked".to_owned() }
 }

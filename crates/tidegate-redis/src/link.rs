@@ -1,8 +1,7 @@
 //! The one connection to a server, and the task that owns it.
 //!
-//! A job is sent at once if nothing is in flight. Jobs that arrive meanwhile are sent together when the answer is
-//! there, so batches grow with the load. A call whose answer is lost is never sent again, because it may have been
-//! executed.
+//! Jobs that arrive while an exchange is in flight are sent together after it, so batches grow with the load. A call
+//! whose answer is lost is never sent again, because it may have been executed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,39 +24,35 @@ use crate::work::{Failure, Job, Note, Prepared, Reply, StepResult, Work};
 /// The most jobs that wait for a server; further callers wait until there is room.
 const MOST_WAITING: usize = 16_384;
 
-/// The most jobs in one exchange.
 const MOST_AT_ONCE: usize = 512;
 
-/// How often a script is loaded for one exchange. Another client may flush scripts in between, but hardly this often.
+/// How often a script is loaded for one exchange: another client may flush scripts in between.
 const RELOADS: u32 = 8;
 
-/// The error if the task has dropped a job, which only happens by a panic or the end of the runtime.
+/// The error if the task has dropped a job, by a panic or the end of the runtime.
 const NO_REPLY: &str = "the task that asks the server has ended in the middle of it, by a mistake in the store or with the runtime";
 
-/// State shared by all links of a store.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// The runtime on which links live: steps may be requested on any thread.
+    /// Where links live: steps may be requested on any thread.
     pub(crate) runtime: Handle,
     pub(crate) dialer: Dialer,
     pub(crate) names: Names,
-    /// The latest tick seen.
     pub(crate) time: HeldTime,
-    /// Whether any step used its caller's clock. Only then can the server's time be behind the latest tick.
+    /// Whether any step used its caller's clock: then the server's time can be behind the latest tick.
     pub(crate) by_callers: AtomicBool,
     pub(crate) counters: Counters,
     /// Whether losses of cells by a server are detected.
     pub(crate) watched: bool,
 }
 
-/// Sends jobs to the task that owns a connection. The task ends when its last link is dropped.
+/// Sends jobs to the task that owns a connection, which ends with its last link.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Link {
-    /// Starts the task. `ready` is a connection that already exists.
     pub(crate) fn start(common: Arc<Common>, find: Find, ready: Option<Ready>) -> Self {
         let (jobs, received) = mpsc::channel(MOST_WAITING);
         let sweep = Sweep::new(common.names.shards(), common.dialer.options.is_cluster());
@@ -67,7 +62,6 @@ impl Link {
         Self { jobs }
     }
 
-    /// Sends a job, and waits for its reply.
     pub(crate) async fn ask(&self, work: Work, asking: bool) -> Result<Reply, Failure> {
         let (reply, told) = oneshot::channel();
         let sent = self.jobs.send(Job { work, asking, reply }).await;
@@ -76,7 +70,6 @@ impl Link {
     }
 }
 
-/// The owner of a connection.
 struct Owner {
     common: Arc<Common>,
     find: Find,
@@ -91,7 +84,7 @@ struct Owner {
 
 impl Owner {
     async fn run(mut self, mut received: mpsc::Receiver<Job>) {
-        // A panic is a bug in this crate. It costs one exchange, instead of the link for ever.
+        // A bug in this crate costs one exchange, instead of the link for ever.
         while AssertUnwindSafe(self.run_until_panic(&mut received)).catch_unwind().await.is_err() {
             tracing::error!("a mistake in the Redis store ended an exchange; the connection is made anew");
             self.ready = None;
@@ -123,7 +116,7 @@ impl Owner {
         }
     }
 
-    /// Returns the connection. Makes one if there is none, unless an attempt has just failed.
+    /// Returns the connection, which is made unless an attempt has just failed.
     async fn connected(&mut self) -> Result<Ready, String> {
         if let Some(ready) = &self.ready {
             return Ok(ready.clone());
@@ -149,7 +142,6 @@ impl Owner {
         }
     }
 
-    /// Sends jobs in one exchange, and delivers the replies.
     async fn exchange(&mut self, mut ready: Ready, jobs: Vec<Job>) {
         let options = &self.common.dialer.options;
         if options.is_cluster() {
@@ -161,8 +153,7 @@ impl Owner {
             let mut pipeline = Pipeline::new();
             let mut commands = 0;
             if attempt > 0 {
-                // In the same exchange as the calls that need it, so that a flush by another client hardly ever
-                // intervenes.
+                // In the same exchange as the calls that need it, before another client flushes.
                 let mut load = Cmd::new();
                 load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
                 pipeline.add_command(load);
@@ -218,13 +209,12 @@ impl Owner {
                 let reason = "NOSCRIPT: the server forgets the script each time it is loaded";
                 return self.lost(again, reason);
             }
-            // Repeats only the calls for which the script was missing: the rest of the exchange was executed.
+            // Repeats only the calls for which the script was missing: the others were executed.
             add(&self.common.counters.reloads, 1);
             calls = again;
         }
     }
 
-    /// Encodes a call. Keeps the layout in the batch, for reading the reply.
     fn command(&self, batch: &mut Batch, ready: &Ready) -> Cmd {
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
         match &mut batch.call {
@@ -244,21 +234,21 @@ impl Owner {
         }
     }
 
-    /// Marks the namespace as used again when a reply reports a loss that is new to this link: the mark may be lost
-    /// too. Without it, the next node that starts would take shards that were not used since for new ones.
+    /// Marks the namespace as used again when a reply reports a new loss: without the mark, the next node that starts
+    /// would take unused shards for new ones.
     async fn note_loss(&mut self, ready: &mut Ready, batch: &Batch, value: &Value) {
         let Call::Decide { layout, .. } = &batch.call else { return };
         let lost = last_loss(layout, value);
         if lost <= self.lost {
             return;
         }
-        // In a cluster another server may hold the mark; then the epochs in the hashes are enough. An error shows in
-        // the next exchange.
+        // In a cluster another server may hold the mark; then the epochs are enough. An error shows in the next
+        // exchange.
         let _ = ask(&mut ready.connection, &note(Note::Used, &self.common.names, b"")).await;
         self.lost = lost;
     }
 
-    /// Delivers the reply of a call; returns the call if the server did not have the script.
+    /// Delivers the reply; returns the call if the server did not have the script.
     fn hand_out(&mut self, batch: Batch, value: Value) -> Option<Batch> {
         if let Value::ServerError(error) = value {
             let reason = server_error_text(error.code(), error.details());
@@ -312,11 +302,10 @@ impl Owner {
         }
     }
 
-    /// Handles a call that a server refused without executing it.
     fn refused(&mut self, batch: Batch, kind: Option<ServerErrorKind>, code: &str, reason: &str) {
         use ServerErrorKind as Kind;
         let again = match kind {
-            // Another server is the master now, or this one has become a replica.
+            // Another server is the master now.
             Some(Kind::ReadOnly | Kind::MasterDown) => {
                 self.ready = None;
                 true
@@ -334,8 +323,7 @@ impl Owner {
         }
     }
 
-    /// Fails calls whose answers are lost: it is unknown whether they were executed. The connection is dropped, because
-    /// late answers may still arrive on it.
+    /// Fails calls whose answers are lost. The connection is dropped, because late answers may still arrive on it.
     fn lost(&mut self, calls: Vec<Batch>, reason: &str) {
         self.ready = None;
         for job in calls.into_iter().flat_map(Batch::into_jobs) {
@@ -343,7 +331,6 @@ impl Owner {
         }
     }
 
-    /// Deletes the full cells that a scan has found.
     async fn swept(&mut self, ready: &mut Ready, value: Value) {
         let writes = self.sweep.found(value);
         if writes.is_empty() {
@@ -351,7 +338,7 @@ impl Owner {
         }
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
         let mut pipeline = Pipeline::new();
-        // One call per cell, so that a cell that was used meanwhile does not prevent the deletion of the others.
+        // One call each, so that a cell that was used meanwhile does not keep the others.
         for one in &writes {
             pipeline.add_command(write(std::slice::from_ref(one), &ready.script, &self.common.names, run));
         }
@@ -365,14 +352,12 @@ impl Owner {
     }
 }
 
-/// Drops unsent jobs whose callers have gone.
 fn drop_given_up(jobs: &mut Vec<Job>) {
     jobs.retain(|job| !job.reply.is_closed());
 }
 
 // Combines the jobs that wait for a server into calls of the script.
 
-/// A call: its jobs, and the layout for reading its reply.
 pub(crate) struct Batch {
     pub(crate) call: Call,
     pub(crate) asking: bool,
@@ -384,11 +369,9 @@ pub(crate) enum Call {
     Note(Job),
 }
 
-/// A call that further jobs may still join.
 struct Open {
-    /// Whether it uses the callers' ticks instead of the engine's.
     by_caller: bool,
-    /// The call's only shard, if the server accepts one shard per call.
+    /// The call's only shard, if the server accepts one per call.
     shard: Option<u32>,
     asking: bool,
     jobs: Vec<Job>,
@@ -396,7 +379,7 @@ struct Open {
     cells: usize,
 }
 
-/// Combines jobs into calls with as many steps as allowed. With `one_shard`, each call has cells of one shard only.
+/// Combines jobs into calls with as many steps as allowed; with `one_shard`, of one shard each.
 pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut open: Vec<Open> = Vec::new();

@@ -1,17 +1,15 @@
 //! The treatment of limits whose cells an engine has lost.
 //!
-//! A server that was restarted, flushed or replaced by a lagging replica has forgotten what was spent. If a missing
-//! cell counted as a full limit, the limit would be granted twice. So each hash of cells holds an epoch: the server run
-//! that wrote last, and the time when cells of an earlier run were lost. A call that finds another run there, or no
-//! epoch at all, records the loss. From then on, cells older than the loss count as [`AfterLoss`] says, until they are
-//! written anew.
+//! A server that was restarted, flushed or replaced by a lagging replica has forgotten what was spent, and would grant
+//! it again. So each hash of cells holds an epoch: the server run that wrote last, and the time when cells of an
+//! earlier run were lost. A call that finds another run, or no epoch, records the loss. From then on, cells older than
+//! the loss count as [`AfterLoss`] says, until they are written anew.
 
 use std::sync::Arc;
 
 use tidegate::store::{AfterLoss, Cell};
 use tidegate_core::{Algorithm as _, Ask, Cost, Quota, State, Tick, Transition};
 
-/// Returns how many units of a limit count as spent after a loss.
 pub(crate) fn spent(after_loss: AfterLoss, limit: u64) -> u64 {
     match after_loss {
         AfterLoss::Empty => limit,
@@ -20,8 +18,8 @@ pub(crate) fn spent(after_loss: AfterLoss, limit: u64) -> u64 {
     }
 }
 
-/// Returns the cell to decide by if cells were lost at `lost`, in place of one last written at `written` or of a
-/// missing one. `None` if the found cell is valid.
+/// Returns the cell to decide by if cells were lost at `lost`; `None` if the found cell, last written at `written`, is
+/// valid.
 pub(crate) fn replaced(
     after_loss: AfterLoss,
     quota: &Arc<Quota>,
@@ -44,13 +42,12 @@ pub(crate) fn replaced(
         && *cell.quota == **quota
         && level(quota, &cell.state) <= level(quota, &floor)
     {
-        // The cell that survived the loss is emptier already.
+        // It is emptier already.
         return None;
     }
     Some(Cell::new(Arc::clone(quota), floor))
 }
 
-/// Returns the state of a limit that has spent the assumed share at a tick.
 fn spent_at(after_loss: AfterLoss, quota: &Quota, at: Tick) -> Option<State> {
     let fresh = quota.fresh(at);
     let standing = quota.standing(&fresh, at);

@@ -9,24 +9,21 @@ use tidegate::store::AfterLoss;
 
 use crate::error::ConnectError;
 
-/// The default time limit for a server to accept a connection and to answer. Longer than any answer takes, and than
-/// most pauses for a snapshot. Callers that cannot wait so long have a deadline of their own.
+/// The default time limit for a server to accept a connection and to answer: longer than most pauses for a snapshot.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The default time for which calls that were refused without being executed are sent again. Enough while a server
-/// loads its data, a slot moves or a script runs. The election of another master by sentinels or a cluster takes longer
-/// than callers wait.
+/// The default time for which calls that were refused without being executed are sent again: enough while a server
+/// loads its data, a slot moves or a script runs.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The default number of hashes per namespace on one server. Few, because cells of a call that share a hash are read
-/// and written by one command.
+/// The default number of hashes per namespace on one server: few, because one command reads the cells of a call that
+/// share a hash.
 const SHARDS: u32 = 16;
 
-/// The most steps of one call of the script.
 const STEPS_IN_A_CALL: usize = 128;
 
-/// The default number of hashes per namespace in a cluster. Each hash has a slot of its own, so this many spread evenly
-/// over a few tens of masters.
+/// The default number of hashes per namespace in a cluster: each has a slot, and they spread evenly over a few tens of
+/// masters.
 const CLUSTER_SHARDS: u32 = 1024;
 
 /// The servers of a store, and how to use them. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`],
@@ -45,13 +42,11 @@ pub struct RedisOptions {
     tls: TlsCertificates,
 }
 
-/// The configured servers.
 #[derive(Clone)]
 pub(crate) enum Servers {
     One(ConnectionInfo),
-    /// Sentinels, the name of the master that they watch, and the connection settings for the master.
+    /// The sentinels, the master's name, and its connection settings.
     Sentinels(Vec<ConnectionInfo>, String, ConnectionInfo),
-    /// Some nodes of a cluster, which name the others.
     Nodes(Vec<ConnectionInfo>),
 }
 
@@ -64,9 +59,8 @@ impl RedisOptions {
         info(url, "the address").map(|server| Self::of(Servers::One(server)))
     }
 
-    /// Names sentinels and the master that they watch. `master` holds the settings for the master itself: its user,
-    /// password, database and whether to use TLS, as in `redis://user:password@any/0`. Its host is ignored, because the
-    /// sentinels name it.
+    /// Names sentinels and the master that they watch. `master` holds its user, password, database and whether to use
+    /// TLS, as `redis://user:password@any/0`; the host is ignored.
     ///
     /// # Errors
     /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no sentinel is named.
@@ -106,9 +100,9 @@ impl RedisOptions {
     }
 
     /// Sets the number of hashes over which cells are spread, 1 to 65,536; the default is 16, and 1,024 in a cluster.
-    /// All nodes of a namespace have to use the same number; a node with another one gets [`ConnectError::Shards`]. Few
-    /// hashes make batches cheap. Many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes
-    /// less than half the memory. In a cluster each hash is on one master.
+    /// All nodes of a namespace use the same number, or get [`ConnectError::Shards`]. Few hashes make batches cheap;
+    /// many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes less than half the memory.
+    /// In a cluster each hash is on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
@@ -129,16 +123,15 @@ impl RedisOptions {
         self
     }
 
-    /// Sets for how long calls that were refused without being executed are sent again; the default is 200 ms. With
-    /// zero, none is sent again.
+    /// Sets for how long calls that were refused without being executed are sent again; the default is 200 ms.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the most steps that one call combines (steps that arrived while another call was in flight), 1 to 128,
-    /// which is the default. The server does nothing else during a call: a full one takes about 0.4 ms.
+    /// Sets the most steps that one call combines, 1 to 128, which is the default. The server does nothing else during
+    /// a call: a full one takes about 0.4 ms.
     #[must_use]
     pub const fn steps_in_a_call(mut self, steps: usize) -> Self {
         self.steps_in_a_call = steps;
@@ -152,8 +145,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the certificate and key, in PEM, with which this node authenticates to the server. Without them, it sends
-    /// none.
+    /// Sets the certificate and key, in PEM, with which this node authenticates to the server.
     #[must_use]
     pub fn client_certificate(mut self, certificate: Vec<u8>, key: Vec<u8>) -> Self {
         self.tls.client_tls = Some(ClientTlsConfig { client_cert: certificate, client_key: key });
@@ -172,7 +164,6 @@ impl RedisOptions {
         self.shards.unwrap_or(if self.is_cluster() { CLUSTER_SHARDS } else { SHARDS })
     }
 
-    /// Validates the options.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let fault = |option, value: String, wanted| Err(ConnectError::Option { option, value, wanted });
         let name = &self.namespace;
@@ -222,7 +213,7 @@ fn infos(urls: &[&str], what: &'static str) -> Result<Vec<ConnectionInfo>, Conne
 }
 
 fn info(url: &str, what: &str) -> Result<ConnectionInfo, ConnectError> {
-    // The error does not repeat the fault, because that would repeat the text, which may hold a password.
+    // The error does not repeat the text, which may hold a password.
     url.into_connection_info().map_err(|_| ConnectError::Address { what: what.to_owned() })
 }
 

@@ -1,4 +1,4 @@
-//! Finds the link for a shard: the only one, or in a cluster the link to the master that holds the shard's slot.
+//! Finds the link for a shard: the only one, or that to the master of the shard's slot.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -15,13 +15,11 @@ use crate::error::ConnectError;
 use crate::link::{Common, Link};
 use crate::options::{Servers, address, addresses};
 
-/// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// The most links to masters that hold no slots yet, but are taking some over.
+/// The most links to masters that hold no slots yet.
 const MOST_WITHOUT_SLOTS: usize = 16;
 
-/// The links of a store.
 #[derive(Debug)]
 pub(crate) enum Route {
     One(Link),
@@ -29,7 +27,6 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Connects, and starts the links.
     pub(crate) async fn connect(common: &Arc<Common>) -> Result<(Self, Ready), ConnectError> {
         let find = match common.dialer.options.servers.clone() {
             Servers::One(server) => Find::Named(server),
@@ -46,7 +43,6 @@ impl Route {
         Ok((Self::One(link), ready))
     }
 
-    /// Returns the link for a shard; `None` while the cluster has no master for it.
     pub(crate) fn link(&self, shard: u32) -> Option<Link> {
         match self {
             Self::One(link) => Some(link.clone()),
@@ -54,12 +50,12 @@ impl Route {
         }
     }
 
-    /// Returns the link to the server that an `ASK` answer names, in its last word, for a slot that is being moved.
+    /// Returns the link to the server that an `ASK` answer names, in its last word.
     pub(crate) fn named(&self, reason: &str) -> Option<Link> {
         let Self::Cluster(cluster) = self else { return None };
         let name = reason.split_whitespace().next_back()?;
         let info = info(&cluster.seed, name)?;
-        // A master without slots is not in the slot table. The next refresh drops links that the table does not need.
+        // A master without slots is not in the slot table: the next refresh drops links that it does not need.
         let mut map = cluster.map.write();
         if !map.links.contains_key(name) && map.links.len() >= map.ranges.len() + MOST_WITHOUT_SLOTS {
             return None;
@@ -68,7 +64,6 @@ impl Route {
         Some(map.links.entry(name.to_owned()).or_insert_with(start).clone())
     }
 
-    /// Requests a refresh of the slot table.
     pub(crate) fn look_again(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.stale.notify_one();
@@ -76,17 +71,14 @@ impl Route {
     }
 }
 
-/// The masters of a cluster. A task refreshes the slot table when a caller finds that slots have moved. It ends when
-/// the cluster is dropped.
+/// The masters of a cluster. A task refreshes the slot table when slots have moved, until the cluster is dropped.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     map: Arc<RwLock<Map>>,
     stale: Arc<Notify>,
     slot_table: tokio::task::AbortHandle,
-    /// The slot of each shard.
     slots: Vec<u16>,
     common: Arc<Common>,
-    /// The settings for connecting to all other nodes.
     seed: ConnectionInfo,
 }
 
@@ -95,7 +87,7 @@ pub(crate) struct Cluster {
 struct Map {
     /// By address, as the cluster writes it.
     links: HashMap<String, Link>,
-    /// The first and last slot of a range, and the address of its master; sorted.
+    /// The first and last slot, and the address of the master; sorted.
     ranges: Vec<(u16, u16, String)>,
 }
 
@@ -132,7 +124,7 @@ impl Cluster {
                     Ok(Err(error)) => tracing::debug!(%error, "the cluster's slots cannot be read"),
                     Err(_) => tracing::error!("a mistake in the Redis store kept it from reading the slots"),
                 }
-                // Limits the rate of refreshes, however many callers request one.
+                // Limits the rate of refreshes.
                 tokio::time::sleep(PAUSE / 4).await;
             }
         });
@@ -156,7 +148,6 @@ fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes()) % SLOTS
 }
 
-/// Refreshes the slot table of a cluster.
 struct SlotTable {
     common: Arc<Common>,
     seeds: Vec<ConnectionInfo>,
@@ -164,7 +155,7 @@ struct SlotTable {
 }
 
 impl SlotTable {
-    /// Reads which master holds which slots, from the first node that answers, and starts links to new masters.
+    /// Reads which master holds which slots, and starts links to new ones.
     async fn refresh(&mut self) -> Result<(), ConnectError> {
         let known: Vec<String> = self.map.read().links.keys().cloned().collect();
         let known: Vec<ConnectionInfo> = known.iter().filter_map(|name| self.info(name)).collect();
@@ -217,7 +208,6 @@ impl SlotTable {
         Ok(ranges)
     }
 
-    /// Returns the connection settings for a node that the cluster names.
     fn info(&self, name: &str) -> Option<ConnectionInfo> {
         info(self.seeds.first()?, name)
     }
@@ -227,13 +217,12 @@ impl SlotTable {
     }
 }
 
-/// Returns the connection settings for a node that the cluster names.
 fn info(seed: &ConnectionInfo, name: &str) -> Option<ConnectionInfo> {
     let (host, port) = name.rsplit_once(':').filter(|(host, _)| !host.is_empty())?;
     Some(at(seed, host.to_owned(), port.parse().ok()?))
 }
 
-/// Decodes one range: its first and last slot, and its master as `host:port`. A node that does not know its own host is
+/// Decodes a range: its first and last slot, and its master as `host:port`. A node that does not know its own host is
 /// the one asked.
 fn range_of(range: Value, asked: &ConnectionInfo) -> Option<(u16, u16, String)> {
     let Value::Array(parts) = range else { return None };

@@ -1,4 +1,4 @@
-//! The store: settles steps by the script on the server if it supports their limits, else by compare-and-set.
+//! The store: by the script if it supports the limits, else by compare-and-set.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -39,9 +39,8 @@ pub struct RedisStore {
 struct Backing {
     engine: Engine,
     forms: Forms,
-    /// Replaces the engine's clock for steps that use it; for tests.
+    /// Replaces the engine's clock, for tests.
     engine_clock: Option<Arc<dyn Clock>>,
-    /// The server's eviction policy.
     policy: String,
 }
 
@@ -49,7 +48,7 @@ impl RedisStore {
     /// Connects to the servers, checks them, and loads the script.
     ///
     /// # Errors
-    /// [`ConnectError`] names the fault and a remedy. The store itself recovers from later losses of the connection.
+    /// [`ConnectError`] names the fault and a remedy. The store recovers from later losses of the connection.
     ///
     /// # Cancel safety
     /// If the future is dropped, at most the loaded script and the notes of first use stay on the server.
@@ -107,7 +106,7 @@ impl RedisStore {
             engine_clock,
             policy: ready.policy,
         };
-        // For `Empty` the first use counts as a loss, so that no loss can be missed; `Full` does not detect losses.
+        // For `Empty` the first use counts as a loss; `Full` does not detect losses.
         let begun = shared.engine.begin(after_loss == AfterLoss::Half).await;
         let found = begun.map_err(|error| ConnectError::Answer {
             address: "the server".to_owned(),
@@ -130,7 +129,7 @@ impl RedisStore {
         self.shared.engine.common.counters.read()
     }
 
-    /// Returns the server's `maxmemory-policy` at the time the store was connected.
+    /// Returns the server's `maxmemory-policy` when the store was connected.
     #[must_use]
     pub fn eviction_policy(&self) -> &str {
         &self.shared.policy
@@ -175,7 +174,6 @@ impl Store for RedisStore {
     }
 }
 
-/// Refuses a step with a repeated key, or with more keys than a call can hold.
 fn checked(step: &Step<'_>) -> Result<(), StoreError> {
     let charges = step.charges;
     let repeated = |at: usize| charges[..at].iter().any(|earlier| earlier.key == charges[at].key);
@@ -200,8 +198,8 @@ impl Backing {
         }
     }
 
-    /// Settles steps, with one exchange per run of steps that use the same kind of clock. Steps that the library
-    /// decides follow, in order.
+    /// Settles steps, with one exchange per run of steps by the same kind of clock; those that the library decides
+    /// follow, in order.
     async fn settle_each(&self, steps: Vec<Result<Arc<OwnedStep>, StoreError>>) -> Vec<Answer> {
         let mut answers: Vec<Answer> = Vec::with_capacity(steps.len());
         let mut run: Vec<(usize, Prepared)> = Vec::new();
@@ -235,8 +233,7 @@ impl Backing {
     }
 
     async fn settle_run(&self, run: Vec<(usize, Prepared)>, answers: &mut [Answer]) {
-        // In a cluster a call is for one shard. Steps of different shards have no keys in common, so their order does
-        // not matter.
+        // In a cluster a call is for one shard. Steps of different shards have no keys in common.
         let mut parts: Vec<(u32, Vec<(usize, Prepared)>)> = Vec::new();
         for (at, step) in run {
             let shard =
@@ -251,7 +248,7 @@ impl Backing {
             self.engine.ask(Work::Decide(steps))
         });
         let told = join_all(asked).await;
-        // The cells that the library has written in this run: later steps of the run have to read them again.
+        // The cells that the library has written in this run, to be read again.
         let mut written: HashSet<CellName> = HashSet::new();
         for ((_, part), told) in parts.into_iter().zip(told) {
             let mut told = match told {
@@ -276,7 +273,6 @@ impl Backing {
         }
     }
 
-    /// Prepares a step: for the script if it can decide all charges of the step, else for reading.
     fn prepare(&self, step: Arc<OwnedStep>) -> Prepared {
         let tagged = self.engine.caps.one_tag.then(|| step.tag());
         let shards = self.engine.common.names.shards();
@@ -309,7 +305,6 @@ impl Backing {
             Op::Take => (Plan::Take, Spends::All),
             Op::Draw => (Plan::Take, Spends::WhatFits),
             Op::Peek => (Plan::Peek, Spends::All),
-            // The library does all other operations.
             _ => return None,
         };
         let about = tick.unwrap_or_else(|| self.engine.common.time.latest());

@@ -1,10 +1,9 @@
-//! Deletes the cells of full limits, which are as good as absent and would otherwise stay for ever.
+//! Deletes the cells of full limits, which are as good as absent.
 //!
-//! The server's own expiry is not used. A time to live on a field exists only in some versions and takes more room than
-//! many a cell. One on the whole hash would also delete the epoch, and a lost epoch means that cells were lost.
-//! Instead, one cursor goes round all hashes and scans some fields per exchange: more fields after more steps, and many
-//! while it finds much to delete. So at most a small part of the cells on a server are full, whatever keys callers make
-//! up. While no steps arrive, nothing is scanned and nothing is added.
+//! A time to live on a field exists only in some versions and takes more room than many a cell; one on the whole hash
+//! would delete the epoch too, which means a loss. Instead, one cursor goes round all hashes and scans some fields per
+//! exchange: more after more steps, and many while it finds much. Thus at most a small part of the cells on a server
+//! are full, whatever keys callers make up.
 
 use redis::{Cmd, Value};
 use tidegate::store::Write;
@@ -21,25 +20,22 @@ const FEW: usize = 16;
 /// The fields per scan while much is found.
 const MANY: usize = 256;
 
-/// The state of the scan.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     /// Which shards are scanned.
     looked_at: Vec<bool>,
-    /// Whether only shards used on this link are scanned, because others are on other servers.
+    /// Whether only shards used on this link are scanned: others are on other servers.
     as_asked: bool,
     shard: u32,
     cursor: Vec<u8>,
-    /// Steps since the last scan.
     steps: usize,
-    /// Whether the last scan found much to delete.
     much: bool,
-    /// The engine's latest time; the epoch while it is unknown, and then nothing is deleted.
+    /// The engine's latest time; while it is the epoch, nothing is deleted.
     now: Tick,
 }
 
 impl Sweep {
-    /// Scans all shards, or in a cluster those used on this link, which are on its server.
+    /// Scans all shards, or in a cluster those used on this link.
     pub(crate) fn new(shards: u32, is_cluster: bool) -> Self {
         Self {
             looked_at: vec![!is_cluster; shards as usize],
@@ -52,14 +48,12 @@ impl Sweep {
         }
     }
 
-    /// Records that a shard was used on this link.
     pub(crate) fn mark_used(&mut self, shard: u32) {
         if let Some(looked_at) = self.looked_at.get_mut(shard as usize) {
             *looked_at = true;
         }
     }
 
-    /// Moves on to the next shard to scan.
     fn next_shard(&mut self) {
         self.cursor = b"0".to_vec();
         let (now, shards) = (self.shard as usize, self.looked_at.len());
@@ -68,12 +62,10 @@ impl Sweep {
         self.shard = next.map_or(self.shard, |next| next as u32);
     }
 
-    /// Records the engine's time.
     pub(crate) const fn at(&mut self, now: Tick) {
         self.now = now;
     }
 
-    /// Counts steps, and returns the next scan when it is due.
     pub(crate) fn next(&mut self, steps: usize, names: &Names) -> Option<Cmd> {
         self.steps += steps;
         let wanted = self.much || self.steps >= EVERY;
@@ -87,7 +79,6 @@ impl Sweep {
         Some(command)
     }
 
-    /// Takes the result of a scan, and returns the deletions.
     pub(crate) fn found(&mut self, value: Value) -> Vec<CellWrite> {
         let shard = self.shard;
         if self.as_asked
@@ -99,7 +90,6 @@ impl Sweep {
         }
         let (cursor, fields) = match value {
             Value::Array(mut parts) if parts.len() == 2 => (parts.remove(0), parts.remove(0)),
-            // Not a hash: nothing to do here.
             _ => (Value::Nil, Value::Nil),
         };
         match cursor {

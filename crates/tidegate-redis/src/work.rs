@@ -13,8 +13,7 @@ use crate::cell::Form;
 
 /// Names a cell: the shard whose hash holds it, and the field.
 ///
-/// A field is the first 96 bits of the key's SHA-256: keys may be confidential, and a collision with another key's cell
-/// takes a search among 2^96.
+/// A field is the first 96 bits of the key's SHA-256: keys may be confidential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CellName {
     pub(crate) shard: u32,
@@ -22,7 +21,6 @@ pub(crate) struct CellName {
 }
 
 impl CellName {
-    /// Returns the name of a key's cell, in the shard of `tag`, or without a tag in the shard of the key.
     pub(crate) fn of(key: &[u8], tag: Option<u64>, shards: u32) -> Self {
         let digest = Sha256::digest(key);
         let mut field = [0; 12];
@@ -44,33 +42,25 @@ pub(crate) enum CellContent {
     NoHash,
 }
 
-/// How the script decides a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Spends or draws, as the encoded charges say.
     Take,
-    /// Decides like `Take`, and changes nothing.
     Peek,
     /// Reads the cells, for the library to decide.
     Read,
 }
 
-/// One step, ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) step: Arc<OwnedStep>,
     /// The caller's tick that decides; `None` for the engine's.
     pub(crate) tick: Option<Tick>,
     pub(crate) plan: Plan,
-    /// The cell of each charge.
     pub(crate) cells: SmallVec<[CellName; 4]>,
-    /// The encoded charges, if the script decides.
     pub(crate) asks: SmallVec<[Ask; 4]>,
-    /// The quota of each charge and its form, if the script decides.
     pub(crate) forms: SmallVec<[(Arc<Form>, Arc<Quota>); 4]>,
 }
 
-/// A cell to be written if it is unchanged since it was found.
 #[derive(Clone, Debug)]
 pub(crate) struct CellWrite {
     pub(crate) name: CellName,
@@ -79,18 +69,15 @@ pub(crate) struct CellWrite {
     pub(crate) value: Option<Vec<u8>>,
 }
 
-/// A request to a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Decide steps in order, all by the same kind of clock, over cells that one script call may touch.
     Decide(Vec<Prepared>),
-    /// Write cells, all of them or none.
     Write(Vec<CellWrite>),
-    /// Read or write a note.
     Note(Note),
 }
 
-/// Notes about a namespace, which distinguish its first use from a loss.
+/// Notes about a namespace: its first use is no loss.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Note {
     /// Reads whether the namespace is in use, and with how many shards.
@@ -104,7 +91,6 @@ pub(crate) enum Note {
 }
 
 impl Work {
-    /// Returns the shard of one of the cells.
     pub(crate) fn shard(&self) -> u32 {
         let name = match self {
             Self::Decide(steps) => steps.first().and_then(|step| step.cells.first()),
@@ -115,7 +101,6 @@ impl Work {
         name.map_or(0, |name| name.shard)
     }
 
-    /// Returns the number of cells it names, counting repeated ones each time.
     pub(crate) fn cells(&self) -> usize {
         match self {
             Self::Decide(steps) => steps.iter().map(|step| step.cells.len()).sum(),
@@ -125,17 +110,13 @@ impl Work {
     }
 }
 
-/// The result of one step.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxed, each decision would cost an allocation more")]
 pub(crate) enum StepResult {
-    /// The script has decided the step.
     Decided(Answer),
-    /// The library has to decide it.
     Read(Cells),
 }
 
-/// The cells of one step as they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
     /// The script's time, or the step's own tick.
@@ -144,23 +125,19 @@ pub(crate) struct Cells {
     pub(crate) found: SmallVec<[(CellContent, Tick); 4]>,
 }
 
-/// A server's reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// The results of steps, in order.
     Steps(Vec<StepResult>),
-    /// Whether the cells were written.
     Wrote(bool),
     /// The note's present or previous value.
     Noted(Option<Vec<u8>>),
 }
 
-/// Why there is no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// Not executed, and worth a retry: the server is loading, the slot has moved, a replica was asked.
     NotDone { code: String, reason: String },
-    /// Not executed and not worth a retry, or it is unknown whether it was executed.
+    /// Not worth a retry, or it is unknown whether it was executed.
     Failed(StoreError),
 }
 
@@ -170,7 +147,6 @@ impl Failure {
     }
 }
 
-/// A request to a server, and the channel for its reply.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) work: Work,

@@ -19,7 +19,7 @@ use crate::error::{ConnectError, Failed, OLDEST};
 use crate::layout::Paths;
 use crate::options::{ZooKeeperOptions, without_credentials};
 
-/// The timeout of the session over which cells are read and written. No ephemeral node depends on it.
+/// The timeout of the session for cells. No ephemeral node depends on it.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// The pause after a failed attempt to make a session.
@@ -34,18 +34,17 @@ pub struct ZooKeeper {
 struct Session {
     options: ZooKeeperOptions,
     paths: Paths,
-    /// The runtime that drives the connection; answers may be awaited on any runtime, or on none.
+    /// Drives the connection; answers may be awaited anywhere.
     runtime: Handle,
     client: RwLock<Client>,
     renewal: Mutex<Renewal>,
     clock: SystemClock,
 }
 
-/// The state of making a new session after the previous one has ended.
 #[derive(Debug, Default)]
 struct Renewal {
     under_way: bool,
-    /// Until when no attempt is made, because one has just failed.
+    /// Until when no attempt is made, after one has failed.
     pause: Tick,
 }
 
@@ -67,7 +66,7 @@ impl fmt::Debug for ZooKeeper {
 
 impl ZooKeeper {
     /// Connects, checks address, version and permissions, and makes the nodes that hold all others. To be called on a
-    /// tokio runtime, which has to live as long as the connection.
+    /// tokio runtime that lives as long as the connection.
     ///
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy.
@@ -114,7 +113,6 @@ impl ZooKeeper {
         &self.shared.runtime
     }
 
-    /// The options of persistent nodes: for this user alone, if there is one.
     pub(crate) fn persistent(&self) -> CreateOptions<'static> {
         persistent(&self.shared.options)
     }
@@ -123,11 +121,10 @@ impl ZooKeeper {
         CreateMode::Ephemeral.with_acls(acls(&self.shared.options))
     }
 
-    /// Returns a client with a session. A disconnected client is not returned, because it would queue requests without
-    /// bound until it is connected again.
+    /// Returns a client with a session. A disconnected one would queue requests without bound.
     ///
-    /// After a session has ended, the first caller has a new one made, by a task of its own, and waits for it; all
-    /// others get an error at once.
+    /// After a session has ended, the first caller has a new one made by a task, and waits; others get an error at
+    /// once.
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
         let client = self.shared.client.read().clone();
         match client.state() {
@@ -142,7 +139,6 @@ impl ZooKeeper {
         }
     }
 
-    /// Returns whether the caller has to make a new session.
     fn begin_renewal(&self) -> bool {
         let now = self.shared.clock.now();
         let mut renewal = self.shared.renewal.lock();
@@ -165,12 +161,10 @@ impl ZooKeeper {
         Ok(client)
     }
 
-    /// Makes a session.
     pub(crate) async fn session(&self, lasts: Duration) -> Result<Client, Failed> {
         session(&self.shared.options, lasts).await
     }
 
-    /// Awaits one exchange, within the time limit.
     pub(crate) async fn ask<T, E>(&self, exchange: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
     where
         Failed: From<E>,
@@ -241,7 +235,6 @@ fn check_path(path: &str) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Translates an error at connecting.
 fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
     let address = options.addresses.join(", ");
     match failed {
@@ -258,22 +251,18 @@ fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
     }
 }
 
-// Probes an address by hand, because the client library's errors do not say what is wrong.
+// Probes an address by hand: the client library's errors do not say what is wrong.
 
-/// The time limit per address.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most bytes of an answer that are read; a normal answer has a few hundred.
+/// The most bytes of an answer that are read.
 const LONGEST: u64 = 4096;
 
 enum Probed {
-    /// No server answers, for this reason.
     Silent(String),
-    /// The server is not ZooKeeper, or cannot be used.
     Wrong(ConnectError),
 }
 
-/// Probes addresses until one is good.
 pub(crate) async fn any(addresses: &[String]) -> Result<(), ConnectError> {
     let (mut wrong, mut silent) = (None, Vec::new());
     for address in addresses {
@@ -307,7 +296,6 @@ async fn probe_one(address: &str) -> Result<(), Probed> {
     judge(address, &String::from_utf8_lossy(&answer)).map_err(Probed::Wrong)
 }
 
-/// Judges a server by its answer.
 fn judge(address: &str, answer: &str) -> Result<(), ConnectError> {
     let address = address.to_owned();
     if answer.contains("not currently serving requests") {

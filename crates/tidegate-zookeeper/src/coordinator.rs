@@ -15,10 +15,9 @@ use crate::error::Failed;
 /// The size limit of a document: by default ZooKeeper accepts requests of up to a megabyte.
 const LARGEST: usize = 900 << 10;
 
-/// The number of members that one request reads.
 const AT_ONCE: usize = 128;
 
-/// Coordinates nodes through ZooKeeper. A clone is the same member.
+/// A clone is the same member.
 #[derive(Clone)]
 struct ZooKeeperCoordinator {
     zookeeper: ZooKeeper,
@@ -26,7 +25,6 @@ struct ZooKeeperCoordinator {
     mine: Arc<Mutex<Option<Membership>>>,
 }
 
-/// This node's membership.
 #[derive(Clone)]
 struct Membership {
     client: Client,
@@ -48,11 +46,10 @@ impl ZooKeeper {
     /// Returns a coordinator that drops members which were not heard of for `keeps`. It has a session of its own, with
     /// `keeps` as its timeout. By default ensembles grant 2 to 20 of their ticks (4 s to 40 s).
     ///
-    /// A member is an ephemeral node under that session, and named by it. A node that restarts is a new member. Its
-    /// predecessor stays a member until its session ends, because it may still be running. The same holds for a node
-    /// whose join was not answered: it joins anew, and the first member is dropped after `keeps` at most.
-    /// [`Member::joined`] is the transaction that made the node, and a document's version is the transaction of its
-    /// last write. Transaction numbers are of the whole ensemble, and only grow.
+    /// A member is an ephemeral node under that session, and named by it. A node that restarts is a new member; its
+    /// predecessor stays until its session ends, because it may still be running. So does one whose join was not
+    /// answered, for `keeps` at most. [`Member::joined`] is the transaction that made the node, and a document's
+    /// version is the transaction of its last write. Transaction numbers only grow.
     #[must_use]
     pub fn coordinator(&self, keeps: Duration) -> Arc<dyn Coordinator> {
         Arc::new(ZooKeeperCoordinator { zookeeper: self.clone(), keeps, mine: Arc::default() })
@@ -76,7 +73,7 @@ impl ZooKeeperCoordinator {
         }
         let client = self.zookeeper.session(self.keeps).await?;
         if client.session_timeout() < self.keeps {
-            // With a shorter timeout, this node would be dropped earlier than others are told.
+            // This node would be dropped earlier than others are told.
             let reason = format!(
                 "ZooKeeper: it keeps sessions for {:?} at most, and {:?} are wanted; raise its maxSessionTimeout",
                 client.session_timeout(),
@@ -138,7 +135,7 @@ impl ZooKeeperCoordinator {
                 reader.add_get_data(&format!("{below}/{name}")).map_err(Failed::from)?;
             }
             for result in self.zookeeper.ask(reader.commit()).await? {
-                // A member that has left since it was listed is skipped.
+                // One that has left since is skipped.
                 if let MultiReadResult::Data { data, stat } = result
                     && let Some(member) = Member::decode(transaction(stat.czxid), &data)
                 {
@@ -151,8 +148,7 @@ impl ZooKeeperCoordinator {
     }
 
     /// Returns the client over whose session this node is a member, so that it sees everything written before it last
-    /// renewed. If this node is not a member, returns the shared client. If its session has ended, returns an error,
-    /// because another session might read older data.
+    /// renewed; if it is none, the shared client. An error if its session has ended: another might read older data.
     async fn client(&self) -> Result<Client, CoordinatorError> {
         let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
         match mine {
@@ -189,8 +185,7 @@ impl ZooKeeperCoordinator {
                 let made = self.zookeeper.ask(client.create(&path, &bytes, &self.zookeeper.persistent()));
                 made.await.map(|(stat, _)| stat)
             }
-            // From here on the number of writes stands for the transaction. A node that was deleted, made again and
-            // written equally often would not be noticed, but documents are never deleted here.
+            // From here the number of writes stands for the transaction; documents are never deleted here.
             Some(stat) if transaction(stat.mzxid) == version => {
                 self.zookeeper.ask(client.set_data(&path, &bytes, Some(stat.version))).await
             }
@@ -206,7 +201,7 @@ impl ZooKeeperCoordinator {
     async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, CoordinatorError> {
         loop {
             let client = self.client().await?;
-            // The watch is set together with the read, so that no change is missed.
+            // The watch is set with the read, so that no change is missed.
             let (read, watch) = match self.zookeeper.ask(client.get_and_watch_data(&path)).await {
                 Ok((data, stat, watch)) => (document(data, &stat), watch),
                 Err(Failed::Engine(Error::NoNode)) => {

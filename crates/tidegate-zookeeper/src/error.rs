@@ -90,7 +90,6 @@ pub enum ConnectError {
 /// Why one exchange failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// ZooKeeper or the client library returned an error.
     Engine(Error),
     /// There was no answer within this time.
     TimedOut(Duration),

@@ -1,21 +1,19 @@
-//! The layout of nodes: their paths, and the content of a cell's node, which is how long the cell has to be kept, and
-//! the state.
+//! The layout of nodes: their paths, and what a cell's node holds: how long to keep it, and the state.
 
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-/// The length of a cell's name, in bytes of the key's SHA-256: 192 bits, for which no collision can be found.
+/// The length of a cell's name: 192 bits of the key's SHA-256.
 const NAME: usize = 24;
 
-/// The number of buckets that hold the cells. ZooKeeper lists all children of a node in one answer of at most a
-/// megabyte. A name takes 52 bytes of it, so a bucket holds 20,000 cells, and all buckets five million.
+/// The number of buckets of cells. ZooKeeper lists all children in one answer of at most a megabyte, so a bucket holds
+/// 20,000 cells, and all buckets five million.
 pub(crate) const BUCKETS: usize = 256;
 
-/// The length of the head, which holds how long the cell has to be kept, in milliseconds.
+/// The length of the head: how long to keep the cell, in milliseconds.
 const HEAD: usize = 8;
 
-/// The nodes that hold all others.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     pub(crate) cells: String,
@@ -24,7 +22,6 @@ pub(crate) struct Paths {
     pub(crate) sweep: String,
 }
 
-/// The paths of a cell and its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellPath {
     pub(crate) bucket: String,
@@ -46,7 +43,7 @@ impl Paths {
         format!("{}/{number:02x}", self.cells)
     }
 
-    /// Returns the place of a key's cell. Keys are hashed, because nodes' names have to be short text.
+    /// Returns the place of a cell. Keys are hashed: names have to be short text.
     pub(crate) fn place(&self, key: &[u8]) -> CellPath {
         let digest = Sha256::digest(key);
         let bucket = self.bucket(digest[0]);
@@ -58,8 +55,7 @@ impl Paths {
         format!("{}/{session:016x}", self.members)
     }
 
-    /// Returns a document's path: letters, digits, `-` and `_` as they are, all other bytes as `%` and hex, because
-    /// node names may not contain every character.
+    /// Returns a document's path: letters, digits, `-` and `_` as they are, other bytes as `%` and hex.
     pub(crate) fn document(&self, name: &str) -> String {
         let mut path = format!("{}/", self.documents);
         for byte in name.bytes() {
@@ -73,22 +69,20 @@ impl Paths {
     }
 }
 
-/// Encodes a cell.
 pub(crate) fn encode_cell(keep: Option<Duration>, state: &[u8]) -> Vec<u8> {
-    // Rounded up. A cell without an end, or with one too far for the head, is never deleted.
+    // Rounded up. A cell without an end is never deleted.
     let millis = |keep: Duration| u64::try_from(keep.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     [&keep.map_or(u64::MAX, millis).to_be_bytes(), state].concat()
 }
 
-/// Returns the state of an encoded cell; empty if the data are not a cell of this layout.
+/// Returns the state of a cell; empty if the data are not of this layout.
 pub(crate) fn cell_state(data: &[u8]) -> &[u8] {
     data.get(HEAD..).unwrap_or_default()
 }
 
-/// Returns whether a cell's time is over at `now`, if it was last written at `written`, both in milliseconds of
-/// ZooKeeper's clock.
+/// Returns whether a cell's time is over, in milliseconds of ZooKeeper's clock.
 pub(crate) fn is_over(data: &[u8], written: i64, now: i64) -> bool {
-    // Data without a head are not a cell of this layout, and are left alone.
+    // Data without a head are left alone.
     let Some(head) = data.first_chunk::<HEAD>() else { return false };
     let keep = u64::from_be_bytes(*head);
     keep != u64::MAX && u64::try_from(now.saturating_sub(written)).is_ok_and(|age| age > keep)

@@ -1,13 +1,12 @@
 //! Cells with versions in ZooKeeper, for central decisions.
 //!
 //! # Versions
-//! A node's version counts its writes, and starts anew when the node is deleted and made again. With that version
-//! alone, a caller that has read the old node could overwrite the new one. So cells are children of 256 nodes, the
-//! buckets, and deleting a cell also writes its bucket in the same transaction. A cell's version combines its bucket's
-//! and its own, and each write checks both. For an absent cell, creating it is the check.
+//! A node's version counts its writes, and starts anew when the node is made again: a caller of the old one could
+//! overwrite the new. So cells are children of 256 buckets, and deleting a cell also writes its bucket. A cell's
+//! version combines its bucket's and its own, and each write checks both. For an absent cell, creating it is the check.
 //!
-//! ZooKeeper counts up to 2³¹ and then continues below zero, where -1 means any version. A cell whose version comes
-//! near 2³¹ is deleted and made again. A bucket is written once per deletion, and does not get that far.
+//! ZooKeeper counts up to 2³¹ and then below zero, where -1 means any version. A cell whose version comes near 2³¹ is
+//! deleted and made again. A bucket, written once per deletion, does not get that far.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,24 +24,20 @@ use crate::layout::{BUCKETS, CellPath, cell_state, encode_cell, is_over};
 /// The version of an absent cell.
 const ABSENT: u32 = u32::MAX;
 
-/// A cell beyond this version is deleted and made again.
 const OLD: i32 = i32::MAX - 1000;
 
-/// How often a read is tried: the first try may have to make a bucket, and a read changes nothing.
+/// How often a read is tried: the first may have to make a bucket.
 const TRIES: usize = 3;
 
-/// Cells in ZooKeeper: one request reads all keys of a step, another one checks their versions and writes them.
+/// Cells in ZooKeeper: one request reads all keys of a step, another one checks their versions and writes.
 ///
-/// Keys are hashed, so that callers' input neither makes ZooKeeper's names longer nor can be read in them. Each cell
-/// holds how long it has to be kept. Cells whose time is over by ZooKeeper's clock are deleted; each node scans a 256th
-/// of all cells per second.
+/// Keys are hashed: callers' input neither makes names longer nor can be read in them. Cells whose time is over by
+/// ZooKeeper's clock are deleted; each node scans a 256th of them per second.
 ///
-/// A refusal without a write is based on the data of the server that was asked, which may be a moment old on a
-/// follower.
+/// A refusal without a write may be based on data that are a moment old on a follower.
 #[derive(Clone)]
 pub struct ZooKeeperMap {
     zookeeper: ZooKeeper,
-    /// Keeps the sweeper running while a clone of this map exists.
     _sweeper: Arc<Sweeper>,
 }
 
@@ -97,8 +92,7 @@ impl ZooKeeperMap {
         }
     }
 
-    /// Sends the request that reads buckets and cells, and returns the future of its answer. ZooKeeper answers the
-    /// requests of one client in order.
+    /// Sends the request, and returns the future of its answer: answers come in order.
     fn send_read(
         &self,
         client: &Client,
@@ -120,7 +114,7 @@ impl ZooKeeperMap {
         let places: Vec<CellPath> =
             writes.iter().map(|write| self.zookeeper.paths().place(&write.key)).collect();
         let mut writer = client.new_multi_writer();
-        // Each bucket once: its path, its version, and whether one of its cells is deleted.
+        // Each bucket once: path, version, and whether one of its cells is deleted.
         let mut buckets: Vec<(String, i32, bool)> = Vec::with_capacity(writes.len());
         for (write, place) in writes.iter().zip(&places) {
             let (bucket, cell) = unpack(write.version);
@@ -147,8 +141,7 @@ impl ZooKeeperMap {
                 }
             }
             match buckets.iter_mut().find(|(known, _, _)| *known == place.bucket) {
-                // The bucket's versions differ, so the cells were read at different times, and something has changed
-                // since.
+                // The cells were read at different times, and something has changed since.
                 Some((_, version, _)) if *version != bucket => return Ok(Written::Nothing(None)),
                 Some((_, _, known)) => *known |= deletes,
                 None => buckets.push((place.bucket.clone(), bucket, deletes)),
@@ -161,12 +154,12 @@ impl ZooKeeperMap {
                 writer.add_check_version(bucket, *version)?;
             }
         }
-        // The read is sent right after the write, and its answer is only used if the write has failed.
+        // Sent right after the write; its answer is only used if the write has failed.
         let buckets = buckets_of(&places);
         let (written, read) = (writer.commit(), self.send_read(&client, &buckets, &places)?);
         match self.zookeeper.ask(written).await {
             Ok(_) => Ok(Written::All),
-            // Another version, a new cell, or a deleted one: in each case nothing was written.
+            // Nothing was written.
             Err(Failed::Engine(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
                 let read = self.zookeeper.ask(read).await;
                 Ok(Written::Nothing(read.and_then(|read| read_of(&buckets, &places, &read)).ok()))
@@ -194,7 +187,6 @@ impl ByteMap for ZooKeeperMap {
     }
 }
 
-/// Returns the buckets of `places`, sorted and without duplicates.
 fn buckets_of(places: &[CellPath]) -> Vec<&str> {
     let mut buckets: Vec<&str> = places.iter().map(|place| place.bucket.as_str()).collect();
     buckets.sort_unstable();
@@ -202,7 +194,6 @@ fn buckets_of(places: &[CellPath]) -> Vec<&str> {
     buckets
 }
 
-/// Decodes the answer to a read of buckets and cells.
 fn read_of(buckets: &[&str], places: &[CellPath], read: &[MultiReadResult]) -> Result<Read, Failed> {
     let Some((of_buckets, of_cells)) = read.split_at_checked(buckets.len()) else {
         return Err(Error::NoNode.into());
@@ -236,12 +227,10 @@ impl From<MultiWriteError> for Failed {
     }
 }
 
-/// Combines the version of a bucket and that of one of its cells into one number.
 const fn pack(bucket: i32, cell: u32) -> u64 {
     (bucket.cast_unsigned() as u64) << 32 | cell as u64
 }
 
-/// Splits a combined version; `None` for an absent cell.
 fn unpack(version: u64) -> (i32, Option<i32>) {
     // The two 32-bit halves.
     let (bucket, cell) = ((version >> 32) as u32, version as u32);
@@ -257,17 +246,14 @@ fn unexpected(result: &MultiReadResult) -> Failed {
 
 // Deletes expired cells.
 //
-// Each node scans one of 256 buckets per second. The number of the last bucket scanned is kept in a node of its own,
-// which the next scanner writes. So nodes do not scan the same bucket, and the answer to that write gives the time by
-// ZooKeeper's clock, which also dates the cells.
+// Each node scans one of 256 buckets per second. The number of the last bucket is in a node that the next scanner
+// writes: so nodes do not scan the same bucket, and the answer gives the time by ZooKeeper's clock.
 
-/// The interval between buckets.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The number of cells that one request reads and deletes: at most 4 KiB each, half a megabyte in all.
+/// The cells that one request reads and deletes: half a megabyte at most.
 const AT_ONCE: usize = 128;
 
-/// A task that scans until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sweeper(AbortHandle);
 
@@ -291,7 +277,6 @@ impl Sweeper {
     }
 }
 
-/// Scans one bucket.
 async fn sweep(zookeeper: &ZooKeeper) -> Result<(), Failed> {
     let client = zookeeper.client().await?;
     let turn = &zookeeper.paths().sweep;
@@ -316,7 +301,6 @@ async fn sweep(zookeeper: &ZooKeeper) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Deletes the expired ones of some cells.
 async fn delete(
     zookeeper: &ZooKeeper,
     client: &Client,
@@ -348,7 +332,7 @@ async fn delete(
     }
     writer.add_set_data(bucket, &[], Some(of_bucket.version))?;
     match zookeeper.ask(writer.commit()).await {
-        // If one of the cells or the bucket has changed, all of them are left until the next turn.
+        // All of them are left until the next turn.
         Ok(_) | Err(Failed::Engine(Error::BadVersion | Error::NoNode)) => Ok(()),
         Err(failed) => Err(failed),
     }

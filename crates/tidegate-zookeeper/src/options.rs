@@ -3,14 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The default time limit of one exchange. Code that decides requests waits for a shorter time: see
-/// [`Fallback`](tidegate::store::Fallback).
+/// The default time limit of one exchange. [`Fallback`](tidegate::store::Fallback) waits for less.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The default path of the node that holds all others.
 const PATH: &str = "/tidegate";
 
-/// The part after the path: the version of the layout, so that different layouts never share nodes.
+/// The version of the layout: different layouts never share nodes.
 const LAYOUT: &str = "/1";
 
 /// The options of a connection to ZooKeeper. `Debug` does not show the password.

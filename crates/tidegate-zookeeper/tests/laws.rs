@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use server::Server;
 use tidegate::cluster;
-use tidegate::store::{ByteMap as _, StoreError, Write, conformance};
+use tidegate::store::{ByteMap as _, StoreError, Write, Written, conformance};
 use tidegate_testkit::{runtime, within};
 use tidegate_zookeeper::ZooKeeper;
 
@@ -57,7 +57,8 @@ fn a_cell_that_was_made_again_is_another_one() {
     let key: Arc<[u8]> = b"key".as_slice().into();
     let read = || runtime.block_on(map.read(0, &[Arc::clone(&key)])).unwrap().values.remove(0);
     let replace = |version, value| {
-        runtime.block_on(map.write_if_unchanged(0, write(&key, version, value, None))).unwrap().is_all()
+        runtime.block_on(map.write_if_unchanged(0, write(&key, version, value, None))).unwrap()
+            == Written::All
     };
     let absent = read().version;
     assert!(replace(absent, Some(1)));
@@ -92,7 +93,8 @@ fn cells_are_deleted_when_their_time_is_over() {
         };
         let version = runtime.block_on(map.read(0, &[Arc::clone(key)])).unwrap().values[0].version;
         assert!(
-            runtime.block_on(map.write_if_unchanged(0, write(key, version, Some(1), keep))).unwrap().is_all()
+            runtime.block_on(map.write_if_unchanged(0, write(key, version, Some(1), keep))).unwrap()
+                == Written::All
         );
     }
     within("the short ones are gone", || values() == 2);

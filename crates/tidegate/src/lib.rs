@@ -87,7 +87,7 @@ pub mod store {
     #[doc(inline)]
     pub use tidegate_cluster::{
         ByteMap, CAS_ROUND_TRIPS, CasStore, Fallback, Leased, Read, Regional, Split, Versioned, Write,
-        Written, fallback, leased, regional, split,
+        Written, fallback, leased,
     };
     #[doc(inline)]
     pub use tidegate_limits::store::*;

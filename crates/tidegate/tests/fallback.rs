@@ -97,7 +97,7 @@ fn while_the_engine_answers_it_decides() {
         !rig.take(Charge::new(b"k", &quota, Cost::ONE)).allowed,
         "two of two are spent, whatever the nodes"
     );
-    assert!(rig.store.health().is_up() && rig.states().is_empty());
+    assert!(rig.store.health().down.is_none() && rig.states().is_empty());
 }
 
 #[test]
@@ -324,5 +324,5 @@ fn no_step_says_nothing_of_the_engine() {
     rig.clock.advance(PROBE_EVERY);
     let mut out = vec![Err(StoreError::MustWait)];
     assert!(rig.store.settle_each(&[], &mut out).is_none() && out.is_empty());
-    assert!(!rig.store.health().is_up());
+    assert!(rig.store.health().down.is_some());
 }

@@ -43,7 +43,6 @@ impl Bar {
         Self { sense: Sense::AtMost, ..Self::at_least(what, wanted, measured, unit) }
     }
 
-    /// Returns the first three cells of its row: what it is about, what is wanted, what was measured.
     fn cells(&self) -> String {
         let Self { what, wanted, sense, measured, unit, rival } = self;
         let sense = match sense {
@@ -55,7 +54,6 @@ impl Bar {
         format!("| {what} | {sense} {wanted} {unit} | {found}{rival} |")
     }
 
-    /// Returns whether it is met; `None` if it was not measured.
     fn met(&self) -> Option<bool> {
         let found = self.measured?;
         Some(match self.sense {
@@ -65,7 +63,6 @@ impl Bar {
     }
 }
 
-/// Writes the bars as a table.
 pub(crate) fn table(bars: &[Bar]) -> Result<String> {
     let mut page = String::from("## Bars\n\n| bar | wanted | measured | |\n|---|---|---|---|\n");
     for bar in bars {
@@ -79,7 +76,6 @@ pub(crate) fn table(bars: &[Bar]) -> Result<String> {
     Ok(page)
 }
 
-/// Writes the bars that are not met.
 pub(crate) fn missed(bars: &[Bar]) -> Result<String> {
     let all = bars.iter().filter(|bar| bar.met().is_some()).count();
     let missed: Vec<&Bar> = bars.iter().filter(|bar| bar.met() == Some(false)).collect();
@@ -93,7 +89,6 @@ pub(crate) fn missed(bars: &[Bar]) -> Result<String> {
     Ok(page)
 }
 
-/// Returns the bars of all workloads that were run.
 pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     let mut bars = Vec::new();
     for workload in
@@ -111,16 +106,14 @@ pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     bars
 }
 
-/// The contenders' names of Tidegate's variants.
 const DEFAULT: &str = "tidegate";
 const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
 const FULL_KEYS: &str = "tidegate-full-keys";
 
-/// The rival that most readers know, with its default settings.
+/// The rival that most readers know.
 const GOVERNOR: &str = "governor";
 
-/// Peers with their default settings, and peers with any settings.
 const AS_IT_COMES: &[Role] = &[Role::Peer];
 const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
 
@@ -128,31 +121,20 @@ const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
 const LEVEL: f64 = 0.95;
 
 fn one(found: &Found) -> Vec<Bar> {
-    let against = |figure, contender, rival| found.speed("one", figure, contender, rival);
+    let against = |what: &str, wanted, figure, contender| {
+        Bar::at_least(what, wanted, found.speed("one", figure, contender, GOVERNOR), "x")
+    };
+    let floor =
+        |what: &str, figure| Bar::at_most(what, 1.1, found.speed("one", figure, "floor-clock", EXACT), "x");
     let best = |what: &str, wanted, figure, contender| {
         against_best(found, "one", what, wanted, figure, contender, AS_IT_COMES)
     };
     vec![
-        Bar::at_least(
-            "one limiter, permitted, against governor",
-            1.8,
-            against("permitted", DEFAULT, GOVERNOR),
-            "x",
-        ),
-        Bar::at_least("leased, against governor", 10.0, against("permitted", LEASED, GOVERNOR), "x"),
-        Bar::at_most(
-            "the floor, against a fresh clock, permitted",
-            1.1,
-            against("permitted", "floor-clock", EXACT),
-            "x",
-        ),
+        against("one limiter, permitted, against governor", 1.8, "permitted", DEFAULT),
+        against("leased, against governor", 10.0, "permitted", LEASED),
+        floor("the floor, against a fresh clock, permitted", "permitted"),
         best("fresh clock, permitted, against the best peer", LEVEL, "permitted", EXACT),
-        Bar::at_most(
-            "the floor, against a fresh clock, denied",
-            1.1,
-            against("denied", "floor-clock", EXACT),
-            "x",
-        ),
+        floor("the floor, against a fresh clock, denied", "denied"),
         best("fresh clock, denied, against the best peer", LEVEL, "denied", EXACT),
         best("one limiter, two threads, permitted, against the best peer", 1.7, "permitted.pair", DEFAULT),
         best("leased, two threads, against the best peer", 15.0, "permitted.pair", LEASED),
@@ -160,42 +142,21 @@ fn one(found: &Found) -> Vec<Bar> {
 }
 
 fn keyed(found: &Found) -> Vec<Bar> {
-    let against = |figure: &str, contender: &str| found.speed("keyed", figure, contender, GOVERNOR);
     let mut bars = Vec::new();
     for (traffic, default, best, fresh, batch, pair) in
         [("zipf", 4.5, 1.8, 2.2, 9.0, 5.8), ("uniform", 6.5, 2.0, 2.2, 16.0, 7.7)]
     {
-        let (batched, both) = (format!("{traffic}.batch"), format!("{traffic}.pair"));
-        let what = format!("a million keys, {traffic}");
+        let against = |words: &str, wanted, figure: &str, contender| {
+            let what = format!("a million keys, {traffic}{words}, against governor");
+            Bar::at_least(what, wanted, found.speed("keyed", figure, contender, GOVERNOR), "x")
+        };
+        let tuned = format!("a million keys, {traffic}, against the best tuned peer");
         bars.extend([
-            Bar::at_least(format!("{what}, against governor"), default, against(traffic, DEFAULT), "x"),
-            against_best(
-                found,
-                "keyed",
-                &format!("{what}, against the best tuned peer"),
-                best,
-                traffic,
-                DEFAULT,
-                AT_BEST,
-            ),
-            Bar::at_least(
-                format!("{what}, fresh clock, against governor"),
-                fresh,
-                against(traffic, EXACT),
-                "x",
-            ),
-            Bar::at_least(
-                format!("{what}, batches, against governor"),
-                batch,
-                against(&batched, DEFAULT),
-                "x",
-            ),
-            Bar::at_least(
-                format!("{what}, two threads, against governor"),
-                pair,
-                against(&both, DEFAULT),
-                "x",
-            ),
+            against("", default, traffic, DEFAULT),
+            against_best(found, "keyed", &tuned, best, traffic, DEFAULT, AT_BEST),
+            against(", fresh clock", fresh, traffic, EXACT),
+            against(", batches", batch, &format!("{traffic}.batch"), DEFAULT),
+            against(", two threads", pair, &format!("{traffic}.pair"), DEFAULT),
         ]);
     }
     let bytes = |contender| found.median("keyed", contender, "bytes");
@@ -287,8 +248,6 @@ fn against_best(
     Bar { rival, ..Bar::at_least(what, wanted, speed, "x") }
 }
 
-// The table and bars of the store on disk, compared with the one in memory.
-
 const CHECKS: [(&str, &str); 4] = [
     ("passing 1", "limits that are full again at the next check"),
     ("passing 2", "the same, two threads"),
@@ -296,7 +255,6 @@ const CHECKS: [(&str, &str); 4] = [
     ("lasting 2", "the same, two threads, while a third thread writes"),
 ];
 
-/// Writes the table of the page.
 pub(crate) fn disk_table(found: &Found) -> Result<String> {
     let of = |contender: &str, figure: &str| found.median("disk", contender, figure);
     let mut page = String::from(
@@ -328,7 +286,6 @@ pub(crate) fn disk_table(found: &Found) -> Result<String> {
     Ok(page + "\n")
 }
 
-/// Returns the bars.
 pub(crate) fn disk_bars(found: &Found) -> Vec<Bar> {
     let of = |contender: &str, figure: &str| found.median("disk", contender, figure);
     let ratio = |figure| Some(of("memory", figure)? / of("disk", figure)?);

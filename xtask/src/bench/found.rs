@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Every figure of every round.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) contenders: Vec<Contender>,
-    /// The figures, by workload, contender and name.
     series: BTreeMap<(String, String, String), Series>,
     pub(crate) failed: BTreeSet<String>,
 }
 
-/// One figure over the rounds.
 #[derive(Debug, Default)]
 struct Series {
     clean: Vec<f64>,
@@ -22,7 +19,6 @@ struct Series {
     unclean: Vec<f64>,
 }
 
-/// One figure, summarised over all rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
@@ -37,7 +33,6 @@ impl Found {
         Self { contenders, series: BTreeMap::new(), failed: BTreeSet::new() }
     }
 
-    /// Adds a result that a contender's process printed.
     pub(crate) fn add(&mut self, line: &Value) -> Result<()> {
         let text = |name: &str| line[name].as_str().with_context(|| format!("no `{name}` in {line}"));
         let (workload, contender) = (text("workload")?, text("contender")?);
@@ -79,7 +74,6 @@ impl Found {
         Some(if is_rate(figure) { own / rival } else { rival / own })
     }
 
-    /// Returns the fastest contender among those of the given roles.
     pub(crate) fn best(&self, workload: &str, figure: &str, roles: &[Role]) -> Option<&Contender> {
         let figure = unbatched(figure);
         let speed = |contender: &Contender| {
@@ -97,7 +91,6 @@ impl Found {
         self.contenders.iter().filter(move |contender| contender.workload == workload)
     }
 
-    /// Returns the default variant of Tidegate, which comes first in a workload.
     pub(crate) fn ours(&self, workload: &str) -> Option<&str> {
         let first = self.of(workload).find(|contender| contender.role == Role::Tidegate);
         first.map(|contender| contender.name.as_str())
@@ -113,9 +106,6 @@ fn unbatched(figure: &str) -> String {
     figure.replace(".batch", "")
 }
 
-// The contenders that are measured, and their roles.
-
-/// The role of a contender in comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Tidegate,
@@ -129,7 +119,6 @@ pub(crate) enum Role {
     Floor,
 }
 
-/// One contender in one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Contender {
     pub(crate) workload: String,
@@ -139,7 +128,6 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Decodes the program's description of a contender.
     pub(crate) fn read(line: &str) -> Result<Self> {
         let line: Value = serde_json::from_str(line)?;
         let field = |name: &str| {

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use super::bars::Bar;
 use crate::step::root;
 
-/// The marks of a page between which the measured figures are.
 const START: &str = "<!-- bench -->";
 const END: &str = "<!-- /bench -->";
 
@@ -23,7 +22,6 @@ pub(crate) fn publish(page: &str, short: &str, rows: &[String]) -> Result<()> {
     )
 }
 
-/// Replaces the text between the marks of a page.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let name = path.display();
     let page = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -67,14 +65,10 @@ fn tsv(page: &str) -> String {
     data
 }
 
-/// Returns a cell without its emphasis.
 fn cell(cell: &str) -> String {
     cell.trim().replace("\\*", "(disturbed)").trim_matches('*').to_owned()
 }
 
-// The machine on which the figures were measured.
-
-/// Returns the name of the processor and the number of its cores.
 pub(crate) fn machine_name() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
@@ -91,8 +85,6 @@ pub(crate) fn describe_machine() -> Result<String> {
     let (name, kernel, rust, clock) = (machine_name(), kernel.trim(), rust.trim(), clock.trim());
     Ok(format!("Machine: {name}, Linux {kernel}, {rust}, clock source {clock}.\n"))
 }
-
-// The result of one part of the bench.
 
 /// One part of the page, what the manual shows of it, its row for the README, and its bars.
 pub(crate) struct Measured {

@@ -66,8 +66,7 @@ struct Round {
     peak_kib: i64,
 }
 
-/// Replays in a process of its own, whose only child is the program: the system only reports the peak memory of the
-/// largest child that a process ever had.
+/// Replays in a process of its own: the system reports the peak memory of the largest child that a process ever had.
 fn replay_once(binary: &Path, log: &Path, window: &str) -> Result<Round> {
     let output =
         Command::new(std::env::current_exe()?).arg("replay-once").args([binary, log]).arg(window).output()?;
@@ -96,13 +95,12 @@ pub(crate) fn once(binary: &str, log: &str, window: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the second of a line in the log of a busy site: a thousand lines per second.
+/// Returns the second of a line: a thousand lines per second.
 fn busy(line: u64) -> u64 {
     line / 1000
 }
 
-/// Returns the second of a line in the log of a quiet site: a line in 15 seconds, and each day in 28 files, each of
-/// which has every 28th line.
+/// Returns the second of a line: one in 15 seconds, each day in 28 files of every 28th line.
 fn quiet(line: u64) -> u64 {
     const DAY: u64 = 28 * 206;
     let (day, at) = (line / DAY, line % DAY);

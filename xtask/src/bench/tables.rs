@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::bars;
 use super::found::{Figure, Found, Role, is_rate};
 
-/// A question, and the figures that answer it.
 struct Question {
     workload: &'static str,
     figure: &'static str,
@@ -47,7 +46,6 @@ const QUESTIONS: &[Question] = &[
     question("protection", "layers", "bare", "A request through layers that have nothing to do, one thread"),
 ];
 
-/// Writes the tables of a workload.
 pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
     let mut page = String::new();
     for question in QUESTIONS.iter().filter(|question| question.workload == workload) {
@@ -115,7 +113,6 @@ fn beside(found: &Found, title: &str, workload: &str, columns: Columns) -> Resul
     Ok(page + "\n")
 }
 
-/// Writes the slowest checks and the memory of a flood and of an expiry.
 fn tails(found: &Found) -> Result<String> {
     let mut page = String::from(
         "## Floods and keys that expire\n\n\
@@ -159,8 +156,7 @@ Measured as above. The limits of the first million keys are full again when the 
 the second.
 ";
 
-/// Writes a table of all contenders, each compared with the peer that most readers know, with the best peer, and with
-/// the floor.
+/// Writes a table of all contenders, compared with the best known peer, the best, and the floor.
 fn compared(question: &Question, found: &Found) -> Result<String> {
     let Question { workload, figure, asks, floor } = question;
     let rows: Vec<_> = found
@@ -205,19 +201,16 @@ fn compared(question: &Question, found: &Found) -> Result<String> {
     Ok(page + "\n")
 }
 
-/// Formats the median, the least and the most of the rounds.
 fn spread(Figure { median, least, most, clean }: Figure) -> String {
     let digits = digits(median);
     format!("{median:.digits$} [{least:.digits$}-{most:.digits$}]{}", mark(clean))
 }
 
-/// Formats the median alone.
 fn median(Figure { median, clean, .. }: Figure) -> String {
     let digits = digits(median);
     format!("{median:.digits$}{}", mark(clean))
 }
 
-/// Returns how many digits after the point a figure has.
 fn digits(median: f64) -> usize {
     if median < 10.0 { 1 } else { 0 }
 }

@@ -123,7 +123,6 @@ pub(crate) fn banned_words(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Returns the first banned word or host of a line, and what to do instead.
 fn banned_word(line: &str) -> Option<(String, &'static str)> {
     if let Some((word, instead)) = WORDS.into_iter().find(|(word, _)| stands_in(line, word)) {
         return Some((word.to_owned(), instead));
@@ -132,7 +131,6 @@ fn banned_word(line: &str) -> Option<(String, &'static str)> {
     Some((hosts.into_iter().find(|host| line.contains(host))?, REGISTRY))
 }
 
-/// Returns whether a line contains a word that is not part of a longer one.
 fn stands_in(line: &str, word: &str) -> bool {
     let part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '}' | '*');
     line.match_indices(word).any(|(at, _)| {

@@ -4,20 +4,26 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, ImplItem, Item, ItemMod, ItemUse, Macro, Meta, Path, Token, TraitItem, UseTree, Visibility,
+    Attribute, Expr, ExprLit, ImplItem, Item, ItemMod, ItemUse, Lit, LitStr, Macro, Meta, Path, Token,
+    TraitItem, UseTree, Visibility,
 };
 
-/// A path in the code, such as `fs::read`, or a called macro, such as `println`.
+/// Returns the text that an expression is.
+pub(crate) fn literal(expression: &Expr) -> Option<&LitStr> {
+    match expression {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
+        _ => None,
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mention {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
-    /// Whether this is test-only code.
     pub(crate) test: bool,
     pub(crate) is_macro: bool,
 }
 
-/// One name that a `use` imports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Import {
     /// The name in this module; `*` for a glob import.
@@ -29,7 +35,6 @@ pub(crate) struct Import {
     pub(crate) handed_on: bool,
 }
 
-/// The references of a module, without those of its child modules.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     pub(crate) mentions: Vec<Mention>,
@@ -87,7 +92,7 @@ impl Code {
         self.imports.push(Import { name: called, path, line, test: self.test, handed_on });
     }
 
-    /// Reads paths from a macro's arguments, which need not be Rust: names joined by `::`, types, macros.
+    /// Reads paths from a macro's arguments, which need not be Rust.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let (mut line, mut colons, mut after_dot) = (0, 0, false);
@@ -125,8 +130,7 @@ impl Code {
         self.spoken(&mut path, line);
     }
 
-    /// Records a path inside a macro. A single lower-case word is skipped, since it may be a field, a binding or a
-    /// keyword.
+    /// Records a path inside a macro. A single lower-case word may be a field, a binding or a keyword.
     fn spoken(&mut self, path: &mut Vec<String>, line: usize) {
         let path = std::mem::take(path);
         let told = match &path[..] {
@@ -187,8 +191,8 @@ impl<'ast> Visit<'ast> for Code {
 /// The conditions that only tests, documentation tests and loom's models enable.
 const TEST_BUILDS: [&str; 3] = ["test", "doctest", "tidegate_loom"];
 
-/// Returns whether these attributes make an item test-only. `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, unix))]` do;
-/// `#[cfg(any(test, unix))]` and `#[cfg(not(test))]` do not.
+/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, unix))]` make an item test-only; `#[cfg(any(test, unix))]` and
+/// `#[cfg(not(test))]` do not.
 pub(crate) fn test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
@@ -223,7 +227,6 @@ fn holds(condition: &Meta) -> Option<bool> {
     }
 }
 
-/// Returns the attributes of an item of any kind.
 pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -245,7 +248,6 @@ pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Returns the attributes of an item in an `impl`.
 pub(crate) fn attributes_in_impl(item: &ImplItem) -> &[Attribute] {
     match item {
         ImplItem::Const(item) => &item.attrs,
@@ -256,7 +258,6 @@ pub(crate) fn attributes_in_impl(item: &ImplItem) -> &[Attribute] {
     }
 }
 
-/// Returns the attributes of an item in a trait.
 pub(crate) fn attributes_in_trait(item: &TraitItem) -> &[Attribute] {
     match item {
         TraitItem::Const(item) => &item.attrs,

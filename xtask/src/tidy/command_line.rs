@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprLit, Field, ItemEnum, Lit, Meta, Token};
+use syn::{Attribute, Field, ItemEnum, LitStr, Meta, Token};
 
+use super::code::literal;
 use super::fault::{Allowed, Fault};
 use super::markdown::{code, is_page, words};
 use super::tree::Tree;
@@ -55,10 +56,8 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Names, each with its first place.
 type Places = BTreeMap<String, (String, usize)>;
 
-/// The flags, verbs and variables of the program.
 #[derive(Debug, Default)]
 struct Defined {
     path: String,
@@ -99,7 +98,6 @@ pub(crate) fn flag(field: &Field) -> Option<String> {
     Some(format!("--{name}"))
 }
 
-/// Returns whether a field stands for all flags of its type.
 pub(crate) fn flattened(field: &Field) -> bool {
     attribute_parts(field, "command").iter().any(|part| part.path().is_ident("flatten"))
 }
@@ -108,7 +106,6 @@ fn attribute_parts(field: &Field, name: &str) -> Vec<Meta> {
     field.attrs.iter().filter(|attribute| attribute.path().is_ident(name)).flat_map(parts).collect()
 }
 
-/// Splits `#[arg(long, short = 'c')]` into its comma-separated parts.
 fn parts(attribute: &Attribute) -> Vec<Meta> {
     let parts = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
     parts.map(|parts| parts.into_iter().collect()).unwrap_or_default()
@@ -116,10 +113,7 @@ fn parts(attribute: &Attribute) -> Vec<Meta> {
 
 fn value(part: &Meta) -> Option<String> {
     match part {
-        Meta::NameValue(pair) => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-            _ => None,
-        },
+        Meta::NameValue(pair) => literal(&pair.value).map(LitStr::value),
         _ => None,
     }
 }
@@ -136,7 +130,6 @@ fn kebab(name: &str) -> String {
     kebab
 }
 
-/// Lists the variables that the sources of the crates name in quotes.
 fn variables(tree: &Tree) -> Places {
     let mut variables = Places::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"))
@@ -156,7 +149,6 @@ fn is_variable(word: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
 }
 
-/// The flags, verbs and variables that the pages name.
 #[derive(Debug, Default)]
 struct Told {
     /// On the page about the command line.

@@ -1,22 +1,21 @@
 //! Rule: the manual names every key of the policy file, and its tables name none that does not exist.
 //!
 //! Keys are read from the tables from which the JSON Schema is generated: calls of `key("name", Kind, default, "what
-//! for")`. A key that is known but not yet available (`Kind::Unavailable`) need not be on a page. On the page of the
-//! policy file, the first column of each table that begins with `| key |` is compared with the keys; its examples are
-//! not.
+//! for")`. A key that is not yet available (`Kind::Unavailable`) need not be on a page. On the page of the policy file,
+//! the first column of each table that begins with `| key |` is compared with the keys; its examples are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, Lit, LitStr};
+use syn::{Expr, ExprCall, LitStr};
 
+use super::code::literal;
 use super::fault::{Allowed, Fault};
 use super::markdown::{code, is_page, words};
 use super::tree::Tree;
 
 const PAGE: &str = "docs/policy-file.md";
 
-/// The number of arguments of the function that defines a key.
 const ARGUMENTS: usize = 4;
 
 /// An exception is named by a key.
@@ -60,7 +59,6 @@ fn rows(page: &str) -> Vec<(usize, &str)> {
     rows
 }
 
-/// The keys that the file may have, each with its first definition.
 #[derive(Debug, Default)]
 struct Keys {
     path: String,
@@ -74,7 +72,6 @@ struct Key {
     unavailable: bool,
 }
 
-/// Returns the name and the kind of the key that a call defines; `None` for any other call.
 pub(crate) fn definition(call: &ExprCall) -> Option<(&LitStr, String)> {
     let last = |expression: &Expr| match expression {
         Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
@@ -86,12 +83,8 @@ pub(crate) fn definition(call: &ExprCall) -> Option<(&LitStr, String)> {
         kind => last(kind),
     };
     let defines = call.args.len() == ARGUMENTS && last(&call.func).is_some_and(|name| name == "key");
-    match call.args.first() {
-        Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. })) if defines => {
-            Some((name, kind(&call.args[1]).unwrap_or_default()))
-        }
-        _ => None,
-    }
+    let name = call.args.first().filter(|_| defines).and_then(literal)?;
+    Some((name, kind(&call.args[1]).unwrap_or_default()))
 }
 
 impl<'ast> Visit<'ast> for Keys {

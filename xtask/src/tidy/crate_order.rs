@@ -9,8 +9,7 @@ use super::fault::{Allowed, Fault};
 use super::packages::{Package, packages};
 use super::tree::Tree;
 
-/// The rooms of `tidegate`. The programs in their documentation are about the crate that people add, so they have it as a
-/// development dependency.
+/// The rooms of `tidegate`, whose documentation tests use it.
 const ROOMS: [&str; 4] = ["tidegate-limits", "tidegate-gate", "tidegate-cluster", "tidegate-config"];
 
 /// The storeys (layers) from the lowest up; crates of one storey do not depend on each other.
@@ -37,7 +36,6 @@ fn storey(name: &str) -> Option<usize> {
     STOREYS.iter().position(|crates| crates.contains(&name))
 }
 
-/// Returns the faults of one crate.
 fn arrows(tree: &Tree, package: &Package<'_>) -> Vec<Fault> {
     let path = format!("{}Cargo.toml", package.dir);
     let text = tree.text(&path).unwrap_or_default();
@@ -66,7 +64,6 @@ fn arrows(tree: &Tree, package: &Package<'_>) -> Vec<Fault> {
     up.map(what).collect()
 }
 
-/// Lists the packages that a manifest depends on, by their own names.
 fn dependencies(manifest: &Table) -> Vec<String> {
     const TABLES: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencies"];
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);

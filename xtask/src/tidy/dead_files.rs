@@ -1,8 +1,8 @@
 //! Rule: no unused file.
 //!
 //! A Rust file is used if a target reaches it by `mod`. A page, a picture, an example or a fixture is used if a page
-//! links to it, or if another tracked file names it: by its path from the root, by its folder and name, or from the
-//! same folder by its name.
+//! links to it, or another tracked file names it: by its path, its folder and name, or from the same folder by its
+//! name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,6 @@ use super::modules::{Modules, plain};
 use super::packages::packages;
 use super::tree::Tree;
 
-/// The extensions of pictures.
 const PICTURES: [&str; 6] = [".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp"];
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
@@ -65,7 +64,6 @@ fn targets(path: &str, text: &str) -> Vec<String> {
     targets.filter_map(|target| target.to_str().map(str::to_owned)).filter(|target| target != path).collect()
 }
 
-/// Returns whether another text names a file.
 fn named(tree: &Tree, path: &str) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let with_folder = format!("{}/{name}", folder.rsplit('/').next().unwrap_or_default());
@@ -78,7 +76,6 @@ fn named(tree: &Tree, path: &str) -> bool {
     })
 }
 
-/// Returns whether a text contains a name that is not part of a longer one.
 fn has(text: &str, name: &str) -> bool {
     let part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-');
     text.match_indices(name).any(|(at, _)| {

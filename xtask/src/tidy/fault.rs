@@ -6,7 +6,6 @@ use std::fmt;
 
 use anyhow::{Context, Result, bail};
 
-/// A fault: its place, what is wrong, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fault {
     path: String,
@@ -29,10 +28,8 @@ impl fmt::Display for Fault {
 
 // The exceptions in `xtask/tidy.toml`: a table per rule, and a reason per exception.
 
-/// The path of the file with the exceptions.
 pub(crate) const FILE: &str = "xtask/tidy.toml";
 
-/// All exceptions, by rule.
 #[derive(Debug)]
 pub(crate) struct Exceptions {
     text: String,
@@ -58,13 +55,11 @@ impl Exceptions {
         Ok(Self { text: text.to_owned(), rules })
     }
 
-    /// Returns the exceptions of one rule, none of them used yet.
     pub(crate) fn of<'e>(&'e self, rule: &str) -> Allowed<'e> {
         Allowed { text: &self.text, entries: self.rules.get(rule), used: RefCell::default() }
     }
 }
 
-/// The exceptions of one rule, and a record of those that were needed.
 #[derive(Debug)]
 pub(crate) struct Allowed<'e> {
     text: &'e str,
@@ -82,12 +77,10 @@ impl<'e> Allowed<'e> {
         })
     }
 
-    /// Lists the names of the exceptions, needed or not.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'e str> + use<'e> {
         self.entries.into_iter().flat_map(|entries| entries.keys().map(String::as_str))
     }
 
-    /// Returns a fault for each exception that was not needed.
     pub(crate) fn unused(&self) -> Vec<Fault> {
         let unused = self.names().filter(|what| !self.used.borrow().contains(what));
         let fault = |what: &str| {

@@ -22,7 +22,6 @@ pub(crate) fn architecture(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
 // `<<<<<<<`, `>>>>>>>` and `|||||||` at the start of a line are always markers. `=======` alone on a line is one too,
 // except in Markdown under a line of text, where it underlines a heading.
 
-/// How often git repeats the character of a marker.
 const LENGTH: usize = 7;
 
 pub(crate) fn conflict_markers(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
@@ -54,8 +53,7 @@ fn marker(line: &str) -> Option<char> {
 
 // Rule: Rust files have at most 800 lines, tests included, unless an exception gives a reason.
 
-/// The most lines of a file: as much as a reader takes in at one sitting, and enough for a real algorithm with
-/// documentation and tests.
+/// The most lines of a file: what a reader takes in at one sitting, with documentation and tests.
 const LINES: usize = 800;
 
 pub(crate) fn file_length(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {

@@ -26,7 +26,6 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
     links.chain(tags).filter_map(|target| target.split('#').next()).filter(|target| !target.is_empty())
 }
 
-/// Splits a text into words of letters, digits and the given signs.
 pub(crate) fn words<'t>(text: &'t str, signs: &'static [char]) -> impl Iterator<Item = &'t str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric() && !signs.contains(&letter))
         .filter(|word| !word.is_empty())

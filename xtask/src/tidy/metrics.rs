@@ -1,14 +1,14 @@
 //! Rule: the manual names every metric, and none that does not exist.
 //!
 //! Metrics are read where the server registers them: `registry.register("name", ..)`, in a
-//! `Registry::with_prefix("..")`. If a registry is passed to a function, its prefix is unknown there, and any prefix of
-//! the server is accepted.
+//! `Registry::with_prefix("..")`. A registry that is passed to a function may have any prefix of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, Lit, Local, Pat};
+use syn::{Expr, ExprCall, ExprMethodCall, LitStr, Local, Pat};
 
+use super::code::literal;
 use super::fault::{Allowed, Fault};
 use super::markdown::{is_page, words};
 use super::tree::Tree;
@@ -20,7 +20,6 @@ const SOURCES: &str = "crates/tidegate-server/src/";
 const ENDS: [&str; 7] =
     ["", "_total", "_info", "_seconds", "_seconds_count", "_seconds_sum", "_seconds_bucket"];
 
-/// The prefix of the manual's names.
 const PREFIX: &str = "tidegate_";
 
 /// An exception is named by a metric, as in the manual or as registered.
@@ -82,7 +81,6 @@ struct Metric {
     name: String,
 }
 
-/// The registered metrics.
 #[derive(Debug, Default)]
 struct Found {
     path: String,
@@ -93,13 +91,6 @@ struct Found {
     all: BTreeSet<String>,
 }
 
-fn text(expression: Option<&Expr>) -> Option<String> {
-    match expression? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-        _ => None,
-    }
-}
-
 fn name(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
@@ -108,10 +99,10 @@ fn name(expression: &Expr) -> Option<String> {
     }
 }
 
-/// Returns the prefix if this call creates a registry.
 fn prefix(call: &ExprCall) -> Option<String> {
     let Expr::Path(function) = &*call.func else { return None };
-    (function.path.segments.last()?.ident == "with_prefix").then(|| text(call.args.first()))?
+    let makes_one = function.path.segments.last()?.ident == "with_prefix";
+    call.args.first().filter(|_| makes_one).and_then(literal).map(LitStr::value)
 }
 
 impl<'ast> Visit<'ast> for Found {
@@ -133,10 +124,10 @@ impl<'ast> Visit<'ast> for Found {
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         let registers = call.method.to_string().starts_with("register");
-        if let (true, Some(metric)) = (registers, text(call.args.first())) {
+        if let (true, Some(metric)) = (registers, call.args.first().and_then(literal)) {
             let prefix = name(&call.receiver).and_then(|registry| self.prefixes.get(&registry).cloned());
             let line = call.method.span().start().line;
-            self.metrics.push(Metric { path: self.path.clone(), line, prefix, name: metric });
+            self.metrics.push(Metric { path: self.path.clone(), line, prefix, name: metric.value() });
         }
         visit::visit_expr_method_call(self, call);
     }

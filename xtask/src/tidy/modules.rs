@@ -2,16 +2,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use syn::{Attribute, Expr, Item, Lit, Meta};
+use syn::{Attribute, Item, LitStr, Meta};
 
-use super::code::test_only;
+use super::code::{literal, test_only};
 use super::tree::Tree;
 
-/// A module: a file, or an inline `mod x { .. }`.
 pub(crate) struct Module<'t> {
     pub(crate) file: &'t str,
     pub(crate) items: &'t [Item],
-    /// Whether it is test-only.
     pub(crate) test: bool,
     pub(crate) parent: Option<usize>,
     pub(crate) children: Vec<(String, usize)>,
@@ -32,7 +30,6 @@ pub(crate) struct Modules<'t> {
 }
 
 impl<'t> Modules<'t> {
-    /// Follows the modules from a target's root file.
     pub(crate) fn of(tree: &'t Tree, root: &'t str, test: bool) -> Self {
         let mut modules = Self { all: Vec::new(), missing: Vec::new() };
         let folder = Path::new(root).parent().unwrap_or(Path::new("")).to_owned();
@@ -44,7 +41,6 @@ impl<'t> Modules<'t> {
         modules
     }
 
-    /// Adds a module whose children are in `folder`, and all its descendants.
     fn add(&mut self, tree: &'t Tree, module: Module<'t>, folder: &Path) -> usize {
         let (index, file, items, in_test) = (self.all.len(), module.file, module.items, module.test);
         self.all.push(module);
@@ -87,16 +83,9 @@ fn beside<'t>(
     places.iter().find_map(|place| Some((tree.path(place.to_str()?)?, own.clone())))
 }
 
-/// Returns the value of `#[path = ".."]`.
 fn told(attributes: &[Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            Expr::Lit(value) => match &value.lit {
-                Lit::Str(path) => Some(path.value()),
-                _ => None,
-            },
-            _ => None,
-        },
+        Meta::NameValue(pair) if pair.path.is_ident("path") => literal(&pair.value).map(LitStr::value),
         _ => None,
     })
 }

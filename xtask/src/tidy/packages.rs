@@ -6,11 +6,9 @@ use toml::{Table, Value};
 
 use super::tree::Tree;
 
-/// A package: a `Cargo.toml` with a name.
 #[derive(Debug)]
 pub(crate) struct Package<'t> {
     pub(crate) name: String,
-    /// Its folder, with a slash at the end.
     pub(crate) dir: &'t str,
     pub(crate) manifest: Table,
     /// The root files of libraries, programs, tests, benches and examples.
@@ -18,13 +16,11 @@ pub(crate) struct Package<'t> {
 }
 
 impl<'t> Package<'t> {
-    /// Lists the roots of its library and its programs.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &'t str> {
         let src = format!("{}src/", self.dir);
         self.roots.iter().copied().filter(move |root| root.starts_with(&src))
     }
 
-    /// Counts its programs of integration tests.
     pub(crate) fn test_programs(&self) -> usize {
         let inside = self.roots.iter().filter(|root| root[self.dir.len()..].starts_with("tests/"));
         let named = targets(&self.manifest, "test").iter().filter_map(|test| test.get("path")?.as_str());
@@ -61,7 +57,6 @@ fn package<'t>(tree: &'t Tree, path: &str, dir: &'t str) -> Option<Package<'t>> 
     Some(Package { name, dir, manifest, roots })
 }
 
-/// Lists the targets of a kind that a manifest names.
 fn targets<'m>(manifest: &'m Table, kind: &str) -> &'m [Value] {
     let targets = manifest.get(kind);
     targets.map_or(&[], |targets| targets.as_array().map_or(std::slice::from_ref(targets), Vec::as_slice))

@@ -27,7 +27,6 @@ use super::fault::{Allowed, Fault};
 use super::packages::{Package, packages};
 use super::tree::Tree;
 
-/// The path of the file with the recorded numbers.
 const FILE: &str = "xtask/ratchets.toml";
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
@@ -69,7 +68,6 @@ pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Writes each number that fell into the record.
 pub(crate) fn record(tree: &Tree, file: &std::path::Path) -> Result<()> {
     let record = Record::read(tree.text(FILE).unwrap_or_default())
         .map_err(|(line, what)| anyhow!("{FILE}:{line}: {what}"))?;
@@ -112,7 +110,6 @@ fn counted(tree: &Tree) -> BTreeMap<String, usize> {
     counted
 }
 
-/// Returns the root file of a published library.
 fn library<'t>(package: &Package<'t>) -> Option<&'t str> {
     let publish = package.manifest.get("package")?.get("publish").and_then(toml::Value::as_bool);
     let published = package.dir.starts_with("crates/") && publish != Some(false);
@@ -121,7 +118,6 @@ fn library<'t>(package: &Package<'t>) -> Option<&'t str> {
 
 // The recorded numbers: a line `name = number` for each, and a comment where one was raised.
 
-/// The text of the record, and its numbers with their lines, which count from 1.
 #[derive(Debug)]
 struct Record<'t> {
     text: &'t str,
@@ -129,7 +125,6 @@ struct Record<'t> {
 }
 
 impl<'t> Record<'t> {
-    /// Reads a record; the error is a line and what is wrong with it.
     fn read(text: &'t str) -> Result<Self, (usize, String)> {
         let mut numbers = BTreeMap::new();
         for (line, content) in (1..).zip(text.lines()) {
@@ -149,12 +144,10 @@ impl<'t> Record<'t> {
         Ok(Self { text, numbers })
     }
 
-    /// Returns the line and the number of a name.
     fn of(&self, name: &str) -> Option<(usize, usize)> {
         self.numbers.get(name).copied()
     }
 
-    /// Lists all names with their lines.
     fn names(&self) -> impl Iterator<Item = (usize, &'t str)> {
         self.numbers.iter().map(|(name, (line, _))| (*line, *name))
     }
@@ -181,7 +174,6 @@ impl<'t> Record<'t> {
     }
 }
 
-/// Splits a line into a name and a number, without its comment.
 fn split(line: &str) -> Option<(&str, &str)> {
     let (name, number) = line.split('#').next()?.split_once('=')?;
     Some((name.trim(), number.trim()))

@@ -1,15 +1,13 @@
 //! Rule: no dependency cycle ("ring") between the files of a crate.
 //!
 //! File A *uses* file B if non-test code of A names an item that is *defined* in B: in a `use`, or in a path in the
-//! code. The name is followed to its definition. A `pub use` of a parent is not a definition, and neither is `mod x;`,
-//! so a parent that lists its children forms no ring with children that import each other through it. A re-export (`pub
-//! use`) counts only where the name is used. Methods are not followed, because a caller of a method need not know its
-//! file.
+//! code. The name is followed to its definition. A `pub use` of a parent and `mod x;` are no definitions: a parent that
+//! lists its children forms no ring with them. Methods are not followed.
 //!
 //! A ring is a set of files each of which uses every other one, directly or indirectly. Such files can only be read
-//! together. Files of one folder may form one: they are one room, and a reader has it open. A file belongs to the folder
-//! with its children (`foo.rs` to `foo/`), and if it has none, to the folder it is in. A ring that leaves a folder is a
-//! fault: two rooms of it should be one, or lack a third (an error, a span, a trait) that both can depend on.
+//! together. Files of one folder may form one, because a reader has it open; a file belongs to the folder with its
+//! children (`foo.rs` to `foo/`), and without any to its own. A ring that leaves a folder is a fault: two rooms of it
+//! should be one, or lack a third (an error, a span, a trait) that both can depend on.
 //!
 //! Not every use in a tangle of rings is reported, only uses from folder to folder whose removal opens all rings that
 //! leave one. See `cut`.
@@ -51,7 +49,6 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     cut::cuts(&kept, leaves).iter().map(|(edge, back)| fault(edge, &kept[edge], &kept, back)).collect()
 }
 
-/// Returns the uses between the files of all crates, without tests, and the folders of these files.
 pub(crate) fn graph(tree: &Tree) -> (Uses<'_>, BTreeSet<&str>) {
     let packages = packages(tree);
     let (mut graph, mut folders) = (Uses::new(), BTreeSet::new());
@@ -66,7 +63,6 @@ pub(crate) fn graph(tree: &Tree) -> (Uses<'_>, BTreeSet<&str>) {
     (graph, folders)
 }
 
-/// Returns the folder that a file belongs to.
 fn folder<'t>(file: &'t str, folders: &BTreeSet<&str>) -> &'t str {
     match file.strip_suffix(".rs") {
         Some(own) if folders.contains(own) => own,

@@ -11,10 +11,8 @@ use super::packages::{Package, packages};
 use super::rings;
 use super::tree::Tree;
 
-/// Files from this many lines on are not small.
 const SMALL: usize = 60;
 
-/// Returns the report: a line for each file.
 pub(crate) fn report(tree: &Tree) -> String {
     let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let (graph, _) = rings::graph(tree);

@@ -22,7 +22,7 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
             Preset::Outbound => config::Preset::Outbound,
             Preset::All => config::Preset::All,
         };
-        preset.text_as(format)
+        preset.text(format)
     } else if format == config::Format::Toml {
         return Err(Mistake("a converted file is YAML; let its name end in .yaml".to_owned()).into());
     } else {

@@ -376,7 +376,7 @@ fn greeting(server: &Server, quickstart: bool) -> String {
                 format!("--tls --cacert FILE -p {}", addr.port())
             }
             Address::Tcp(addr) => format!("-p {}", addr.port()),
-            Address::Unix(socket) => format!("-s {}", socket.path().display()),
+            Address::Unix { path, .. } => format!("-s {}", path.display()),
         };
         let _ = writeln!(
             text,

@@ -1,15 +1,12 @@
 //! Batches steps of this process that name the same keys, so that they are settled together.
 //!
-//! When several writers have read the same version of a key, one of them wins, and every other one has to start over.
 //! To keep a process from competing with itself, steps that name a key of a batch under way wait and become the next
-//! batch, with one read and one write for all of them. The more steps there are, the more of them share a round trip.
-//! Correctness comes from compare-and-set: no batch relies on being alone.
+//! batch, with one read and one write for all. Compare-and-set alone makes it correct.
 //!
 //! # Who drives a batch
-//! There is no background task: every future that waits for a batch polls it, including those that wait to be in the
-//! next batch. So a batch makes progress as long as any of them is polled, and a future that is held without being
-//! polled blocks no other. When all callers whose steps are in a batch have gone, the batch is abandoned, and the
-//! waiting steps form the next one.
+//! Every future that waits for a batch polls it, including those that wait to be in the next one. So a future that is
+//! held without being polled blocks no other. When all callers whose steps are in a batch have gone, the batch is
+//! abandoned, and the waiting steps form the next one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -35,7 +32,6 @@ const MOST_KEYS: usize = 64;
 /// The most steps of a batch: deciding them takes about a millisecond.
 const MOST_STEPS: usize = 512;
 
-/// A step to settle, and its answer.
 #[derive(Debug)]
 pub(super) struct BatchedStep {
     pub(super) step: OwnedStep,
@@ -48,11 +44,9 @@ enum Standing {
     /// In this batch, or waiting for it to end.
     Waits(Arc<Batch>),
     Answered(Box<Answer>),
-    /// The caller has gone, or has its answer.
     Gone,
 }
 
-/// Steps that are settled together.
 #[derive(Debug)]
 pub(super) struct Batch {
     work: Arc<BatchWork>,
@@ -60,37 +54,29 @@ pub(super) struct Batch {
     abort: AbortHandle,
 }
 
-/// The part of a batch that the code which settles it needs.
 #[derive(Debug)]
 pub(super) struct BatchWork {
-    /// The keys of all its steps.
     pub(super) keys: Vec<Arc<[u8]>>,
-    /// The tag of its steps; steps with a key in common have the same tag.
     pub(super) tag: u64,
     lists: Mutex<Lists>,
 }
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// The steps of this batch.
     members: Vec<Arc<BatchedStep>>,
-    /// The steps that wait for this batch to end.
     waiting: Vec<Arc<BatchedStep>>,
-    /// Whether the batch is abandoned: all callers of its members have gone, and no step may join.
+    /// Whether all callers of its members have gone, so that no step may join.
     given_up: bool,
 }
 
-/// The batches under way: the latest batch of each key.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     by_key: Mutex<HashMap<Arc<[u8]>, Weak<Batch>>>,
 }
 
-/// Makes the exchange that settles a batch.
 type Settle<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
 
 impl Batches {
-    /// Settles a step, together with others that wait for the same keys.
     pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
         let asked = BatchedStep::of(step);
         let _leave = LeaveOnDrop(self, &asked);
@@ -98,8 +84,7 @@ impl Batches {
         self.answer_to(&asked, settle).await
     }
 
-    /// Settles steps concurrently, except that steps with keys in common are settled in their order, as one batch from
-    /// the start.
+    /// Settles steps concurrently; those with keys in common in their order, as one batch from the start.
     pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
         let all: Vec<Arc<BatchedStep>> = steps.into_iter().map(BatchedStep::of).collect();
         let _leave: Vec<_> = all.iter().map(|asked| LeaveOnDrop(self, asked)).collect();
@@ -107,7 +92,6 @@ impl Batches {
         join_all(all.iter().map(|asked| self.answer_to(asked, settle))).await
     }
 
-    /// Waits until a step that has joined is answered.
     async fn answer_to(&self, asked: &BatchedStep, settle: Settle<'_>) -> Answer {
         loop {
             let batch = match &*asked.standing.lock() {
@@ -139,8 +123,7 @@ impl Batches {
         }
     }
 
-    /// Makes the next batch of the steps that have waited for a batch that is over. Does nothing when called again for
-    /// the same batch.
+    /// Makes the next batch of the steps that waited for one that is over; once, however often it is called.
     fn follow(&self, over: &Arc<Batch>, settle: Settle<'_>) {
         let mut by_key = self.by_key.lock();
         let lists = mem::take(&mut *over.work.lists.lock());
@@ -159,7 +142,6 @@ impl Batches {
         }
     }
 
-    /// Removes a step whose caller does not want the answer any more.
     fn leave(&self, asked: &BatchedStep) {
         let Standing::Waits(batch) = mem::replace(&mut *asked.standing.lock(), Standing::Gone) else {
             return;
@@ -174,7 +156,6 @@ impl Batches {
     }
 }
 
-/// Removes its step when it is dropped.
 struct LeaveOnDrop<'a>(&'a Batches, &'a BatchedStep);
 
 impl Drop for LeaveOnDrop<'_> {
@@ -208,12 +189,10 @@ impl BatchedStep {
         Arc::new(Self { step, keys, standing: Mutex::new(Standing::Gone) })
     }
 
-    /// Returns whether a caller waits for the answer.
     fn waits(&self) -> bool {
         matches!(*self.standing.lock(), Standing::Waits(_))
     }
 
-    /// Stores the answer, if a caller still waits for it.
     pub(super) fn answer(&self, answer: Answer) {
         let mut standing = self.standing.lock();
         if matches!(*standing, Standing::Waits(_)) {
@@ -223,7 +202,7 @@ impl BatchedStep {
 }
 
 impl Batch {
-    /// Makes a batch of at least one step; steps that do not fit wait for it to end.
+    /// Makes a batch; steps that do not fit wait for it to end.
     fn of(steps: impl Iterator<Item = Arc<BatchedStep>>, settle: Settle<'_>) -> Arc<Self> {
         let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
         for asked in steps {
@@ -260,15 +239,14 @@ impl Batch {
 }
 
 impl BatchWork {
-    /// Returns the steps whose callers still wait.
     pub(super) fn members(&self) -> Vec<Arc<BatchedStep>> {
         let mut lists = self.lists.lock();
         lists.members.retain(|asked| asked.waits());
         lists.members.clone()
     }
 
-    /// Adds waiting steps to the batch: those that name only keys of the batch, and no key of an earlier waiting step
-    /// that has to go on waiting. Returns whether any was added.
+    /// Adds waiting steps that name only keys of the batch, and no key of an earlier one that has to go on waiting.
+    /// Returns whether any was added.
     pub(super) fn take_in(&self) -> bool {
         let lists = &mut *self.lists.lock();
         if lists.given_up {
@@ -292,15 +270,13 @@ impl BatchWork {
 
     fn wait(&self, asked: &Arc<BatchedStep>) {
         let mut lists = self.lists.lock();
-        // Removes steps whose callers have gone, so that the list is at most twice as long as the number of waiting
-        // steps.
+        // Keeps the list at most twice as long as the number of waiting steps.
         if lists.waiting.len() == lists.waiting.capacity() {
             lists.waiting.retain(|asked| asked.waits());
         }
         lists.waiting.push(Arc::clone(asked));
     }
 
-    /// Aborts the exchange if all callers whose steps are in the batch have gone.
     fn without_the_gone(&self, abort: &AbortHandle) {
         let given_up = {
             let mut lists = self.lists.lock();
@@ -313,13 +289,10 @@ impl BatchWork {
     }
 }
 
-// Decides the steps of a batch one after the other over the values that were read.
-
-/// How far ahead another node's clock may be for its ticks to simply count as the present, as in [`HeldTime`]. A clock
-/// that is further ahead is followed at half its speed instead.
+/// How far ahead another node's clock may be for its ticks to count as the present, as in [`HeldTime`]; beyond, it is
+/// followed at half its speed.
 const FAR: Duration = Duration::from_secs(300);
 
-/// The clocks by which a store decides.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     /// The latest tick of this node; other nodes' ticks are in the states.

@@ -1,14 +1,11 @@
 //! A circuit breaker for the engine, with the statistics of outages.
 //!
-//! While it is closed, every step goes to the engine. Several unanswered steps in a row open it: from then on steps are
-//! decided without the engine, and one step at a time, each a stated interval after the one before, goes to the engine
-//! as a probe. The first probe that is answered closes it again. So an outage costs each caller in flight one deadline,
-//! and afterwards one caller per interval. An engine that comes back gets one step first, and the others only after it
-//! has answered that one.
+//! While it is closed, every step goes to the engine. Several unanswered steps in a row open it: then one step at a
+//! time, each a stated interval after the one before, goes to the engine as a probe. The first probe that is answered
+//! closes it again.
 //!
-//! "In a row" means: an answered step resets the count, and so does a pause between two failures that is longer than
-//! [`WITHIN`]. An unanswered step does not count if a step that was asked later was answered: then a message was lost,
-//! and the engine is up.
+//! An answered step ends the row, and so does a pause longer than [`WITHIN`]. A step does not count if one that was
+//! asked later was answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,8 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// Failures that are further apart do not count as in a row: with so little traffic, the engine may have gone and come
-/// back in between.
+/// Failures further apart are not in a row: the engine may have gone and come back in between.
 pub(super) const WITHIN: Duration = Duration::from_secs(10);
 
 /// The value of [`Breaker::failures`] while the engine is not asked.
@@ -36,16 +32,7 @@ pub struct Health {
     pub without_engine: u64,
 }
 
-impl Health {
-    /// Returns whether the engine is asked.
-    #[must_use]
-    pub const fn is_up(&self) -> bool {
-        self.down.is_none()
-    }
-}
-
-/// A change of state, for logs and metrics: one when an engine starts to count as gone, and one when it counts as up
-/// again.
+/// A change of state, for logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
@@ -62,22 +49,19 @@ pub struct Change {
     pub without_engine: u64,
 }
 
-/// The function that is called for each change.
 pub(super) type ChangeCallback = dyn Fn(&Change) + Send + Sync;
 
-/// The breaker of one engine.
 pub(super) struct Breaker {
-    /// The number of unanswered steps in a row, or [`DOWN`]. Read by every step. Relaxed: a step that sees an old value
-    /// asks the engine once too often or once too rarely.
+    /// The number of unanswered steps in a row, or [`DOWN`]. Relaxed: a step that sees an old value asks once too often
+    /// or too rarely.
     failures: AtomicU32,
-    /// The tick at which the latest awaited and answered step was asked, in nanoseconds. Relaxed: a missed update
-    /// counts one failure too many.
+    /// The tick at which the latest answered step was asked, in nanoseconds. Relaxed: a missed update counts one
+    /// failure too many.
     answered: AtomicU64,
     without_engine: AtomicU64,
-    /// Protects the fields that change together. No foreign code is called while it is held.
+    /// No foreign code is called while it is held.
     inner: Mutex<EngineHealth>,
     interval: Duration,
-    /// The number of failures in a row that opens it.
     opens_after: u32,
     on_change: Option<Box<ChangeCallback>>,
 }
@@ -94,14 +78,11 @@ struct EngineHealth {
     last_failure: Tick,
 }
 
-/// Where a step goes.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// To the engine.
     Engine,
-    /// To the engine, which was gone: no other step goes there before this one has ended.
+    /// No other step goes there before this one has ended.
     Probe(Probe),
-    /// Not to the engine.
     WithoutEngine,
 }
 
@@ -113,8 +94,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Notes that the probe asks the engine. If a probe is dropped before this call, the engine was not asked, and the
-    /// next step becomes a probe at once.
+    /// Notes that the probe asks the engine. Dropped before, it makes the next step a probe at once.
     pub(super) const fn mark_asked(&mut self) {
         self.asked = true;
     }
@@ -167,7 +147,6 @@ impl Breaker {
         self.failures.load(Ordering::Relaxed) == DOWN
     }
 
-    /// Notes that the engine did not answer a step, which was asked at the tick `asked`.
     pub(super) fn fails(&self, reason: &str, asked: Tick, now: Tick) {
         let change = {
             let mut inner = self.inner.lock();
@@ -179,8 +158,8 @@ impl Breaker {
                 return;
             }
             let answered = Tick::from_nanos(self.answered.load(Ordering::Relaxed));
-            // Does not count if a later step was answered. This rule is not for steps that were refused at once, and
-            // ignores an answer dated in the future, from before the clock was set back.
+            // This rule is not for steps refused at once, and ignores an answer dated in the future, from before the
+            // clock was set back.
             if asked < now && asked <= answered && answered <= now {
                 return;
             }
@@ -199,14 +178,12 @@ impl Breaker {
         self.call_on_change(&change);
     }
 
-    /// Notes that the engine has answered an awaited step, which was asked at the tick `asked`.
     pub(super) fn answers_late(&self, asked: Tick) {
         self.answered.fetch_max(asked.as_nanos(), Ordering::Relaxed);
         self.answers_as_ever();
     }
 
-    /// Notes that the engine has answered a step that was not a probe. One atomic load, unless the step before it
-    /// failed.
+    /// One atomic load, unless the step before it failed.
     #[inline]
     pub(super) fn answers_as_ever(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
@@ -217,7 +194,6 @@ impl Breaker {
         }
     }
 
-    /// Notes that a probe was answered.
     pub(super) fn answers(&self, now: Tick) {
         let change = {
             let mut inner = self.inner.lock();
@@ -228,7 +204,6 @@ impl Breaker {
         self.call_on_change(&change);
     }
 
-    /// Notes that a step was decided without the engine.
     pub(super) fn counts(&self) {
         self.without_engine.fetch_add(1, Ordering::Relaxed);
     }
@@ -242,7 +217,6 @@ impl Breaker {
         }
     }
 
-    /// Returns why the engine is gone; if it is back by now, says so.
     pub(super) fn reason(&self) -> Arc<str> {
         self.inner.lock().down.clone().unwrap_or_else(|| "it has just come back".into())
     }
@@ -255,7 +229,7 @@ impl Breaker {
         Change { up, reason, at, lasted, without_engine }
     }
 
-    /// Reports a change. Called outside the lock, because the function may ask for the health.
+    /// Called outside the lock, because the function may ask for the health.
     fn call_on_change(&self, change: &Change) {
         if let Some(on_change) = &self.on_change {
             on_change(change);

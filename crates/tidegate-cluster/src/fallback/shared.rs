@@ -6,16 +6,15 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Finish, Outcome, Retry, Standing, Tick};
-use tidegate_limits::clock::{Clock, before};
+use tidegate_limits::clock::{Clock, HeldTime, before};
 use tidegate_limits::store::{
     Answer, Charge, DecidedBy, Ending, Later, MemoryStore, OnStoreError, Op, OwnedStep, Settled, Settlement,
     Settling, Step, Store, StoreError,
 };
 
 use super::breaker::{Breaker, Probe, Route};
-use super::{Nodes, Numbers, Share, standing};
+use super::{Share, standing};
 
-/// The state shared by the clones of a fallback and its steps in flight.
 #[derive(Debug)]
 pub(super) struct FallbackState {
     pub(super) engine: Arc<dyn Store>,
@@ -30,7 +29,6 @@ impl FallbackState {
         self.breaker.route(|| self.clock.now())
     }
 
-    /// Settles a take or a peek.
     pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut probe = match self.route() {
             Route::WithoutEngine => return Settling::Done(self.without(step, out)),
@@ -60,7 +58,6 @@ impl FallbackState {
         }
     }
 
-    /// Settles many takes and peeks in one exchange.
     pub(super) fn decide_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
@@ -97,7 +94,6 @@ impl FallbackState {
         }))
     }
 
-    /// Settles a step by the engine alone; if the engine does not settle it, that is an error.
     pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut probe = match self.route() {
             Route::WithoutEngine => return Settling::Done(Err(self.unavailable())),
@@ -164,7 +160,7 @@ impl FallbackState {
         }
     }
 
-    /// Ends the charges that were made here, after the engine has ended its own; returns the answer to the whole step.
+    /// Ends the charges that were made here, after the engine has ended its own.
     fn finish_ours(&self, theirs: Settled, step: &Step<'_>, our_step: &Step<'_>) -> Answer {
         let mut ours = Settled::default();
         if theirs.allowed {
@@ -181,10 +177,9 @@ impl FallbackState {
         Ok(settled)
     }
 
-    /// Waits for the engine, at most until the deadline.
     async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
         if probe.is_none() && self.breaker.is_down() {
-            // The engine has gone since this step was prepared, so it is not asked.
+            // The engine has gone since this step was prepared.
             return Err(self.unavailable());
         }
         if let Some(probe) = &mut probe {
@@ -198,8 +193,7 @@ impl FallbackState {
         }
     }
 
-    /// Handles a step that an engine in operation did not settle in time, because other writers won each time or many
-    /// steps are ahead of it. This does not count against the engine.
+    /// Handles a step that other writers or steps ahead of it held up: this does not count against the engine.
     fn contended<T>(&self, probe: Option<&mut Probe>) -> Result<T, StoreError> {
         if let Some(probe) = probe {
             self.breaker.answers(self.clock.now());
@@ -208,7 +202,6 @@ impl FallbackState {
         Err(self.late())
     }
 
-    /// Waits for many answers like [`FallbackState::in_time`].
     async fn each_in_time(
         &self,
         later: Later<Vec<Answer>>,
@@ -239,8 +232,6 @@ impl FallbackState {
         before(&self.clock, asked.after(self.deadline), later).await
     }
 
-    /// Notes what the answer to a step says of the engine: that it is up, or that it is gone. `asked` is the tick at
-    /// which the step was asked.
     fn judge<T>(
         &self,
         answer: Result<T, StoreError>,
@@ -258,7 +249,7 @@ impl FallbackState {
         answer
     }
 
-    /// Notes what many answers say of the engine: a single unavailable one means that it is gone.
+    /// Notes what many answers say: a single unavailable one means that the engine is gone.
     fn judge_each(&self, answers: &[Answer], asked: Tick, mut probe: Option<Probe>) {
         let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
         match unavailable {
@@ -267,7 +258,6 @@ impl FallbackState {
         }
     }
 
-    /// Decides a step without the engine.
     fn without(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
         self.breaker.counts();
         self.stand_in.decide(step, out)
@@ -294,12 +284,10 @@ impl FallbackState {
     }
 }
 
-/// The charges and endings of a part of a step.
 type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 type Endings = SmallVec<[Ending; 4]>;
 
-/// Returns whether an error of the engine leaves the decision to the charges'
-/// [`OnStoreError`]; see [the module](super#which-errors-count).
+/// See [the module](super#which-errors-count).
 const fn is_decided_here(error: &StoreError) -> bool {
     matches!(
         error,
@@ -315,31 +303,28 @@ const fn is_decided_here(error: &StoreError) -> bool {
 /// The number of keys that the stand-in's store has room for: the keys that are charged in an outage.
 const KEYS: usize = 65_536;
 
-/// Decides the steps that the engine does not.
 #[derive(Debug)]
 pub(super) struct StandIn {
     /// The store, made when it is first needed, because its table takes memory.
     store: OnceLock<MemoryStore>,
-    pub(super) nodes: Nodes,
+    nodes: u64,
+    /// Settles by ticks that never step back.
+    latest: HeldTime,
 }
 
-/// The charges of one step that the stand-in's store decides, with their indices in the step.
 type LocalCharges<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
 
 impl StandIn {
     pub(super) fn new(nodes: u64) -> Self {
-        Self { store: OnceLock::new(), nodes: Nodes::new(nodes) }
+        Self { store: OnceLock::new(), nodes: nodes.max(1), latest: HeldTime::default() }
     }
 
     pub(super) fn store(&self) -> &MemoryStore {
         self.store.get_or_init(|| MemoryStore::with_capacity(KEYS).expect("two megabytes of memory"))
     }
 
-    /// Settles a take or a peek: charges with `allow` pass, charges with `deny` refuse the step, and the others are
-    /// decided by the store here.
     pub(super) fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
-        let nodes = self.nodes.held.read();
-        let now = self.nodes.hold(step.now);
+        let now = self.latest.hold(step.now);
         let step = &Step { now, ..*step };
         let closed =
             step.charges.iter().any(|charge| charge.binding && charge.rules.on_error == OnStoreError::Deny);
@@ -349,7 +334,7 @@ impl StandIn {
             .enumerate()
             .filter(|(_, charge)| charge.rules.on_error == OnStoreError::Local)
             .map(|(place, charge)| {
-                let share = Share::of(charge.cost, charge.quota, nodes.now());
+                let share = Share::of(charge.cost, charge.quota, self.nodes);
                 let kept_back = share.kept_back(charge);
                 (place, share, Charge { cost: share.charged, kept_back, ..*charge })
             })
@@ -373,14 +358,14 @@ impl StandIn {
                 ruling => ruling,
             };
             out.lines[*place] = Settlement {
-                decision: Decision { ruling, standing: standing(line.decision.standing, nodes.now()) },
+                decision: Decision { ruling, standing: standing(line.decision.standing, self.nodes) },
                 receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.for_caller(receipt)),
             };
         }
         Ok(())
     }
 
-    /// Takes the charges that are decided here, or only peeks if the step is refused anyway.
+    /// Takes the charges, or only peeks if the step is refused anyway.
     fn take(
         &self,
         step: &Step<'_>,
@@ -425,38 +410,35 @@ impl StandIn {
         Ok(())
     }
 
-    /// Settles a step that ends charges made here, possibly with marks.
     pub(super) fn finish(
         &self,
         step: &Step<'_>,
         endings: &[Ending],
         out: &mut Settled,
     ) -> Result<(), StoreError> {
-        let nodes = self.nodes.held.read();
         let mut local: LocalCharges<'_> = SmallVec::new();
         let mut translated: SmallVec<[Ending; 4]> = SmallVec::new();
         for (place, (charge, ending)) in step.charges.iter().zip(endings).enumerate() {
-            let (share, ending) = end(&nodes, charge, ending);
+            let (share, ending) = end(self.nodes, charge, ending);
             local.push((place, share, Charge { cost: share.charged, ..*charge }));
             translated.push(ending);
         }
         let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
-        let now = self.nodes.hold(step.now);
+        let now = self.latest.hold(step.now);
         self.settle(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
         out.by = DecidedBy::Fallback;
         for (((_, share, _), line), ending) in local.iter().zip(&mut out.lines).zip(endings) {
             if let Ending::Finish { .. } = ending {
-                line.decision.standing = standing(line.decision.standing, nodes.now());
+                line.decision.standing = standing(line.decision.standing, self.nodes);
                 line.receipt = line.receipt.and_then(|back| share.came_back(back));
             }
         }
         Ok(())
     }
 
-    /// Forgets the keys of a step, if the store exists.
     pub(super) fn reset(&self, step: &Step<'_>) {
         if let Some(store) = self.store.get() {
-            // This cannot fail: the keys of a step are distinct, because otherwise the engine would have refused it.
+            // This cannot fail: the engine refuses steps with a repeated key.
             let _ = settled(store, step, &mut Settled::default());
         }
     }
@@ -466,11 +448,10 @@ impl StandIn {
     }
 }
 
-/// Converts the ending of a charge into this node's scale.
-fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
+fn end(nodes: u64, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
     match *ending {
         Ending::Finish { receipt, finish, renew } => {
-            let share = Share::of(receipt.cost, charge.quota, nodes.at(receipt.at));
+            let share = Share::of(receipt.cost, charge.quota, nodes);
             let (receipt, finish) = (share.as_charged(receipt), share.finish(finish));
             (share, Ending::Finish { receipt, finish, renew })
         }
@@ -488,7 +469,6 @@ fn settled(store: &MemoryStore, step: &Step<'_>, out: &mut Settled) -> Result<()
     }
 }
 
-/// Returns the answer to a charge that no store was asked about.
 pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = match charge.rules.on_error {

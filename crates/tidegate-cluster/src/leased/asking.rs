@@ -14,11 +14,10 @@ use super::draws::Awaited;
 use super::engine_part::HeldUnits;
 use super::shared::{Drawing, LeasedState, TermsOfLines, ask, ask_each, widen};
 
-/// The number of times that a request waits for draws before the engine decides it alone: draws grow with the number of
-/// requests that wait for them.
+/// How often a request waits for draws before the engine decides it alone: draws grow with the requests that wait for
+/// them.
 const ROUNDS: usize = 8;
 
-/// A step that has to wait, and its index among the steps of the call.
 type Waiting = (usize, OwnedStep, Pending);
 
 impl Asking {
@@ -28,7 +27,6 @@ impl Asking {
 }
 
 impl LeasedState {
-    /// Settles a step, now or later.
     #[inline]
     pub(super) fn settle(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         match self.begin(step, out) {
@@ -47,7 +45,7 @@ impl LeasedState {
         answers.pop().unwrap_or_else(|| Err(no_answer()))
     }
 
-    /// Settles many steps: those that the engine decides go in one exchange, and those that need draws wait together.
+    /// Settles many steps: those for the engine in one exchange, and those that need draws wait together.
     pub(super) fn settle_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
@@ -117,8 +115,8 @@ impl LeasedState {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
     }
 
-    /// Asks the engine about steps in their order. Consecutive steps that are all takes and peeks, or all other
-    /// operations, share an exchange, because a fallback answers takes and peeks together, and all else one by one.
+    /// Asks the engine about steps in their order. Takes and peeks do not share an exchange with other operations,
+    /// because a fallback answers those one by one.
     async fn ask_all(self: &Arc<Self>, asking: Vec<(usize, Box<Asking>)>) -> Vec<(usize, Answer)> {
         let (mut answers, mut rest) = (Vec::with_capacity(asking.len()), asking.into_iter().peekable());
         while let Some((at, first)) = rest.next() {
@@ -159,7 +157,6 @@ impl LeasedState {
         concluded
     }
 
-    /// Asks the engine about one step.
     pub(super) async fn ask_engine(&self, step: &OwnedStep) -> Answer {
         self.count_central(step);
         self.counts.messages.fetch_add(1, Ordering::Relaxed);
@@ -193,9 +190,6 @@ fn no_answer() -> StoreError {
     StoreError::Unavailable { reason: "it answered fewer steps than it was asked".to_owned() }
 }
 
-// The progress of a step that cannot be answered on the spot.
-
-/// A step for the engine, and what to do with its answer.
 pub(super) struct Asking {
     pub(super) asked: OwnedStep,
     pub(super) terms: TermsOfLines,
@@ -203,13 +197,11 @@ pub(super) struct Asking {
 }
 
 pub(super) enum OnAnswer {
-    /// The engine's answer goes to the caller.
     Tell,
     /// The engine's answer is merged with the lines of the caller's step that were decided here.
     Merge(Box<(OwnedStep, LocalLines)>),
 }
 
-/// The result of a step as far as it goes without waiting.
 pub(super) enum FirstPass {
     Done(Result<(), StoreError>),
     /// A take that has to wait for draws or for the engine.
@@ -217,11 +209,9 @@ pub(super) enum FirstPass {
     AsksEngine(Box<Asking>),
 }
 
-/// What a take waits for.
 pub(super) enum Pending {
-    /// Draws have to be awaited first, each until the given tick at most.
+    /// Draws are awaited first, each until the given tick at most.
     Waits(SmallVec<[(Drawing, Tick); 2]>),
-    /// The engine decides some charges, or all.
     Engine(Box<LocalLines>),
 }
 

@@ -18,10 +18,9 @@ use super::lease::GivenBack;
 use super::request::{Draw, Drawn, Refused, Times};
 use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState, ask};
 
-/// The most calls in flight that give units back: a node that closes may hold units of a hundred thousand keys.
+/// The most calls in flight that give units back: a node that closes may hold those of a hundred thousand keys.
 const RETURNS_AT_ONCE: usize = 64;
 
-/// A draw that asks the engine.
 struct DrawRequest {
     inner: Arc<LeasedState>,
     hash: u64,
@@ -33,7 +32,6 @@ struct DrawRequest {
     answered: bool,
 }
 
-/// Units to be given back, with the key and terms that they were drawn under.
 pub(super) struct Return {
     pub(super) key: Arc<[u8]>,
     pub(super) terms: Arc<Terms>,
@@ -42,9 +40,8 @@ pub(super) struct Return {
 }
 
 impl LeasedState {
-    /// Returns the draw that requests of a key wait for: the one under way, or a new one. `request` is the cost of a
-    /// waiting request and what it has to leave to higher priorities; `None` is a draw ahead of need. Returns `None` if
-    /// there is no room for a draw.
+    /// Returns the draw under way, or a new one; `None` if there is no room. `request` is the cost of a waiting request
+    /// and what it has to leave to higher priorities; `None` is a draw ahead of need.
     pub(super) fn drawing(
         self: &Arc<Self>,
         hash: u64,
@@ -70,14 +67,12 @@ impl LeasedState {
         entry.drawing.clone()
     }
 
-    /// Runs a draw in the background, for which no request waits.
     pub(super) fn draw_ahead(&self, drawing: Drawing) {
         if drawing.goes_on() {
             self.background.run(Box::pin(drawing.made));
         }
     }
 
-    /// Turns receipts of a key into a list of units to give back.
     pub(super) fn returns<'e>(
         entry: &'e LeasedKey,
         back: GivenBack,
@@ -108,7 +103,6 @@ impl LeasedState {
         returns
     }
 
-    /// Gives units back in the background.
     pub(super) fn give_back(self: &Arc<Self>, returns: Vec<Return>) {
         if !returns.is_empty() {
             let inner = Arc::clone(self);
@@ -116,8 +110,7 @@ impl LeasedState {
         }
     }
 
-    /// Gives units back, at most [`RETURNS_AT_ONCE`] calls at a time. Each is sent only once: if its answer is lost, it
-    /// is unknown whether it was done, and a second one might give back what others have charged since.
+    /// Gives units back. Each is sent only once: a second one might give back what others have charged since.
     pub(super) async fn give_all_back(&self, returns: Vec<Return>) {
         let send = |back: Return| async move {
             let units = back.receipt.cost.units();
@@ -187,8 +180,7 @@ impl DrawRequest {
             inner.counts.drawn.fetch_add(drawn.receipt.cost.units(), Ordering::Relaxed);
         }
         let mut shard = inner.table.lock(self.hash);
-        let found =
-            shard.get(self.hash, &self.key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &self.terms));
+        let found = shard.get_under(self.hash, &self.key, &self.terms);
         match (found, line, drawn) {
             (Some(entry), _, Some(drawn)) => {
                 entry.lease.fill(&self.draw, &drawn, times, part, &mut back);
@@ -214,8 +206,7 @@ impl DrawRequest {
     }
 }
 
-/// A draw that is dropped has no answer. This is noted in the background, because the code that drops it may hold the
-/// lock of the key.
+/// A draw that is dropped has no answer. Noted in the background: the code that drops it may hold the lock of the key.
 impl Drop for DrawRequest {
     fn drop(&mut self) {
         if self.answered {
@@ -231,8 +222,7 @@ impl Drop for DrawRequest {
     }
 }
 
-/// A request that waits for a draw. If the request is dropped, the draw goes on: others may wait for it, and the engine
-/// may have done it already.
+/// A request that waits for a draw. If it is dropped, the draw goes on: others may wait for it.
 pub(super) struct Awaited {
     drawing: Option<Drawing>,
     inner: Arc<LeasedState>,
@@ -267,7 +257,6 @@ impl Drop for Awaited {
     }
 }
 
-/// Returns a charge of a key under the engine's limit.
 fn charge<'a>(
     key: &'a [u8],
     terms: &'a Terms,
@@ -280,12 +269,11 @@ fn charge<'a>(
 
 // Measures a node's demand for one key, which sizes its draws.
 
-/// The time over which the demand is averaged, in nanoseconds: long enough that one gap between requests does not
-/// shrink a draw.
+/// The time over which the demand is averaged, in nanoseconds: one gap between requests does not shrink a draw.
 const AVERAGED_OVER: u64 = 200_000_000;
 
-/// Up to this many units are drawn even if they last longer than the target, as long as they are likely to be spent
-/// before they expire: otherwise a key that is hit a few times a second would need a draw at each hit.
+/// Up to this many units are drawn if they are likely to be spent before they expire, or a key that is hit a few times
+/// a second would need a draw at each hit.
 const FEW: u64 = 8;
 
 /// The recent demand for one key on this node.
@@ -299,17 +287,16 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Counts units that were asked for.
     #[inline]
     pub(super) const fn record(&mut self, units: u64) {
         self.asked = self.asked.saturating_add(units);
     }
 
-    /// Returns how many units to draw, so that they last for `target`, and restarts the count. A few units are drawn
-    /// even if they last longer, up to half of the time for which units may be held, `lasts`.
+    /// Returns how many units to draw, so that they last for `target` (a few units: up to half of `lasts`), and
+    /// restarts the count.
     ///
-    /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and a key
-    /// that is hit all the time reaches its full size within a few draws.
+    /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that
+    /// is hit all the time reaches its full size within a few draws.
     pub(super) fn sized(&mut self, now: Tick, target: Duration, lasts: Duration) -> u64 {
         let passed = nanos(now.since(self.since)).max(1);
         let known = self.since > Tick::EPOCH;
@@ -320,7 +307,6 @@ impl Demand {
         } else if passed >= AVERAGED_OVER || sample > self.rate {
             self.rate = sample;
         } else {
-            // Decreases slowly, by the share of the averaging time that has passed.
             let down = u128::from(self.rate - sample) * u128::from(passed) / u128::from(AVERAGED_OVER);
             self.rate -= u64::try_from(down).unwrap_or(self.rate);
         }

@@ -17,7 +17,6 @@ use super::request::Portion;
 use super::shared::{ChargeSettings, LeasedKey, LeasedState, TermsOfLines, ask, by_the_engine, widen};
 
 impl LeasedState {
-    /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
     pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, local: LocalLines) -> Box<Asking> {
         if local.held.portions.is_empty() && local.lines.iter().all(Option::is_none) {
             return step.with(|step| self.ask_for_all(step));
@@ -45,7 +44,6 @@ impl LeasedState {
         Box::new(Asking { asked, terms, on_answer: OnAnswer::Tell })
     }
 
-    /// Merges the engine's answer with the lines that were decided here.
     pub(super) async fn merge(
         self: &Arc<Self>,
         step: &OwnedStep,
@@ -56,8 +54,8 @@ impl LeasedState {
     ) -> Answer {
         let LocalLines { lines, held } = local;
         if settled.by == DecidedBy::Fallback {
-            // A step must be decided in one place only, so that its charges can be ended there; here the fallback
-            // decides all of it.
+            // A step is decided in one place only, so that its charges can be ended there; here the fallback decides
+            // all of it.
             drop(held);
             if let Some(undo) =
                 theirs.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed)
@@ -124,8 +122,8 @@ impl LeasedState {
         }
     }
 
-    /// Units that came back through this node may be drawn again at once. Units that came back through other nodes are
-    /// noticed when a refusal expires, after the time for which units may be held.
+    /// Units that came back through this node may be drawn again at once; those that came back elsewhere are noticed
+    /// when a refusal expires.
     fn record_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
         let by_engine = settled.by != DecidedBy::Fallback;
         for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&settled.lines) {
@@ -151,8 +149,6 @@ impl LeasedState {
     }
 }
 
-// Holds units for requests that are not yet decided.
-
 /// Units taken by a request that is not yet admitted; put back when dropped.
 pub(super) struct HeldUnits {
     pub(super) inner: Arc<LeasedState>,
@@ -163,20 +159,17 @@ pub(super) struct HeldUnits {
 pub(super) struct Taken {
     pub(super) hash: u64,
     pub(super) key: Arc<[u8]>,
-    /// The terms of the lease. If the key has other terms by now, its lease is a new one that does not count these
-    /// units.
+    /// The terms of the lease. If the key has others by now, its lease does not count these units.
     pub(super) terms: Arc<Terms>,
     pub(super) settings: ChargeSettings,
     pub(super) portion: Portion,
 }
 
 impl HeldUnits {
-    /// Admits the request: the units that it holds are spent.
     pub(super) fn admit(mut self) {
         for Taken { hash, key, terms, portion, .. } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
-            if let Some(entry) = shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &terms))
-            {
+            if let Some(entry) = shard.get_under(hash, &key, &terms) {
                 entry.lease.release(&portion);
             }
         }
@@ -190,7 +183,7 @@ impl Drop for HeldUnits {
         for Taken { hash, key, terms, settings, portion } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             shard.granted = shard.granted.saturating_sub(1);
-            match shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &terms)) {
+            match shard.get_under(hash, &key, &terms) {
                 Some(entry) => {
                     let mut back = GivenBack::new();
                     entry.lease.release(&portion);
@@ -206,8 +199,6 @@ impl Drop for HeldUnits {
         self.inner.give_back(returns);
     }
 }
-
-// The statistics of a leased store.
 
 /// The statistics of this node's leases, for metrics; totals count since the store was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,20 +227,4 @@ pub struct LeaseHealth {
     pub returned: u64,
     /// Units that were sent back, but without an answer, so that it is unknown whether they came back.
     pub burned: u64,
-}
-
-impl LeaseHealth {
-    /// Returns the part of the drawn units that was used, in thousandths, rounded down: units that were not given back
-    /// or lost, and are not held now. 1000 if nothing was drawn.
-    #[must_use]
-    pub fn used_per_mille(&self) -> u64 {
-        let held = self.outstanding.saturating_add(self.reserved);
-        let unused = self.returned.saturating_add(self.burned).saturating_add(held);
-        let used = u128::from(self.drawn.saturating_sub(unused));
-        match self.drawn {
-            0 => 1000,
-            // At most a thousand.
-            drawn => u64::try_from(used * 1000 / u128::from(drawn)).unwrap_or(1000),
-        }
-    }
 }

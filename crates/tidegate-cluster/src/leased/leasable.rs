@@ -9,12 +9,11 @@ use tidegate_core::{Quota, Rate};
 use crate::Part;
 use tidegate_limits::store::per_limit::PerLimit;
 
-/// The least number of units that a node must be allowed to hold for a lease to be worth it: below, each request would
-/// need a draw of its own.
+/// The least that a node must be allowed to hold for a lease to be worth it: below, each request would need its own
+/// draw.
 pub(super) const LEAST_HELD: u64 = 2;
 
-/// The longest time that a draw reserves ahead: hardly noticed by callers, and short enough to limit the units that an
-/// idle node strands.
+/// The longest time that a draw reserves ahead: hardly noticed, and short enough to limit what an idle node strands.
 const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
 /// The options of a deployment for all its leases; the same on all nodes.
@@ -26,7 +25,6 @@ pub(super) struct LeaseOptions {
     pub(super) strict: bool,
     /// The time of its own demand that a node draws at once.
     pub(super) target: Duration,
-    /// How long units may be held.
     pub(super) lasts: Duration,
 }
 
@@ -41,7 +39,6 @@ pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) 
 /// How one limit is leased.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// The limit that the engine decides by.
     pub(super) engine: Arc<Quota>,
     /// The units that the whole limit grants at once.
     pub(super) limit: u64,
@@ -49,7 +46,6 @@ pub(super) struct Terms {
     pub(super) window: bool,
     /// The most units that all nodes together may hold.
     pub(super) outstanding: u64,
-    /// The longest time that a draw reserves ahead.
     pub(super) ahead: Duration,
     pub(super) target: Duration,
     pub(super) lasts: Duration,
@@ -85,7 +81,6 @@ impl Terms {
     }
 }
 
-/// A cache of the terms of limits.
 #[derive(Debug)]
 pub(super) struct AllTerms {
     options: LeaseOptions,
@@ -104,12 +99,10 @@ impl AllTerms {
     }
 }
 
-/// Returns `number · part / whole`, rounded down.
 fn part_of(number: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(number) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Returns how long a rate takes to refill `units`.
 fn time_of(rate: Rate, units: u64) -> Duration {
     span(u128::from(units) * u128::from(nanos(rate.period())) / u128::from(rate.count()))
 }

@@ -1,10 +1,9 @@
 //! The lease: the units that a node holds of one key. A pure state machine: time is passed in, and it has no engine and
 //! no lock.
 //!
-//! A lease has two batches: the one that is spent from, and the next one, drawn while the first is still being spent.
-//! At no time may it hold more spendable units than its allowance, including units taken by requests that are not yet
-//! admitted. Units beyond the allowance, units held too long, and units above an allowance that has shrunk are given
-//! back.
+//! A lease has two batches: the one that is spent from, and the next one. It never holds more spendable units than its
+//! allowance, including units taken by requests that are not yet admitted. The rest is given back, as are units held
+//! too long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +18,11 @@ use super::request::{Batch, Draw, Drawn, Portion, Refused, Times};
 /// For how long the engine decides a key alone after a draw has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
 
-/// After this time a draw is abandoned, even if its end was not reported: longer than any wait for an engine.
+/// After this time a draw is abandoned: longer than any wait for an engine.
 const LONGEST_DRAW: Duration = Duration::from_secs(60);
 
-/// Receipts of units to be given back.
 pub(super) type GivenBack = SmallVec<[Receipt; 2]>;
 
-/// The units that a node holds of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub(super) terms: Arc<Terms>,
@@ -35,7 +32,6 @@ pub(super) struct Lease {
     good_until: Tick,
     /// This node's part of the whole at the last look.
     part: u32,
-    /// Units taken by requests that are not yet admitted.
     held: u64,
     refusals: Refusals,
     /// Until when nothing is drawn, because the engine did not answer.
@@ -44,26 +40,22 @@ pub(super) struct Lease {
     pub(super) remaining: u64,
     pub(super) full_at: Tick,
     demand: Demand,
-    /// Whether the last draw had to wait: then the limit is in full use, and the next draw will have to wait too.
+    /// Whether the last draw had to wait: then the limit is in full use, and so will the next.
     waits: bool,
-    /// The units that draws ahead of need leave to requests of higher priority: the most that a recent request had to
-    /// leave, and when that request came.
+    /// The most that a recent request left to higher priorities, and when it came: draws ahead of need leave as much.
     kept_back: (u64, Tick),
     /// The number of the draw under way, and the tick at which it began.
     drawing: Option<(u64, Tick)>,
     touched: Tick,
 }
 
-/// The result of looking for a request's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// The units are there.
     Ready,
     /// Refused for this time; known without asking the engine.
     Refused(Duration),
     /// A draw is needed, or the one under way has to be awaited.
     Draw,
-    /// Decided by the engine alone.
     Engine,
 }
 
@@ -106,12 +98,11 @@ impl Lease {
         Some(portion)
     }
 
-    /// Takes units that [`Lease::look_up`] has found.
     pub(super) fn take(&mut self, cost: Cost) -> Option<Portion> {
         self.current.as_mut()?.take(cost)
     }
 
-    /// Counts the units that a request asks for: once for each request, however often it looks.
+    /// Counts what a request asks for: once, however often it looks.
     pub(super) const fn count_demand(&mut self, cost: Cost) {
         self.demand.record(cost.units());
     }
@@ -168,9 +159,8 @@ impl Lease {
         Lookup::Draw
     }
 
-    /// Begins a draw. `request` is the cost of a request and the units that it has to leave to higher priorities;
-    /// without a request, the draw is sized by the demand alone. `None` if a draw is under way or there is no room.
-    /// `number` must be one that no earlier draw had.
+    /// Begins a draw, sized by the demand alone without a `request`: its cost and what it has to leave to higher
+    /// priorities. `None` if a draw is under way or there is no room. No earlier draw had this `number`.
     pub(super) fn draw(&mut self, request: Option<(Cost, u64)>, now: Tick, number: u64) -> Option<Draw> {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
@@ -181,7 +171,6 @@ impl Lease {
         self.draw_ahead(ahead, cost, kept_back, now, number)
     }
 
-    /// Begins a draw of `ahead` units beyond those of a request.
     pub(super) fn draw_ahead(
         &mut self,
         ahead: u64,
@@ -193,7 +182,7 @@ impl Lease {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
-        // If the limit is in full use, the drawn units can be spent only later, when the present units are spent.
+        // If the limit is in full use, drawn units are spent later, after the present ones.
         let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
         let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
         let units = ahead.saturating_add(cost).max(1).min(room);
@@ -212,12 +201,10 @@ impl Lease {
             && !self.refusals.forbid_draw(self.kept_back.0, now)
     }
 
-    /// Returns whether a draw is under way.
     pub(super) const fn is_drawing(&self) -> bool {
         self.drawing.is_some()
     }
 
-    /// Returns since when a draw is under way.
     pub(super) fn drawing_since(&self) -> Option<Tick> {
         self.drawing.map(|(_, since)| since)
     }
@@ -226,8 +213,7 @@ impl Lease {
         self.drawing.is_some_and(|(number, _)| number == draw.number)
     }
 
-    /// Puts drawn units into a batch. Units that do not fit are given back, and so are all units of a draw that was
-    /// abandoned.
+    /// Puts drawn units into a batch. Units that do not fit are given back, and all units of an abandoned draw.
     pub(super) fn fill(&mut self, draw: &Draw, drawn: &Drawn, times: Times, part: u32, back: &mut GivenBack) {
         if !self.is_under_way(draw) {
             back.push(drawn.receipt);
@@ -243,8 +229,8 @@ impl Lease {
         self.waits = !drawn.wait.is_zero();
         self.tidy(received, part, back);
         let lasts = match self.terms.window {
-            // The engine told the window's end after this draw was sent. A thousandth is subtracted for clocks that run
-            // at different speeds.
+            // The engine told the window's end after this draw was sent. A thousandth is for clocks of different
+            // speeds.
             true => self.terms.lasts.min(drawn.reset_after.saturating_sub(drawn.reset_after / 1000)),
             false => self.terms.lasts.saturating_add(drawn.wait),
         };
@@ -272,31 +258,27 @@ impl Lease {
         self.update_good_until(received);
     }
 
-    /// Notes that the engine has refused a draw.
     pub(super) fn refused(&mut self, draw: &Draw, refused: &Refused, sent: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
             (self.remaining, self.waits) = (refused.remaining, true);
             let (ahead, lasts) = (self.terms.ahead, self.terms.lasts);
             self.refusals.add_draw(draw.kept_back, refused.retry, sent, ahead, lasts);
-            // Higher priorities may still be granted draws; their requests state what they have to leave.
+            // Higher priorities may still be granted draws.
             self.kept_back = (0, sent);
         }
     }
 
-    /// Notes that the engine has refused a request that it decided alone.
     pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
         self.refusals.add_request(cost, kept_back, after, sent, self.terms.lasts);
     }
 
-    /// Notes that the engine would grant a request, and how many units its limit has left.
     pub(super) fn would_be_granted(&mut self, cost: Cost, kept_back: u64, remaining: u64) {
         self.refusals.end_for(cost, kept_back);
         self.remaining = remaining;
     }
 
-    /// Notes that units came back to the engine, and how many its limit has left: it may now grant what it refused
-    /// before.
+    /// Notes that units came back: the engine may now grant what it refused before.
     pub(super) fn units_came_back(&mut self, remaining: u64, now: Tick) {
         self.refusals.clear(now);
         self.remaining = remaining;
@@ -310,25 +292,21 @@ impl Lease {
         }
     }
 
-    /// Counts units as taken by a request that is not yet admitted.
     pub(super) const fn hold(&mut self, portion: &Portion) {
         self.held = self.held.saturating_add(portion.cost.units());
     }
 
-    /// Ends that count: the request is admitted, or its units are about to be put back.
     pub(super) const fn release(&mut self, portion: &Portion) {
         self.held = self.held.saturating_sub(portion.cost.units());
     }
 
-    /// Puts units back into the batch; if other units were taken since, or the batch has ended, they are given back
-    /// to the engine.
+    /// Puts units back into the batch, or gives them back if others were taken since or the batch has ended.
     pub(super) fn put_back(&mut self, portion: &Portion, back: &mut GivenBack) {
         if !self.current.as_mut().is_some_and(|batch| batch.put_back(portion)) {
             back.push(portion.receipt(&self.terms.engine));
         }
     }
 
-    /// Ends batches that were held too long, and gives back units above the allowance.
     pub(super) fn tidy(&mut self, now: Tick, part: u32, back: &mut GivenBack) {
         if let Some(over) = self.current.take_if(|batch| batch.until <= now) {
             self.end(Some(over), back);
@@ -354,7 +332,6 @@ impl Lease {
         self.update_good_until(now);
     }
 
-    /// Ends both batches.
     pub(super) fn close(&mut self, back: &mut GivenBack) {
         let both = [self.current.take(), self.next.take()];
         for batch in both {
@@ -362,8 +339,8 @@ impl Lease {
         }
     }
 
-    /// Drops everything, because the key was reset. The units of a draw under way are given back when they arrive.
-    /// Returns the number of units that were held.
+    /// Drops everything, because the key was reset; units of a draw under way are given back when they arrive. Returns
+    /// how many were held.
     pub(super) fn forget(&mut self, now: Tick) -> u64 {
         let left = self.units_held();
         (self.current, self.next, self.drawing) = (None, None, None);
@@ -376,13 +353,11 @@ impl Lease {
         self.terms.allowance(self.part, self.remaining)
     }
 
-    /// Returns how many units the batches may hold. For a window there is no bound here: draws are bounded by what the
-    /// window has left.
+    /// Returns how many units the batches may hold; for a window, the draws are bounded instead.
     fn most_held(&self) -> u64 {
         if self.terms.window { u64::MAX } else { self.allowance().saturating_sub(self.held) }
     }
 
-    /// Computes until when units are taken from the current batch without another look.
     fn update_good_until(&mut self, now: Tick) {
         let Some(current) = &self.current else { return };
         let next = self.next.as_ref().map_or(Tick::MAX, |next| next.from);
@@ -395,10 +370,8 @@ impl Lease {
     }
 }
 
-// Read-only queries: how much a lease holds.
-
 impl Lease {
-    /// Returns whether a request would find its units here, as [`Lease::look_up`] does, without changing anything.
+    /// Returns what [`Lease::look_up`] would find, without changing anything.
     pub(super) fn would_grant(&self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> bool {
         let mut lease = self.clone();
         lease.look_up(cost, kept_back, now, part, &mut GivenBack::new()) == Lookup::Ready
@@ -415,7 +388,6 @@ impl Lease {
         both.filter(|batch| batch.from <= now && now < batch.until).map(Batch::left).sum()
     }
 
-    /// Returns how many units can be spent now or are taken by requests that are not yet admitted.
     pub(super) fn outstanding(&self, now: Tick) -> u64 {
         self.ready(now).min(self.most_held()).saturating_add(self.held)
     }
@@ -432,9 +404,6 @@ impl Lease {
         self.units_held() == 0 && self.held == 0 && self.drawing.is_none() && quiet
     }
 }
-
-// The part of a lease's state that determines its behaviour. The model check treats two leases that are equal in it as
-// the same.
 
 #[cfg(test)]
 impl Lease {
@@ -458,20 +427,17 @@ impl Lease {
 
 // Remembers the engine's refusals for one key, so that the node does not repeat a request that would be refused again.
 //
-// A refusal is remembered for at most as long as units may be held. The engine may grant the units earlier than it
-// said, when a charge is settled with less than it took, another node gives back unspent units, or the key is reset.
-// Callers are still told the time that the engine named.
+// A refusal is remembered for at most as long as units may be held: the engine may grant earlier than it said, when
+// units come back or the key is reset. Callers are still told the time that the engine named.
 
 /// After this time, a refusal whose end the engine does not know is tried again.
 const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
 
-/// A refusal of the engine.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Refusal {
-    /// The number of units refused; covers all larger costs.
+    /// The units refused; covers all larger costs.
     units: u64,
-    /// The number of units that had to be left in the limit for higher priorities; covers all requests that have to
-    /// leave more.
+    /// The units to be left for higher priorities; covers requests that have to leave more.
     kept_back: u64,
     /// The tick from which the engine may be asked again.
     again: Tick,
@@ -485,26 +451,23 @@ impl Refusal {
     }
 }
 
-/// The refusals of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusals {
     /// The last draw that was refused, because not even one unit was left.
     draw: Option<Refusal>,
-    /// The last request that the engine decided alone and refused. It does not cover smaller costs.
+    /// The last request that the engine decided alone and refused; does not cover smaller costs.
     request: Option<Refusal>,
-    /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
+    /// Requests sent up to this tick may be from before units came back.
     cleared: Tick,
 }
 
 impl Refusals {
-    /// Returns how long a request has to wait, if that is known without asking.
     fn of(&self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
         let both = [&self.draw, &self.request].into_iter().flatten();
         let holds = |refusal: &&Refusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
         both.filter(holds).map(|refusal| refusal.until.since(now)).max()
     }
 
-    /// Returns whether a draw that leaves `kept_back` units would be refused.
     fn forbid_draw(&self, kept_back: u64, now: Tick) -> bool {
         self.draw.is_some_and(|refusal| now < refusal.again && refusal.covers(1, kept_back))
     }
@@ -514,16 +477,14 @@ impl Refusals {
         self.draw.take_if(|refusal| refusal.again <= now).is_some()
     }
 
-    /// Notes a refused draw. Units drawn at the time that the engine names may be spent `ahead` later.
+    /// Notes a refused draw. Units drawn at the named time may be spent `ahead` later.
     fn add_draw(&mut self, kept_back: u64, retry: Retry, sent: Tick, ahead: Duration, lasts: Duration) {
-        // Counted from when the draw was sent: a request sent at the resulting tick reaches the engine no earlier than
-        // it said.
+        // Counted from the sending: a request sent at that tick reaches the engine no earlier than it said.
         let after = retry.after().unwrap_or(AFTER_AN_UNKNOWN);
         let (again, until) = (sent.after(after.min(lasts)), sent.after(after.saturating_add(ahead)));
         self.draw = Some(Refusal { units: 1, kept_back, again, until });
     }
 
-    /// Notes a refused request.
     fn add_request(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick, lasts: Duration) {
         let (again, until) = (sent.after(after.min(lasts)), sent.after(after));
         let new = Refusal { units: cost.units(), kept_back, again, until };
@@ -534,19 +495,16 @@ impl Refusals {
         }
     }
 
-    /// Notes that a draw which left `kept_back` units was granted.
     fn end_draw(&mut self, kept_back: u64) {
         self.draw.take_if(|refusal| kept_back >= refusal.kept_back);
     }
 
-    /// Notes that the engine would grant such a cost.
     fn end_for(&mut self, cost: Cost, kept_back: u64) {
         for refusal in [&mut self.draw, &mut self.request] {
             refusal.take_if(|refusal| refusal.covers(cost.units(), kept_back));
         }
     }
 
-    /// Forgets all refusals, because units came back.
     fn clear(&mut self, now: Tick) {
         *self = Self { cleared: now, ..Self::default() };
     }

@@ -17,11 +17,10 @@ use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
 use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState};
 
-/// The result of one charge.
 enum ChargeResult {
     Portion(Taken, Settlement),
     Refused(Settlement),
-    /// A draw is needed: the draw, and until when to wait for it.
+    /// The draw, and until when to wait for it.
     Draw(Drawing, Tick),
     Engine,
 }
@@ -63,13 +62,13 @@ impl LeasedState {
         true
     }
 
-    /// Returns the tick to decide by: for windows the clock's present tick, because a request that was made long ago
-    /// must not miss the end of a window.
+    /// Returns the tick to decide by: for windows the present one, because a late request must not miss the end of a
+    /// window.
     pub(super) fn now_of(&self, step: &Step<'_>, window: bool) -> Tick {
         if window { step.now.max(self.clock.now()) } else { step.now }
     }
 
-    /// Tries to settle a take; `None` if it is settled. `first` is whether the step was not tried before.
+    /// Tries to settle a take; `None` if it is settled. `first`: the step was not tried before.
     pub(super) fn try_take(
         self: &Arc<Self>,
         step: &Step<'_>,
@@ -131,7 +130,6 @@ impl LeasedState {
         None
     }
 
-    /// Looks for the units of one charge, and takes them if they are there.
     fn find(
         self: &Arc<Self>,
         step: &Step<'_>,
@@ -202,7 +200,7 @@ impl LeasedState {
         found
     }
 
-    /// Answers a step that a batch refuses. Charges whose keys were not looked at are reported with a full limit.
+    /// Charges whose keys were not looked at are reported with a full limit.
     fn refuse(&self, step: &Step<'_>, lines: &[Option<Settlement>], out: &mut Settled) {
         out.lines.clear();
         let both = lines.iter().zip(step.charges);
@@ -213,7 +211,6 @@ impl LeasedState {
         (out.allowed, out.wait, out.at, out.by) = (false, Duration::ZERO, step.now, DecidedBy::Lease);
     }
 
-    /// Settles a step as far as possible without waiting.
     #[inline]
     pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
         match step.op {
@@ -257,7 +254,6 @@ pub(super) fn standing(entry: &LeasedKey, now: Tick) -> Standing {
     Standing { limit, remaining, debt: 0, reset_after: lease.full_at.since(now) }
 }
 
-/// Answers a charge that was not looked at, because another one refuses the step.
 fn unasked(charge: &Charge<'_>) -> Settlement {
     let limit = charge.quota.capacity();
     let standing = Standing { limit, remaining: limit, debt: 0, reset_after: Duration::ZERO };
@@ -267,9 +263,6 @@ fn unasked(charge: &Charge<'_>) -> Settlement {
     }
 }
 
-// A draw: the request to the engine, and its result.
-
-/// A draw to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Draw {
     pub(super) number: u64,
@@ -284,34 +277,27 @@ pub(super) struct Times {
     pub(super) received: Tick,
 }
 
-/// The result of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drawn {
     /// The receipt of the draw; its cost is the number of units drawn.
     pub(super) receipt: Receipt,
     /// The time after the reply from which the units may be spent.
     pub(super) wait: Duration,
-    /// The units that the engine's limit has left.
     pub(super) remaining: u64,
     /// The time after the reply at which the limit would be full again.
     pub(super) reset_after: Duration,
 }
 
-/// The engine's answer when it refused a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Refused {
     /// When to ask again; the units granted then may be spent a little later.
     pub(super) retry: Retry,
-    /// The units that the engine's limit has left, for requests of higher priority.
     pub(super) remaining: u64,
 }
-
-// A batch: units that were drawn in one call and not yet spent.
 
 /// The rest of one draw, and from when and until when it may be spent, by this node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
-    /// The limit that it was drawn from.
     pub(super) quota: Arc<Quota>,
     /// The receipt of the units left; its cost is their number. `None` when all are spent.
     pub(super) rest: Option<Receipt>,
@@ -323,7 +309,7 @@ pub(super) struct Batch {
     pub(super) low: u64,
 }
 
-/// Units that were taken out of a batch. They may be put back until the request is admitted.
+/// Units taken out of a batch; they may be put back until the request is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Portion {
     /// The receipt of the batch's units before these were taken.
@@ -346,7 +332,7 @@ impl Batch {
         Some(Portion { before, cost })
     }
 
-    /// Puts units back that were the last to be taken out; `false` if others were taken since.
+    /// Puts back the units taken last; `false` if others were taken since.
     pub(super) fn put_back(&mut self, portion: &Portion) -> bool {
         let Portion { before, cost } = portion;
         let after =
@@ -359,7 +345,6 @@ impl Batch {
         adjacent && after.is_some()
     }
 
-    /// Takes out all units beyond `most`, and returns their receipt.
     pub(super) fn trim(&mut self, most: u64) -> Option<Receipt> {
         let rest = self.rest?;
         let Some(kept) = Cost::new(most) else { return self.rest.take() };
@@ -369,8 +354,7 @@ impl Batch {
         Some(last)
     }
 
-    /// Returns the receipt of the last units of a draw: it has the mark of the whole, except that it does not open a
-    /// window that the first units have opened.
+    /// Returns the receipt of the last units of a draw: it does not open a window that the first units have opened.
     fn without_first(&self, whole: Receipt, cost: Cost) -> Receipt {
         match *self.quota {
             Quota::FixedWindow(_) => Receipt { cost, mark: [0; 4], ..whole },
@@ -380,7 +364,7 @@ impl Batch {
 }
 
 impl Portion {
-    /// Returns a receipt of these units alone, as the engine would have given it for a separate charge.
+    /// Returns a receipt of these units alone, as for a separate charge.
     pub(super) fn receipt(&self, quota: &Quota) -> Receipt {
         match quota.split(&self.before, self.cost) {
             Some((first, _)) => first,

@@ -34,21 +34,18 @@ pub(super) struct LeasedState {
     pub(super) round_trip: AtomicU64,
 }
 
-/// A request waits this many round trips for a draw: after that, the draw is lost, or the engine is busy.
+/// A request waits this many round trips for a draw: after that, it is lost, or the engine is busy.
 const ROUND_TRIPS: u32 = 3;
 
-/// Counters of calls to the engine; what is counted for each request is in the table. Relaxed throughout: they are
-/// statistics, with no ordering to other data.
+/// Counters of calls to the engine. Relaxed throughout: they are statistics.
 #[derive(Debug, Default)]
 pub(super) struct LeaseCounters {
-    /// The number of the next draw.
     pub(super) numbers: AtomicU64,
     pub(super) messages: AtomicU64,
     pub(super) draws: AtomicU64,
     pub(super) drawn: AtomicU64,
     pub(super) returned: AtomicU64,
     pub(super) burned: AtomicU64,
-    /// Steps that the engine decided, in whole or in part.
     pub(super) central: AtomicU64,
 }
 
@@ -56,8 +53,7 @@ pub(super) struct LeaseCounters {
 pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
 
 impl LeasedState {
-    /// Returns how long requests wait for a draw before they ask the engine themselves: the target time of a draw, or a
-    /// few round trips if the engine is far away.
+    /// Returns how long requests wait for a draw before they ask the engine themselves.
     pub(super) fn patience(&self, terms: &Terms) -> Duration {
         let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
         terms.target.max(round_trip.saturating_mul(ROUND_TRIPS))
@@ -94,7 +90,6 @@ impl LeasedState {
     }
 }
 
-/// Settles a step through a store, now or later.
 pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
     let mut settled = Settled::default();
     let settling = step.with(|step| engine.settle_into(step, &mut settled));
@@ -104,7 +99,6 @@ pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
     }
 }
 
-/// Settles many steps through a store, in one exchange if it can.
 pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<Answer> {
     let mut answers = Vec::with_capacity(steps.len());
     let later = OwnedStep::with_each(steps, |steps| engine.settle_each(steps, &mut answers));
@@ -114,7 +108,6 @@ pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<An
     }
 }
 
-/// Returns the charges under the engine's limits.
 pub(super) fn by_the_engine<'s>(step: &Step<'s>, terms: &'s TermsOfLines) -> SmallVec<[Charge<'s>; 4]> {
     let both = step.charges.iter().zip(terms);
     both.map(|(charge, terms)| match terms {
@@ -133,15 +126,11 @@ pub(super) fn widen(settled: &mut Settled, terms: &TermsOfLines) {
     }
 }
 
-// The leases of all keys, in bounded memory.
-
 /// The number of parts of the table, each under a lock of its own: usually more than there are cores.
 const SHARDS: usize = 64;
 
-/// The number of leases that are checked to find one that can be forgotten.
 const LOOKED_AT: usize = 8;
 
-/// A draw under way, shared by all requests that wait for it.
 #[derive(Clone)]
 pub(super) struct Drawing {
     pub(super) made: Shared<Later<()>>,
@@ -154,25 +143,22 @@ impl Drawing {
         Self { made: draw.shared(), in_background: Arc::default() }
     }
 
-    /// Marks it as running in the background; `true` the first time.
     pub(super) fn goes_on(&self) -> bool {
         // Relaxed: exactly one caller gets `true`, whichever it is.
         !self.in_background.swap(true, Ordering::Relaxed)
     }
 }
 
-/// The entry of one key.
 pub(super) struct LeasedKey {
     pub(super) key: Arc<[u8]>,
-    /// The limit that callers named; its address allows comparing it without dereferencing.
+    /// The limit that callers named, compared by its address.
     pub(super) quota: Arc<Quota>,
     pub(super) lease: Lease,
     pub(super) drawing: Option<Drawing>,
     pub(super) settings: ChargeSettings,
 }
 
-/// The settings of a key's charges besides its limit, from the last request that did not find its units on the fast
-/// path.
+/// The settings of a key's charges besides its limit, from the last request off the fast path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChargeSettings {
     pub(super) tag: u64,
@@ -186,27 +172,22 @@ impl ChargeSettings {
 }
 
 impl LeasedKey {
-    /// Returns whether `quota` is the limit of the lease.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
     }
 }
 
-/// A part of the table.
 #[derive(Default)]
 pub(super) struct Shard {
     entries: HashMap<u64, LeasedKey, BuildHasherDefault<Hashed>>,
-    /// Charges that were granted out of batches, and charges that were refused without asking the engine.
     pub(super) granted: u64,
     pub(super) refused: u64,
 }
 
-/// Leases by the hashes of their keys.
 pub(super) struct Table {
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
-    /// The most keys in a shard.
     most: usize,
 }
 
@@ -235,22 +216,24 @@ impl Table {
         self.most * SHARDS
     }
 
-    /// Returns the most keys that one part has.
     pub(super) const fn most_in_a_shard(&self) -> usize {
         self.most
     }
 }
 
 impl Shard {
-    /// Returns the entry of a key. Two keys with the same hash, which happens by chance for one in 2⁶⁴ pairs, cannot
-    /// both have an entry.
+    /// Returns the entry of a key. Two keys with the same hash, one in 2⁶⁴ pairs, cannot both have one.
     #[inline]
     pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut LeasedKey> {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
-    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its lease is
-    /// replaced by a new one.
+    /// Returns the entry of a key whose lease still has these terms.
+    pub(super) fn get_under(&mut self, hash: u64, key: &[u8], terms: &Arc<Terms>) -> Option<&mut LeasedKey> {
+        self.get(hash, key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, terms))
+    }
+
+    /// Returns the entry of a key, which is made if there is room. A lease of another limit is replaced.
     pub(super) fn entry(
         &mut self,
         hash: u64,

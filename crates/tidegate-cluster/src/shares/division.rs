@@ -49,8 +49,7 @@ impl Division {
     }
 
     /// Makes the part of a node: its permanent part, until it is given more.
-    #[must_use]
-    pub fn part(&self) -> Part {
+    pub(super) fn part(&self) -> Part {
         Part::permanent(self.permanent_part())
     }
 
@@ -84,8 +83,8 @@ impl Division {
     }
 
     /// Returns whether parts are far enough from their targets to be changed. `pairs` are the part that each member has
-    /// and the part that it should have; `counted` is the number of units that the demand was counted from. The fewer
-    /// units were counted, the larger a difference may be by chance.
+    /// and the part that it should have; `counted` units were counted: the fewer, the larger a difference may be by
+    /// chance.
     #[must_use]
     pub(super) fn is_worth_it(
         &self,
@@ -103,53 +102,43 @@ impl Division {
             used = used.saturating_add(have);
             let apart = have.abs_diff(want);
             let matters = apart >= SMALL && u64::from(apart) * 100 > SLACK * u64::from(have.max(want));
-            // A member without a part is always given one.
             far |= matters && (have == 0 || !by_chance(apart, want));
         }
         far || pool.saturating_sub(used) > pool / 16
     }
 }
 
-// The document that divides the pool, as text, so that an engine's own tools can show it.
+// The document that divides the pool, as text for an engine's own tools.
 
 /// The first line: the type of the document, and its format.
 const HEAD: &str = "tidegate-shares 1";
 
-/// The document: how the pool is divided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Shares {
-    /// Counts the versions of this document: one more with each version.
     pub(super) turn: u64,
-    /// Distinguishes this document from an earlier one that was deleted: a random number drawn when a document is
-    /// begun.
+    /// A random number that distinguishes this document from an earlier one that was deleted.
     pub(super) line: u64,
-    /// Whether anything is divided. Only after all members have seen the line, because what an earlier document divided
-    /// is not known.
+    /// Whether anything is divided: only after all members have seen the line.
     pub(super) open: bool,
     /// The share of each node, by [`Member::joined`](crate::Member::joined), ascending.
     pub(super) nodes: Vec<NodeShare>,
 }
 
-/// One node's share of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeShare {
-    /// Its number.
     pub(super) joined: u64,
     /// The part that it may use.
     pub(super) part: u32,
     /// The part that it may still be using: at least `part`.
     pub(super) held: u32,
-    /// The turn at which its part was last made smaller.
     pub(super) since: u64,
 }
 
 impl Shares {
-    /// Returns how much of the pool may be in use.
     pub(super) fn held(&self) -> u32 {
         self.nodes.iter().fold(0, |held, node| held.saturating_add(node.held))
     }
 
-    /// Returns the share of a node.
     pub(super) fn of(&self, joined: u64) -> Option<&NodeShare> {
         self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
     }
@@ -198,12 +187,10 @@ impl Shares {
 
 // Combines the nodes of a region, which share one part and are one node in the document of shares.
 //
-// All nodes of a region use its part, each by the document that it has read. So the region follows a turn when the
-// last of its nodes does, and only then what it gave up goes to others. A node that joins later reads at least what
-// was written before it joined, so nothing older than the turn that the leader counts. A node that the engine has
-// forgotten has no part any more, and is not waited for.
+// A region follows a turn when the last of its nodes does, and only then what it gave up goes to others. A node that
+// joins later reads at least what was written before.
 
-/// A bit that is set in the numbers of regions. The engine counts nodes up from 1, so their numbers never reach it.
+/// A bit of the numbers of regions: the engine counts nodes up from 1.
 const REGION: u64 = 1 << 63;
 
 /// Returns the number of a region in the document: the same in every process.
@@ -211,21 +198,18 @@ pub(super) fn region_number(region: &str) -> u64 {
     XxHash64::oneshot(0, region.as_bytes()) | REGION
 }
 
-/// Returns whether a number in the document is that of a region.
 pub(super) const fn is_region(number: u64) -> bool {
     number & REGION != 0
 }
 
-/// What one node, or all nodes of a region together, report.
 #[derive(Debug)]
 pub(super) struct Reported {
-    /// Its number in the document: that of the node, or of the region.
     pub(super) number: u64,
     pub(super) report: MemberReport,
 }
 
-/// Combines the nodes of each region into one: its demand is their sum, and its turn is the least that they follow. A
-/// node without a region stays alone. The result is ordered by number.
+/// Combines the nodes of each region: its demand is their sum, and its turn the least that they follow. Ordered by
+/// number.
 pub(super) fn by_region(nodes: impl IntoIterator<Item = Reported>) -> Vec<Reported> {
     let mut regions: BTreeMap<u64, MemberReport> = BTreeMap::new();
     for node in nodes {

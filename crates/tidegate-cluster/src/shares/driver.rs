@@ -15,13 +15,11 @@ use super::division::{self, AVERAGED_OVER, Division, Reported, Shares};
 use super::protocol::{Leader, Node, ROUNDS, Seen};
 use crate::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};
 
-/// The name of the document.
 pub(super) const NAME: &str = "shares";
 
-/// The pause between two looks of the leader.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same while a node still has to give up something that another one waits for.
+/// The pause of the leader while another node waits for something that a node still has to give up.
 const LOOK_SOON: Duration = Duration::from_millis(100);
 
 /// The state of the shares, as far as this node knows.
@@ -68,19 +66,15 @@ struct State {
     node: Node,
     leader: Leader,
     joined: Option<u64>,
-    /// The version of the document that was read last.
     version: u64,
-    /// The line and the turn that were read last, and since when they are unchanged.
     turn: Option<(Seen, Tick)>,
     measured: Option<(Tick, u64)>,
     average: f64,
 }
 
-/// When the next round begins.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     at: Tick,
-    /// Whether it begins sooner if the document changes, or this node's report has an urgent change.
     or_sooner: bool,
 }
 
@@ -95,10 +89,9 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Makes a driver. `demand` returns how many units this node has been asked for in all, allowed or not, as
-    /// [`Split::demand`](crate::Split::demand) counts them; a number that decreases counts as unchanged. Only
-    /// the proportion between nodes matters, so all nodes have to count the same: a node that counts requests where
-    /// others count units gets too little.
+    /// Makes a driver. `demand` returns how many units this node has been asked for in all, as
+    /// [`Split::demand`](crate::Split::demand) counts them; a number that decreases counts as unchanged. All nodes have
+    /// to count the same: only the proportion between them matters.
     pub fn new(
         coordinator: Arc<dyn Coordinator>,
         clock: impl Clock + 'static,
@@ -129,8 +122,8 @@ impl Driver {
         }
     }
 
-    /// Makes this node share one part with all nodes that report the same region; the [division](Division::among) then
-    /// counts regions instead of nodes. An empty name means no region. Either all nodes have to name one, or none.
+    /// Makes this node share one part with all nodes of the same region; the [division](Division::among) then counts
+    /// regions. An empty name means no region. Either all nodes name one, or none.
     #[must_use]
     pub fn in_region(mut self, name: &str) -> Self {
         let name = name.replace(['\n', '\r'], " ");
@@ -184,12 +177,11 @@ impl Driver {
         let _ = self.wait_until(self.patience(), leaves).await;
     }
 
-    /// Makes one round, and a look if this node leads; returns when the next round begins.
     async fn turn(&mut self) -> Next {
         let at = self.patience();
         let mut result = self.round().await;
         if self.is_forgotten(&result) {
-            // Joins again at once. If it is forgotten twice in a row, it waits as after any other failure.
+            // Joins again at once, but not twice in a row.
             result = self.round().await;
             self.is_forgotten(&result);
         }
@@ -212,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Returns whether the engine has forgotten this node. If so, it is not a member any more and has no part.
+    /// Returns whether the engine has forgotten this node, which then has no part.
     fn is_forgotten<T>(&mut self, result: &Result<T, CoordinatorError>) -> bool {
         let forgotten = matches!(result, Err(CoordinatorError::Forgotten(_)));
         if forgotten {
@@ -222,11 +214,10 @@ impl Driver {
         forgotten
     }
 
-    /// Waits for the next round.
     async fn wait(&self, next: Next) {
         let sleep = self.clock.sleep_until(next.at);
         if !next.or_sooner {
-            // This node's version of the document may be old; then `changed` would complete at once, again and again.
+            // This node's version may be old; then `changed` would complete at once, again and again.
             return sleep.await;
         }
         let changed = self.coordinator.changed(NAME, self.state.version);
@@ -239,7 +230,7 @@ impl Driver {
         select(sleep, select(Box::pin(changed), Box::pin(self.own_report.urgent_change()))).await;
     }
 
-    /// Joins or renews, then reads. Returns whether it read a turn that this node has not reported yet.
+    /// Joins or renews, then reads. Returns whether it read a turn that it has not reported yet.
     async fn round(&mut self) -> Result<bool, CoordinatorError> {
         let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         self.measure(began);
@@ -272,8 +263,7 @@ impl Driver {
         Ok(seen != now_seen)
     }
 
-    /// Looks at the document and the members as a leader, if this node may be one; returns when to look again, or
-    /// `None` if it does not lead.
+    /// Looks as a leader, if this node may be one; returns when to look again, or `None` if it does not lead.
     async fn lead(&mut self) -> Option<Duration> {
         let (now, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         // While another node writes, this one need not read the members.
@@ -316,8 +306,7 @@ impl Driver {
         Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
     }
 
-    /// Updates the average of this node's demand. A short time since the last call has little weight, so calls may come
-    /// at any interval.
+    /// Updates the average of this node's demand, at any interval.
     fn measure(&mut self, now: Tick) {
         let asked = (self.demand)();
         let Some((at, before)) = self.state.measured else {
@@ -333,7 +322,6 @@ impl Driver {
         }
     }
 
-    /// Publishes this node's part and status.
     fn show(&self) {
         let (now, node) = (self.clock.now(), &self.state.node);
         let part = self.division.permanent_part().saturating_add(node.at(now));
@@ -343,19 +331,16 @@ impl Driver {
         (status.part, status.until) = (part, node.until());
     }
 
-    /// Goes back to the permanent part at once.
     fn give_up(&mut self) {
         self.state.node.leave();
         self.show();
         self.status.lock().leads = false;
     }
 
-    /// Returns the deadline of a round that begins now: when the next one begins.
     fn patience(&self) -> Tick {
         self.clock.now().after(self.coordinator.keeps() / ROUNDS)
     }
 
-    /// Waits for the engine, at most until a tick.
     async fn wait_until<T>(
         &self,
         until: Tick,

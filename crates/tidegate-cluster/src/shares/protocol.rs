@@ -1,5 +1,5 @@
-//! The protocol of shares, as two pure state machines: a node's side, which follows the documents that it reads, and
-//! the leader's, which computes the next document.
+//! The protocol of shares, as two pure state machines: a node's side, and the leader's, which computes the next
+//! document.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,9 +8,8 @@ use tidegate_core::Tick;
 
 use super::division::{self, AVERAGED_OVER, Division, NodeShare, Reported, Shares};
 
-/// The number of rounds in the time for which members are kept. A round has until the next one for its answers, so two
-/// in a row may fail or hang before the part ends: the third begins three quarters into that time, and the part ends at
-/// four fifths.
+/// The rounds in the time for which members are kept. Two in a row may fail before the part ends: the third begins
+/// three quarters into that time, and the part ends at four fifths.
 pub(super) const ROUNDS: u32 = 4;
 
 /// The shortest time between two divisions.
@@ -19,7 +18,7 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// One unit, counted in the time over which demand is averaged, as a demand in thousandths of a unit per second.
 const ONE_UNIT: u64 = 1000 / AVERAGED_OVER.as_secs();
 
-/// What a node has seen of the document, which it reports to the others; 0 before the first.
+/// What a node has seen of the document; 0 before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seen {
     pub(super) line: u64,
@@ -27,8 +26,6 @@ pub(super) struct Seen {
 }
 
 /// A node's side of the protocol: its part of the pool, and until when it is valid.
-///
-/// A pure state machine: times and documents are passed in, and a part is returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Node {
     seen: Seen,
@@ -37,30 +34,25 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Returns the line and the turn that this node follows.
     pub(super) const fn seen(&self) -> Seen {
         self.seen
     }
 
-    /// Returns this node's part of the pool at a tick.
     pub(super) fn at(&self, now: Tick) -> u32 {
         if now < self.until { self.part } else { 0 }
     }
 
-    /// Returns the tick at which its part ends, unless it is renewed.
     pub(super) const fn until(&self) -> Tick {
         self.until
     }
 
-    /// Applies the result of a round: the node was the member `joined` when it renewed, and then read the document; the
-    /// round began at the tick `began`. `None` is a document that does not exist or cannot be read. Rounds do not
-    /// overlap: each has ended, or was abandoned, before the next begins.
+    /// Applies the result of a round that began at `began`: the node was the member `joined` when it renewed, and then
+    /// read the document. `None` is a document that does not exist or cannot be read. Rounds do not overlap.
     ///
-    /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run
-    /// alike, and for requests that are decided while it ends.
+    /// The part is used until four fifths of `keeps` after that: a fifth is left for clocks that do not run alike, and
+    /// for requests decided while it ends.
     pub(super) fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
         let Some(shares) = shares else {
-            // The division is not known any more.
             self.part = 0;
             return;
         };
@@ -69,14 +61,12 @@ impl Node {
         self.until = began.after(keeps / 5 * 4);
     }
 
-    /// Gives up the part: the node is not a member any more.
     pub(super) const fn leave(&mut self) {
         (self.part, self.seen) = (0, Seen { line: 0, turn: 0 });
     }
 }
 
-/// Returns how many units the reported demands were counted from; the maximum if there is no demand at all, since that
-/// is certain.
+/// Returns how many units the demands were counted from; the maximum without any demand, which is certain.
 fn counted(demands: &[u64]) -> u64 {
     let all = demands.iter().fold(0u64, |all, demand| all.saturating_add(*demand));
     if all == 0 { u64::MAX } else { all / ONE_UNIT }
@@ -84,18 +74,16 @@ fn counted(demands: &[u64]) -> u64 {
 
 /// The side of the protocol that writes the document: a node that joined before all others, or believes so.
 ///
-/// A pure state machine: time, the document and the members are passed in, and a document is returned. Any node that
-/// believes that it leads may call it: its result keeps the promise of [the module](super#never-more-than-the-whole) if
-/// it is written in place of exactly the document that was passed in.
+/// Any node that believes that it leads may call it: the result keeps the promise of [the
+/// module](super#never-more-than-the-whole) if it replaces exactly the document that was passed in.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     division: Division,
     keeps: Duration,
-    /// Since when this node sees a shrink (node and turn) without acknowledgement. At most one for each node.
+    /// Since when this node sees a shrink (node and turn) without acknowledgement.
     waits: BTreeMap<(u64, u64), Tick>,
     /// The line that this node has seen last, and since when.
     line: Option<(u64, Tick)>,
-    /// The target part of each node.
     target: Option<BTreeMap<u64, u32>>,
     /// When the target was last computed or confirmed.
     aimed: Option<Tick>,
@@ -106,20 +94,17 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Makes the state of a node that may lead.
     pub(super) const fn new(division: Division, keeps: Duration) -> Self {
         let waits = BTreeMap::new();
         Self { division, keeps, waits, line: None, target: None, aimed: None, asked: None, turn: None }
     }
 
-    /// Looks at the document and at the members, in the order in which they were read: members after the document,
-    /// because otherwise a node that has just joined could be missed. Returns the document to write in place of that
-    /// one, if any. `None` is a document that does not exist or cannot be read.
+    /// Returns the document to write in place of this one, if any. The members were read after it, or a node that has
+    /// just joined could be missed. `None` is a document that does not exist or cannot be read.
     ///
-    /// `drawn` is a random number: it becomes the line of a document that is begun.
+    /// `drawn` becomes the line of a document that is begun.
     ///
-    /// The document is written at least twice in the time for which members are kept, so that all others see that a
-    /// node leads.
+    /// It is written at least twice in the time for which members are kept, so that all others see that a node leads.
     pub(super) fn next_document(
         &mut self,
         now: Tick,
@@ -153,13 +138,11 @@ impl Leader {
         (changed || asks || now.since(since) >= self.keeps / 2).then_some(next)
     }
 
-    /// Returns whether a member still has to give something up or to report its demand, so that the next look should
-    /// come soon.
+    /// Returns whether the next look should come soon: a member still has to give something up or to report.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waits.is_empty() || self.asked.is_some()
     }
 
-    /// Frees what is not in use any more.
     fn free(&mut self, now: Tick, next: &mut Shares, members: &[Reported]) {
         let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
@@ -188,7 +171,6 @@ impl Leader {
         self.waits = waits;
     }
 
-    /// Returns since when this node sees the present line.
     fn begun(&mut self, now: Tick, shares: &Shares) -> Tick {
         match self.line {
             Some((line, since)) if line == shares.line => since,
@@ -204,15 +186,13 @@ impl Leader {
 
     /// Computes the target of each member, if a change is worth it, and not too often.
     ///
-    /// Members report their demand when they renew, each at its own time. So where load begins, or moves, the first
-    /// member to report it would be given nearly all. Therefore a change that looks worth it is only a reason to ask: a
-    /// new turn wakes all members, and they report at the same moment. A member that does not answer is waited for
-    /// until it would have renewed anyway.
+    /// Members report at their own times, so where load moves, the first to report it would be given nearly all.
+    /// Therefore a change that looks worth it is only a reason to ask: a new turn wakes all members at the same moment.
+    /// One that does not answer is waited for until it would have renewed anyway.
     fn aim(&mut self, now: Tick, next: &Shares, members: &[Reported]) {
         let pool = self.division.pool(members.len());
         let demands: Vec<u64> = members.iter().map(|node| node.report.demand).collect();
-        // One unit is added for each, so that the first few units do not decide the whole division (Laplace's rule of
-        // succession).
+        // One is added for each, so that the first few units do not decide everything (Laplace's rule of succession).
         let likely: Vec<u64> = demands.iter().map(|demand| demand.saturating_add(ONE_UNIT)).collect();
         let parts = self.division.divide(pool, &likely);
         let target: BTreeMap<u64, u32> = members.iter().map(|node| node.number).zip(parts).collect();
@@ -229,8 +209,7 @@ impl Leader {
             if soon || !is_worth_it && next.held() <= pool {
                 return;
             }
-            // A single member gets everything without being asked; if more than the pool is in use, the target is
-            // computed at once.
+            // A single member gets everything without being asked.
             if members.len() > 1 && next.held() <= pool {
                 self.asked = Some((next.turn + 1, now));
                 return;

@@ -12,29 +12,22 @@ use tidegate_limits::visible::excerpt;
 /// What a match demands of one attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttributeMatch {
-    /// One of these patterns fits.
     OneOf(Vec<String>),
-    /// The attribute is present.
     Present,
-    /// The attribute is absent.
     #[cfg_attr(not(feature = "cel"), expect(dead_code, reason = "only conditions ask for it"))]
     Absent,
 }
 
-/// Attributes with the demand on each.
 pub(super) type Matches = Vec<(String, AttributeMatch)>;
 
-/// Attributes with patterns of the values that are excluded.
 pub(super) type LeftOut = Vec<(String, Vec<String>)>;
 
-/// How much a limit grants.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Granted {
     Unlimited,
-    /// All requests are refused.
     Nothing,
-    /// `count` requests in each window. `since_epoch`: windows start at multiples of their length since 1970; otherwise
-    /// a window starts with the first request.
+    /// `count` requests in each window, from multiples of its length since 1970 (`since_epoch`) or from the first
+    /// request.
     Window {
         count: u64,
         length: String,
@@ -42,27 +35,22 @@ pub(super) enum Granted {
     },
 }
 
-/// A policy to be written.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) name: String,
     pub(super) domain: String,
     /// Attributes, the most selective first: the index of policies uses the first one with plain values.
     pub(super) matches: Matches,
-    /// Values that are excluded, by attribute.
     pub(super) left_out: LeftOut,
     pub(super) by: Vec<String>,
     pub(super) granted: Granted,
     /// Whether refused requests are charged too.
     pub(super) charges_always: bool,
-    /// A line of the policy that says what happens over the limit, such as `mode: shadow`.
     pub(super) lenient: Option<&'static str>,
-    /// The index of the original file.
     pub(super) file: usize,
     pub(super) spot: Spot,
 }
 
-/// The policy file that is written.
 #[derive(Debug)]
 pub(super) struct PolicyFileText {
     pub(super) text: String,
@@ -91,13 +79,12 @@ impl PolicyFileText {
         self.lines += 1;
     }
 
-    /// Reports whether the text exceeds the bounds of a file. Then nothing more is written, and validating the text
-    /// reports the excess.
+    /// Reports whether the text exceeds the bounds of a file; then nothing more is written, and validating it reports
+    /// the excess.
     pub(super) fn is_full(&self) -> bool {
         self.text.len() > budget::TEXT || self.origins.len() > budget::POLICIES
     }
 
-    /// Writes a policy.
     pub(super) fn add(&mut self, draft: &Draft, findings: &mut Findings) {
         if self.is_full() {
             return;
@@ -161,7 +148,6 @@ impl PolicyFileText {
         }
     }
 
-    /// Completes the file. A file without limits gets an empty list of policies.
     pub(super) fn finish(&mut self) {
         if self.origins.is_empty() {
             self.line("policies: []");
@@ -191,7 +177,6 @@ impl PolicyFileText {
         name
     }
 
-    /// Moves a finding about the written text to the place that the line comes from.
     pub(super) fn placed(&self, mut one: Diagnostic) -> Diagnostic {
         let at = self.origins.partition_point(|(line, ..)| *line <= one.line);
         if let Some((_, file, spot)) = at.checked_sub(1).and_then(|at| self.origins.get(at)) {
@@ -202,13 +187,11 @@ impl PolicyFileText {
     }
 }
 
-/// The most digits of a line number.
 const LINE_DIGITS: usize = 8;
 
 /// The attribute with the domain, as the gRPC door sets it.
 pub(super) const DOMAIN: &str = "rls.domain";
 
-/// Writes patterns as a single value or as a list.
 fn listed(values: &[String], bent: &mut bool) -> String {
     let mut each = values.iter().map(|value| {
         let plain: String = value
@@ -229,7 +212,6 @@ fn listed(values: &[String], bent: &mut bool) -> String {
     }
 }
 
-/// Writes a text as YAML: without quotes if it is a plain word.
 fn quoted(text: &str) -> String {
     const WORDS: [&str; 11] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"];
     let mut bytes = text.bytes();

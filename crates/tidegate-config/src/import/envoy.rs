@@ -1,10 +1,10 @@
 //! Converts the configuration of envoyproxy/ratelimit: a domain with a tree of descriptors.
 //!
-//! In envoyproxy/ratelimit, a descriptor walks down the tree, one entry per level. On each level one rule applies: the
-//! rule with the key and the value of the entry; otherwise the first pattern of that key that fits the value; otherwise
-//! the rule with the key alone. The limit at the last entry holds, and each value that no rule spells out has a counter
-//! of its own. A call is counted whether it passes or not (`charge: always`). So a rule becomes a policy for descriptors with these keys in this order (`rls.keys`), which excludes
-//! the values that other rules of the same level take first.
+//! A descriptor walks down the tree, one entry per level. On each level one rule applies: that with the key and value
+//! of the entry; otherwise the first pattern that fits; otherwise the key alone. The limit at the last entry holds, and
+//! each value that no rule spells out has a counter of its own. A call is counted whether it passes or not (`charge:
+//! always`). So a rule becomes a policy for these keys in this order (`rls.keys`), without the values that other rules
+//! of its level take first.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,6 @@ pub(super) struct Domains {
 }
 
 impl Domains {
-    /// Reads a file and adds its tree.
     pub(super) fn add(&mut self, file: usize, node: &Node, findings: &mut Findings) {
         if !keys::is_map(node, "the file", findings) {
             return;
@@ -47,7 +46,6 @@ impl Domains {
         self.trees.entry(domain.to_owned()).or_default().extend(read);
     }
 
-    /// Writes all rules as policies.
     pub(super) fn write(&self, file_text: &mut PolicyFileText, all: &mut [Findings]) {
         for (domain, rules) in &self.trees {
             let mut replaced = HashMap::new();
@@ -58,7 +56,6 @@ impl Domains {
     }
 }
 
-/// What one level of the tree demands of one entry.
 struct Step {
     key: String,
     attribute: String,
@@ -69,7 +66,6 @@ struct Step {
     counted: bool,
 }
 
-/// The walk over the tree of a domain.
 struct Writing<'w> {
     domain: &'w str,
     file_text: &'w mut PolicyFileText,
@@ -129,7 +125,7 @@ impl Writing<'_> {
             (step.attribute.clone(), wanted)
         };
         let is_plain = |step: &&Step| step.value.as_deref().is_some_and(|value| !value.contains('*'));
-        // The deepest level comes first: its values distinguish the most policies.
+        // The deepest level first: its values distinguish the most policies.
         let plain = self.steps.iter().rev().filter(is_plain).map(wanted);
         let open = self.steps.iter().filter(|step| !is_plain(step)).map(wanted);
         let name = self.steps.iter().fold(self.domain.to_owned(), |mut name, step| {
@@ -166,8 +162,8 @@ impl Writing<'_> {
     }
 }
 
-/// Returns the values that rules of the same key take before this rule: plain values come before patterns, patterns in
-/// the order of the file, and both before the key alone.
+/// Returns the values that rules of the same key take first: plain values before patterns, patterns in order, the key
+/// alone last.
 fn taken_before(rule: &Rule, same_key: &[&Rule]) -> Vec<String> {
     let Some(value) = &rule.value else {
         return same_key.iter().filter_map(|other| other.value.clone()).take(budget::ELEMENTS + 1).collect();
@@ -182,12 +178,10 @@ fn taken_before(rule: &Rule, same_key: &[&Rule]) -> Vec<String> {
     plain.filter(|plain| own.matches(plain)).cloned().chain(patterns).take(budget::ELEMENTS + 1).collect()
 }
 
-/// Converts a pattern of envoyproxy/ratelimit, where braces have no special meaning.
+/// Converts a pattern in which braces have no special meaning.
 fn literally(value: &str) -> String {
     value.replace(['{', '}'], "?")
 }
-
-// Parses the rules of a tree of envoyproxy/ratelimit.
 
 const RULE: [&str; 10] = [
     "key",
@@ -215,7 +209,6 @@ const UNITS: [(&str, &str); 7] = [
     ("year", "year"),
 ];
 
-/// One rule of the tree.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) key: String,
@@ -239,7 +232,6 @@ impl Rule {
     }
 }
 
-/// Reads a rule and all rules below it. Reports mistakes, and what works differently here.
 pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<Rule> {
     if !keys::is_map(node, "a descriptor", findings) {
         return None;
@@ -254,7 +246,7 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
     let limit = node.get("rate_limit");
     let granted = limit.and_then(|limit| granted(limit, findings));
     let name =
-        limit.and_then(|limit| limit.get("name")?.text()).filter(|name| !name.is_empty()).map(str::to_owned);
+        limit.and_then(|limit| limit.text_of("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     let replaces = limit.map(|limit| replaced(limit, name.as_deref(), findings)).unwrap_or_default();
     let shadow = keys::flag(node, "shadow_mode", findings);
     let quota = keys::flag(node, "quota_mode", findings);
@@ -348,12 +340,10 @@ fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
     }
 }
 
-/// Returns the names of the limits that a limit replaces. Reports an element without a name, and a limit that replaces
-/// itself.
 fn replaced(node: &Node, own: Option<&str>, findings: &mut Findings) -> Vec<(String, Spot)> {
     let mut names = Vec::new();
     for one in keys::list(node.get("replaces"), "replaces", findings) {
-        match one.get("name").and_then(Node::text).filter(|name| !name.is_empty()) {
+        match one.text_of("name").filter(|name| !name.is_empty()) {
             None => findings.error(one.spot, "an element of replaces has no name; write - name: NAME"),
             Some(name) if Some(name) == own => {
                 findings.error(
@@ -372,12 +362,11 @@ fn replaced(node: &Node, own: Option<&str>, findings: &mut Findings) -> Vec<(Str
 /// The attribute with all descriptors of the call, as the gRPC door sets it.
 const CALL: &str = "rls.call";
 
-/// Collects, by the names of replaced limits, patterns of `rls.call` for the calls in which they are replaced.
+/// Collects patterns of `rls.call` for the calls in which limits are replaced, by their names.
 ///
-/// A pattern searches `rls.call` for a descriptor that meets the replacing rule. It is exact if all values of that rule
-/// are spelled out. If the last key has no value and no other rule of its level has that key, the pattern also fits
-/// longer descriptors. For all other rules the values that neighbouring rules take cannot be excluded, so they are
-/// reported instead.
+/// A pattern finds a descriptor that meets the replacing rule: exactly, if all values of that rule are spelled out. If
+/// the last key has no value and no other rule of its level has that key, the pattern also fits longer descriptors. For
+/// other rules, the values that neighbours take cannot be excluded, so they are reported.
 fn replacements<'r>(
     rules: &'r [Rule],
     before: &str,
@@ -424,7 +413,6 @@ fn unsaid(name: &str, file: usize, spot: Spot, all: &mut [Findings]) {
     );
 }
 
-/// Escapes a part of `rls.call` as the gRPC door does.
 fn escaped(part: &str) -> String {
     part.replace('%', "%25").replace('|', "%7C").replace(',', "%2C").replace('=', "%3D")
 }

@@ -1,4 +1,4 @@
-//! Names the entries of descriptors in policies, and reads the values that files of other rate limiters have in common.
+//! Names the entries of descriptors in policies, and reads values of other rate limiters' files.
 
 use super::super::diagnostic::Findings;
 use super::super::names::{self, instead};
@@ -6,16 +6,15 @@ use super::super::node::{Node, Spot, Value};
 use tidegate_gate::policy::BUILT_IN;
 use tidegate_limits::visible::excerpt;
 
-/// Returns the attribute of an entry: its key, or `rls.entry.` and its key if that name means something else in a
-/// policy file. `before` is the number of earlier entries with the same key.
+/// Returns the attribute of an entry: its key, or `rls.entry.` and its key if that means something else. `before`
+/// counts earlier entries with the same key.
 pub(super) fn attribute(key: &str, before: usize) -> String {
     let name = if before == 0 { key.to_owned() } else { format!("{key}.{}", before + 1) };
     let is_ours = BUILT_IN.contains(&&*name) || name.starts_with("rls.") || names::attribute(&name).is_err();
     if is_ours { format!("rls.entry.{name}") } else { name }
 }
 
-/// Reports unknown keys of a map and keys that are given twice. `elsewhere` lists known words with the place where they
-/// belong.
+/// Reports unknown and repeated keys of a map. `elsewhere` lists known words with the place where they belong.
 pub(super) fn check(
     node: &Node,
     what: &str,
@@ -41,7 +40,6 @@ pub(super) fn check(
     }
 }
 
-/// Reports a node that is not a map.
 pub(super) fn is_map(node: &Node, what: &str, findings: &mut Findings) -> bool {
     let is_map = matches!(node.value, Value::Map(_));
     if !is_map {
@@ -62,7 +60,6 @@ pub(super) fn list<'n>(node: Option<&'n Node>, what: &str, findings: &mut Findin
     }
 }
 
-/// Returns a text, which may be written as a number; reports any other value.
 pub(super) fn text<'n>(node: &'n Node, key: &str, findings: &mut Findings) -> Option<&'n str> {
     let value = node.get(key)?;
     if value.text().is_none() {
@@ -71,7 +68,7 @@ pub(super) fn text<'n>(node: &'n Node, key: &str, findings: &mut Findings) -> Op
     value.text()
 }
 
-/// Returns the place of a flag that is `true`, and `None` if it is `false` or missing; reports any other value.
+/// Returns the place of a flag that is `true`; reports any value but a flag.
 pub(super) fn flag(node: &Node, key: &str, findings: &mut Findings) -> Option<Spot> {
     let (name, value) = node.entry(key)?;
     match value.value {
@@ -84,7 +81,6 @@ pub(super) fn flag(node: &Node, key: &str, findings: &mut Findings) -> Option<Sp
     }
 }
 
-/// Returns a whole number from 0 to `most`; reports any other value.
 pub(super) fn whole(node: &Node, key: &str, most: u64, findings: &mut Findings) -> Option<u64> {
     let value = node.get(key)?;
     let number = value.text().and_then(|text| text.parse().ok()).filter(|number| *number <= most);

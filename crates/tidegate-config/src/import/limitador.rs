@@ -24,7 +24,6 @@ const INDEX_KEY: &str = "rls.index";
 
 const KEYS: [&str; 7] = ["namespace", "max_value", "seconds", "name", "id", "conditions", "variables"];
 
-/// Reads a file and writes its limits as policies.
 pub(super) fn convert(file: usize, node: &Node, file_text: &mut PolicyFileText, findings: &mut Findings) {
     if node.entry("domain").is_some() {
         findings.error(node.spot, "this is a file of envoyproxy/ratelimit; read it with --from-envoy");
@@ -103,7 +102,6 @@ fn limit(file: usize, at: usize, node: &Node, findings: &mut Findings) -> Option
 /// The longest window, in seconds: a hundred years.
 const LONGEST: u64 = 3_153_600_000;
 
-/// Returns the index of the descriptor that a limit applies to; `None`: any descriptor.
 fn place(conditions: &Conditions, spot: Spot, findings: &mut Findings) -> Option<u64> {
     let mut places = conditions.places().iter();
     match (places.next(), places.next()) {
@@ -129,15 +127,11 @@ fn place(conditions: &Conditions, spot: Spot, findings: &mut Findings) -> Option
     }
 }
 
-// Translates Limitador's conditions and variables in CEL, as far as a match can express them.
-
-/// The most bytes of an expression.
 const LONGEST_CONDITION: usize = 2000;
 
 /// The deepest nesting of an expression: the parser recurses on the caller's stack.
 const DEEPEST: usize = 32;
 
-/// Which descriptor of a call an expression refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DescriptorPlace {
     /// `descriptors[0]`
@@ -146,7 +140,6 @@ pub(super) enum DescriptorPlace {
     Any,
 }
 
-/// What a condition demands of one entry.
 #[derive(Clone, Debug, PartialEq)]
 enum Demand {
     OneOf(Vec<String>),
@@ -155,18 +148,15 @@ enum Demand {
     Absent,
 }
 
-/// The demands of all conditions and variables of a limit.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     demands: Vec<(String, Demand)>,
     places: BTreeSet<DescriptorPlace>,
 }
 
-/// The expression cannot be written as a match.
 struct Inexpressible;
 
 impl Conditions {
-    /// Adds a condition; reports one that a match cannot express.
     pub(super) fn add(&mut self, text: &str, spot: Spot, findings: &mut Findings) {
         let shown = excerpt(text);
         let Some(program) = compiled(text, spot, findings) else { return };
@@ -182,7 +172,6 @@ impl Conditions {
         }
     }
 
-    /// Adds a variable and returns the attribute that it counts by.
     pub(super) fn variable(&mut self, text: &str, spot: Spot, findings: &mut Findings) -> Option<String> {
         let program = compiled(text, spot, findings)?;
         let Some(name) = self.entry(program.expression()) else {
@@ -197,12 +186,10 @@ impl Conditions {
         Some(name)
     }
 
-    /// Returns which descriptors the expressions refer to.
     pub(super) const fn places(&self) -> &BTreeSet<DescriptorPlace> {
         &self.places
     }
 
-    /// Returns what is wanted of each attribute, and the values that are excluded.
     pub(super) fn finish(self) -> (Matches, LeftOut) {
         let mut wanted = Matches::new();
         let mut left_out = LeftOut::new();
@@ -344,7 +331,6 @@ impl Conditions {
         Ok((self.entry(entry).ok_or(Inexpressible)?, value))
     }
 
-    /// Returns the attribute of an entry: `descriptors[0].key`, `descriptors[0]['key']`, or a bare name, which may have dots.
     fn entry(&mut self, node: &IdedExpr) -> Option<String> {
         let (place, key) = match &node.expr {
             Expr::Select(select) if !select.test && index_of(&select.operand).is_some() => {
@@ -367,7 +353,6 @@ impl Conditions {
     }
 }
 
-/// Returns the index in `descriptors[0]`.
 fn index_of(node: &IdedExpr) -> Option<u64> {
     let Expr::Call(call) = &node.expr else { return None };
     let [list, index] = &*call.args else { return None };
@@ -380,7 +365,6 @@ fn index_of(node: &IdedExpr) -> Option<u64> {
     }
 }
 
-/// Returns an identifier, or identifiers joined by dots.
 fn bare(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Ident(name) => Some(name.clone()),

@@ -6,11 +6,9 @@ use tidegate_core::concurrency::Concurrency;
 use crate::grammars::{FAILURES, OPEN_FOR, SLOW, WINDOW};
 use crate::keys::{Key, Kind, key};
 
-/// The algorithm of a circuit breaker.
 pub(crate) const BREAKER: &str = "breaker";
 
-/// The keys that only breakers have, and `slow_after`, which they share with adaptive limits. They share `ttl` with
-/// concurrency limits and `buckets` with windows.
+/// The keys that only breakers have, and `slow_after`, which adaptive limits share.
 pub(super) const KEYS: [Key; 11] = [
     key(
         "profile",
@@ -75,7 +73,6 @@ pub(super) const KEYS: [Key; 11] = [
     ),
 ];
 
-/// The largest number of calls that a breaker can be told to count.
 const MOST_CALLS: u64 = 1 << 16;
 
 /// All keys that belong to `algorithm: breaker`.
@@ -90,8 +87,7 @@ pub(super) const TAKES: &[&str] = &{
     names
 };
 
-/// One profile: its name and its defaults. Words that are no keys of the file belong to the profile alone: in the file
-/// they change with the profile, in the library one by one.
+/// One profile. Words that are no keys of the file change with the profile alone.
 #[derive(Debug)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
@@ -103,12 +99,10 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Returns the profile with a name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// Returns the profile's default for a key.
     pub(crate) fn word(&self, key: &str) -> Option<&'static str> {
         self.words.iter().chain(self.others).find(|(name, _)| *name == key).map(|(_, word)| *word)
     }
@@ -133,7 +127,7 @@ const OURS: &[(&str, &str)] = &[
     ("ttl", "60s"),
 ];
 
-/// The defaults of other libraries' breakers, where a profile does not set the key itself.
+/// The defaults of other libraries' breakers, where a profile sets no other.
 const ALL_ALIKE: &[(&str, &str)] = &[
     ("failures", "50%"),
     ("trips", "at"),
@@ -169,7 +163,6 @@ const PROFILES: [Profile; 5] = [
             ("slow_after", "60s"),
             ("slow_calls", "100%"),
             ("open_for", "60s"),
-            // As many are judged together.
             ("probes", "10"),
         ],
         others: ALL_ALIKE,

@@ -7,7 +7,6 @@ use super::breaker::{self, BREAKER};
 use crate::grammars::FACTOR;
 use crate::keys::{Key, Kind, Table, key};
 
-/// One algorithm, with the keys of a limit that belong to it.
 #[derive(Debug)]
 pub(crate) struct AlgorithmKeys {
     pub(crate) name: &'static str,
@@ -18,7 +17,6 @@ pub(crate) struct AlgorithmKeys {
 }
 
 impl AlgorithmKeys {
-    /// Reports whether a limit of this algorithm may have the key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.common.contains(&key) || self.takes.contains(&key)
     }
@@ -27,15 +25,12 @@ impl AlgorithmKeys {
 /// The keys of every limit that has a rate, whatever its algorithm.
 pub(crate) const RATED: &[&str] = &["algorithm", "rate", "overrides", "replace", "follows"];
 
-/// The common keys of guards (concurrency, adaptive, breaker). A guard has no rate: places are given back when calls
-/// end, not by time.
+/// The common keys of guards, which have no rate.
 const GUARDING: &[&str] = &["algorithm", "replace"];
 
-/// The algorithm of a fixed limit on requests in flight.
 pub(crate) const CONCURRENCY: &str = "concurrency";
 
-/// How long a place is held unless the file says otherwise: the usual read timeout of proxies, after which no caller
-/// waits for the answer.
+/// How long a place is held unless the file says otherwise: the usual read timeout of proxies.
 pub(crate) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.
@@ -260,12 +255,9 @@ pub(crate) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, require
 
 pub(crate) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &[] };
 
-// The keys of `algorithm: adaptive`, and the default parameters of each law as a file would write them.
-
-/// The algorithm of an adaptive limit: a law moves the number of requests in flight that it allows.
 pub(crate) const ADAPTIVE: &str = "adaptive";
 
-/// The keys that only adaptive limits have; they share [others](SHARED) with more algorithms.
+/// The keys that only adaptive limits have, beside those that they [share](SHARED).
 const ADAPTIVE_KEYS: [Key; 5] = [
     key(
         "law",
@@ -309,7 +301,6 @@ const ADAPTIVE_TAKES: &[&str] = &{
     names
 };
 
-/// One law: its name, its parameters and their defaults.
 #[derive(Debug)]
 pub(crate) struct LawWords {
     pub(crate) name: &'static str,
@@ -317,22 +308,18 @@ pub(crate) struct LawWords {
 }
 
 impl LawWords {
-    /// Returns the law with a name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         LAWS.iter().find(|law| law.name == name)
     }
 
-    /// Reports whether the law has a parameter.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.words.iter().any(|(name, _)| *name == key)
     }
 
-    /// Returns the default of a parameter; `None` if it has none.
     pub(crate) fn word(&self, key: &str) -> Option<&'static str> {
         self.words.iter().find(|(name, _)| *name == key).and_then(|(_, word)| *word)
     }
 
-    /// Returns the names of the laws that have a parameter.
     pub(crate) fn with(key: &str) -> impl Iterator<Item = &'static str> {
         LAWS.iter().filter(move |law| law.has(key)).map(|law| law.name)
     }

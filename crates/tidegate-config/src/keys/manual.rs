@@ -9,8 +9,7 @@ use crate::keys::{Key, Kind, Table};
 
 const PAGE: &str = "docs/policy-file.md";
 
-/// The tables that have a place of their own on the page: the marker, and the key that holds them. Tables and lists of
-/// tables that are not here are shown with what holds them.
+/// The tables that have a place of their own on the page: the marker, and the key that holds them.
 const APART: [(&str, &str); 7] = [
     ("policy", "policies"),
     ("match", "policies.match"),
@@ -79,12 +78,10 @@ const SECTIONS: &[(&str, &str)] = &[
     ("store.region", "stores/nodes.md#regions"),
 ];
 
-/// A row of a table of keys.
 struct Row {
     name: String,
     key: &'static Key,
     required: bool,
-    /// The default, if it is not that of the key.
     default: Option<String>,
     /// What the key is for, if not for all: algorithms or laws.
     only: String,
@@ -107,7 +104,6 @@ impl Row {
     }
 }
 
-/// Returns the table of keys that a kind of value holds.
 fn within(kind: &Kind) -> Option<&'static Table> {
     match kind {
         Kind::Table(table) => Some(*table),
@@ -116,7 +112,6 @@ fn within(kind: &Kind) -> Option<&'static Table> {
     }
 }
 
-/// Returns the table at a path of keys, as `policies.match`.
 fn at(path: &str) -> &'static Table {
     path.split('.').fold(&FILE, |table, name| {
         let key = table.key(name).unwrap_or_else(|| panic!("the file has no {path}"));
@@ -124,7 +119,7 @@ fn at(path: &str) -> &'static Table {
     })
 }
 
-/// Lists the keys of a table, and behind each that holds others those, unless they are [`APART`] or [`ELSEWHERE`].
+/// Lists the keys of a table, each with those that it holds, unless they are [`APART`] or [`ELSEWHERE`].
 fn rows(path: &str, shown: &str, table: &'static Table, into: &mut Vec<Row>) {
     for key in table.keys.iter().filter(|key| !matches!(key.kind, Kind::Unavailable | Kind::Elsewhere(_))) {
         let here = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
@@ -140,7 +135,6 @@ fn rows(path: &str, shown: &str, table: &'static Table, into: &mut Vec<Row>) {
     }
 }
 
-/// Lists the keys of limits with a rate, and says for which algorithms each is.
 fn rated() -> Vec<Row> {
     let algorithms: Vec<&AlgorithmKeys> = ALGORITHMS.iter().filter(|known| known.has("rate")).collect();
     let mut all = Vec::new();
@@ -160,7 +154,7 @@ fn rated() -> Vec<Row> {
     all
 }
 
-/// Lists the keys of a guard. Those that it shares with `concurrency` are in that table.
+/// Lists the keys of a guard that it does not share with `concurrency`.
 fn guard(algorithm: &str) -> Vec<Row> {
     let named = |name: &str| ALGORITHMS.iter().find(|known| known.name == name).expect("a guard");
     let algorithm = named(algorithm);
@@ -188,7 +182,6 @@ fn guard(algorithm: &str) -> Vec<Row> {
     rows.collect()
 }
 
-/// Returns the laws that have a parameter, and its default: with the names of the laws where it differs.
 fn of_laws(key: &str) -> (String, Option<String>) {
     let laws: Vec<&str> = LawWords::with(key).collect();
     let Some(&first) = laws.first() else { return (String::new(), None) };
@@ -203,7 +196,6 @@ fn words<'w>(words: impl Iterator<Item = &'w str>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Describes the values of a kind.
 fn value(kind: &Kind) -> String {
     let many = |kind: &Kind| match value(kind) {
         one if matches!(kind, Kind::Word(..)) => format!("list of {one}"),
@@ -243,7 +235,6 @@ fn value(kind: &Kind) -> String {
     }
 }
 
-/// Writes a number with commas, and a large power of two as one.
 fn number(number: u64) -> String {
     if number > 1_000_000 && number.is_power_of_two() {
         return format!("2^{}", number.trailing_zeros());

@@ -4,10 +4,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::patterns::METHODS;
+use crate::names::METHODS;
 use tidegate_limits::visible::excerpt;
 
-/// A word of an expression: enough to find comparisons, whatever surrounds them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Word<'s> {
     Name(&'s str),
@@ -17,7 +16,7 @@ enum Word<'s> {
 
 const SIGNS: [&str; 10] = ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "=", "["];
 
-/// Returns what is wrong with comparisons of an expression, each as a sentence. Takes time in proportion to its length.
+/// Returns what is wrong with comparisons, each as a sentence, in linear time.
 pub(super) fn remarks(source: &str) -> Vec<String> {
     let words = words(source);
     let mut told = Vec::new();
@@ -79,7 +78,7 @@ fn remark(name: &str, sign: &str, text: &str) -> Option<String> {
     }
 }
 
-/// Cuts an expression into words; whatever is no name, text or comparison is left out.
+/// Cuts an expression into names, texts and comparisons.
 fn words(source: &str) -> Vec<Word<'_>> {
     let mut found = Vec::new();
     let mut rest = source;

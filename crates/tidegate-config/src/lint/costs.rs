@@ -1,6 +1,5 @@
-//! Warns of costs that are taken from what requests probably lack or compare what no request has, and of settling that does
-//! not fit the rest of the file: names of usage that differ from those of other policies, and places that outlive the
-//! tickets that return them.
+//! Warns of costs from what requests probably lack, and of settling that does not fit the rest of the file: names of
+//! usage that differ from other policies', and places that outlive their tickets.
 
 use std::collections::HashSet;
 
@@ -22,14 +21,11 @@ use tidegate_gate::policy::{CostRule, LLM_USAGE};
 use tidegate_gate::policy::{SettleRule, span};
 use tidegate_limits::visible::excerpt;
 
-/// Attributes that all doors for web requests give.
 #[cfg(feature = "cel")]
 const ALWAYS: [&str; 4] = ["request.method", "request.path", "request.host", "client.ip"];
 
-/// How many names a warning tells.
 const MOST_TOLD: usize = 4;
 
-/// Checks the cost of a policy. Impossible names in it were reported where it was read.
 pub(super) fn check(built: &BuiltPolicy<'_>, findings: &mut Findings) {
     let BuiltPolicy { policy, node, .. } = built;
     let Some(cost) = node.get("cost") else { return };
@@ -70,7 +66,6 @@ fn tell_comparisons(expression: &str, node: &Node, key: &str, findings: &mut Fin
     }
 }
 
-/// Tells which requests have no cost, in a file that does not say what becomes of them.
 fn tell_unknown(rule: &CostRule, node: &Node, findings: &mut Findings) {
     if !findings.served || findings.is_full() {
         return;
@@ -110,22 +105,19 @@ fn without(rule: &CostRule, findings: &mut Findings) -> Vec<String> {
     }
 }
 
-/// The names of usage that policies settle by, each with the first policy that uses it.
 #[derive(Default)]
 pub(super) struct UsageNames {
     all: HashSet<String>,
-    /// The names that further names are compared with, each with its policy.
     compared: Vec<(String, String)>,
 }
 
-/// How many names a name is compared with. Comparing all pairs would take too long for a file full of names.
+/// The most names that a name is compared with: all pairs of a file full of names would take too long.
 const COMPARED: usize = 100;
 
 /// The shortest name that may be reported as a typing error: `gpu.s` and `gpu.ms` are both accepted.
 const SHORTEST: usize = 8;
 
 impl UsageNames {
-    /// Adds the names that a policy settles by. Warns of names that are probably typing errors of others.
     pub(super) fn add(&mut self, built: &BuiltPolicy<'_>, findings: &mut Findings) {
         let BuiltPolicy { policy, node, .. } = built;
         let Some(rule) = &policy.settle else { return };
@@ -157,9 +149,8 @@ impl UsageNames {
     }
 }
 
-/// Returns the known name that `name` is probably a typing error of: a letter is missing or doubled, or two
-/// neighbouring letters are swapped. Two names that differ by one substituted letter, such as `cpu.seconds` and
-/// `gpu.seconds`, are accepted.
+/// Returns the known name of which `name` is probably a typing error: a letter missing or doubled, or two neighbours
+/// swapped. A substituted letter, as in `cpu.seconds` and `gpu.seconds`, is accepted.
 fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let sorted = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
@@ -171,21 +162,21 @@ fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w s
     is_meant.then_some(found)
 }
 
-/// Warns of places that are held longer than their ticket can be settled.
 pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
     let stated = file.get("tickets").and_then(|tickets| tickets.get("ttl"));
     let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);
     let Ok(life) = span(tickets) else { return };
-    for policy in file.get("policies").map_or(&[][..], Node::each) {
-        let limits = policy.get("limit").map_or(&[][..], Node::each);
-        for limit in limits.iter().filter(|limit| {
-            matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
-        }) {
-            let held = limit.get("ttl").and_then(Node::text).unwrap_or(PLACE_TTL);
+    for policy in file.each_of("policies") {
+        let limits = policy.each_of("limit");
+        for limit in limits
+            .iter()
+            .filter(|limit| matches!(limit.text_of("algorithm"), Some(CONCURRENCY | BREAKER | ADAPTIVE)))
+        {
+            let held = limit.text_of("ttl").unwrap_or(PLACE_TTL);
             if span(held).is_ok_and(|held| held > life) {
                 let spot = |node: Option<&Node>| node.map(|node| node.spot);
                 let spot: Spot = spot(limit.get("ttl")).or(spot(stated)).unwrap_or(limit.spot);
-                let name = excerpt(policy.get("name").and_then(Node::text).unwrap_or_default()).to_string();
+                let name = excerpt(policy.text_of("name").unwrap_or_default()).to_string();
                 findings.warn(
                     spot,
                     format_args!(

@@ -1,8 +1,7 @@
-//! Finds policies for the same requests and the same keys that should be one policy: they do the same, or each has a law
-//! that moves its limit, and each law would take the other's refusals for a change of the service.
+//! Finds policies for the same requests and keys that should be one: they do the same, or each has a law, which would
+//! take the other's refusals for a change of the service.
 //!
-//! For laws, policies whose `by` differs are taken to guard different resources, and so are those under different
-//! conditions (`when`): whether two conditions hold at the same time depends on numbers that the file does not know.
+//! For laws, policies whose `by` or `when` differs are taken to guard different resources.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -17,37 +16,31 @@ use crate::policies::BuiltPolicy;
 use tidegate_gate::policy::{Absent, Direction, Match, Mode, Overlap, Policy, Terms, Want};
 use tidegate_limits::visible::excerpt;
 
-/// How many earlier policies with the same match and key a policy is compared with.
 const LOOKED_AT: usize = 16;
 
-/// The steps for all policies of a file: some tens of milliseconds. Later ones are not compared.
+/// The steps for all policies of a file: some tens of milliseconds.
 const STEPS: usize = 300_000;
 
-/// The steps for one pair. Two patterns such as `*a?b*a?b*` may take any number.
+/// The steps for one pair: two patterns such as `*a?b*a?b*` may take any number.
 const STEPS_OF_PAIR: usize = 50_000;
 
-/// The policies that were compared so far, by their match and key.
 #[derive(Default)]
 pub(super) struct Alike {
-    /// The indices of policies by the hash of match and key. Comparing all pairs of a long file would take too long.
+    /// The indices of policies by the hash of match and key: comparing all pairs would take too long.
     likely: HashMap<u64, Vec<usize>>,
     laws: Laws,
-    /// The subject of each policy.
     subjects: Vec<String>,
     found: Vec<DuplicatePolicy>,
 }
 
-/// A policy that should be one with an earlier policy.
 struct DuplicatePolicy {
     spot: Spot,
     subject: String,
-    /// The subject of the earlier policy.
     other: String,
     message: String,
 }
 
 impl Alike {
-    /// Compares a policy with the `earlier` ones, and remembers it as the next of them.
     pub(super) fn add(&mut self, earlier: &[BuiltPolicy<'_>], built: &BuiltPolicy<'_>, subject: &str) {
         let (policy, spot) = (&built.policy, built.node.spot);
         let mut hasher = DefaultHasher::new();
@@ -86,8 +79,7 @@ impl Alike {
         self.subjects.push(subject.to_owned());
     }
 
-    /// Warns of what was found. Called last: a policy with a mistake may only look like another one, since what is mistaken
-    /// is left out.
+    /// Warns of what was found; last, because a policy with a mistake may only look like another.
     pub(super) fn tell(self, findings: &mut Findings) {
         for DuplicatePolicy { spot, subject, other, message } in self.found {
             if !findings.errs(&subject) && !findings.errs(&other) {
@@ -98,22 +90,18 @@ impl Alike {
     }
 }
 
-/// The policies with a law that refuses.
 struct Laws {
-    /// Lists of them, by the names that make the key, sorted, and by direction.
+    /// By the sorted names that make the key, and by direction.
     refusing: HashMap<(Vec<String>, Direction), Vec<Refusing>>,
-    /// The steps that are left.
     steps: usize,
 }
 
-/// A policy with a law that refuses.
 struct Refusing {
     at: usize,
     /// What it asks of a request besides its match.
     charged: Match,
 }
 
-/// An earlier policy with a law for some of the same requests.
 struct Rival {
     at: usize,
     /// What is wrong, as the end of a sentence about the later policy.
@@ -127,8 +115,8 @@ impl Default for Laws {
 }
 
 impl Laws {
-    /// Compares a policy with the `earlier` ones, and remembers it as the next of them. Returns the first rival, an
-    /// earlier one with the same match if there is one.
+    /// Compares a policy with the `earlier` ones and remembers it. Returns the first rival, preferably one with the
+    /// same match.
     fn add(&mut self, earlier: &[BuiltPolicy<'_>], policy: &Policy) -> Option<Rival> {
         // A law in shadow mode refuses nothing, so it may be compared with another.
         if policy.mode != Mode::Enforce || adaptive_limits(policy) == 0 {
@@ -165,13 +153,11 @@ impl Laws {
     }
 }
 
-/// Returns how many limits of a policy are adaptive.
 fn adaptive_limits(policy: &Policy) -> usize {
     let is_adaptive = |terms: &Terms| matches!(terms.quota.as_deref(), Some(Quota::Adaptive(_)));
     policy.limits.iter().filter(|limit| limit.all_terms().any(is_adaptive)).count()
 }
 
-/// Looks for a request that fits all matches, within the steps of a pair.
 fn overlap(matches: &[&Match], steps: &mut usize) -> Overlap {
     let most = STEPS_OF_PAIR.min(*steps);
     let mut left = most;
@@ -180,7 +166,6 @@ fn overlap(matches: &[&Match], steps: &mut usize) -> Overlap {
     overlap
 }
 
-/// Returns what a policy asks of a request besides its match: a direction, and attributes of the key.
 fn charged(policy: &Policy) -> Match {
     let outbound = Want::value("outbound").unwrap_or(Want::Present);
     let direction = Match::any().attribute("request.direction", outbound);
@@ -222,7 +207,6 @@ fn message(other: &Policy, policy: &Policy, overlap: &Overlap) -> Option<String>
     ))
 }
 
-/// Writes a request as an example, by the attributes that the matches read; `None` if it would tell nothing.
 fn example(policies: &[&Policy], request: &[(String, String)]) -> Option<String> {
     let read = |name: &str| {
         let mut read = matches!(name, "request.method" | "request.host" | "request.path");

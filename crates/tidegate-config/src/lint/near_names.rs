@@ -1,9 +1,8 @@
-//! Warns of attributes whose names are probably not meant: short forms of those that doors and callers set, as `ip` of
-//! `client.ip`, misspelt ones, as `user.teir`, and headers with an underscore, which proxies write with a dash.
+//! Warns of attributes whose names are probably not meant: short forms as `ip` of `client.ip`, misspelt ones as
+//! `user.teir`, and headers with an underscore.
 //!
-//! A policy by such a name passes every other check and limits nobody. The names are free words all the same: an entry
-//! of an Envoy descriptor has any name. So there is no warning of short names for policies that name attributes of
-//! Envoy's (`rls.`), nor for a file whose server has Envoy's door.
+//! Such a policy passes every other check and limits nobody. An entry of an Envoy descriptor has any name, so there is
+//! no warning of short names for policies of Envoy's (`rls.`), nor for a file whose server has Envoy's door.
 
 use tidegate_core::spelling::{is_slip, nearest};
 
@@ -27,10 +26,9 @@ const USUAL: [&str; 10] = [
     "llm.total",
     "llm.cached",
 ];
-/// The shortest word, of two, whose letters are compared: shorter words are near too many others, as `id` and `ip`.
+/// The shortest word whose letters are compared: shorter ones are near too many others.
 const SHORTEST: usize = 4;
 
-/// The prefix of the attributes that only Envoy's calls have, and those attributes without it.
 const ENVOY: &str = "rls.";
 const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
 
@@ -38,14 +36,12 @@ const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
 const OF_CALLERS: [&str; 5] =
     ["x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip"];
 
-/// Whether a file or a policy takes names from Envoy's descriptors, which may be short.
 #[derive(Clone, Copy, PartialEq)]
 enum Short {
     Told,
     Free,
 }
 
-/// Checks the names of all policies and of the lists of the file.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     if !findings.served {
         return;
@@ -53,9 +49,9 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
     let has_grpc = file.get("server").is_some_and(|server| server.get("grpc").is_some());
     let of_file = if has_grpc { Short::Free } else { Short::Told };
     listed(file, of_file, findings);
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         let mut names: Vec<(Spot, &str, &str)> = Vec::new();
-        for by in policy.get("by").map_or(&[][..], Node::each) {
+        for by in policy.each_of("by") {
             names.extend(by.text().map(|text| (by.spot, "by", text)));
         }
         let mut headers: Vec<(Spot, &str)> = Vec::new();
@@ -69,8 +65,8 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                     table.and_then(|table| table.get("by")).and_then(|by| Some((by.spot, "by", by.text()?))),
                 );
             }
-            for one in node.get("overrides").map_or(&[][..], Node::each) {
-                let key = one.get("key").map_or(&[][..], Node::entries);
+            for one in node.each_of("overrides") {
+                let key = one.entries_of("key");
                 names.extend(key.iter().map(|(name, _)| (name.spot, "override.key", &*name.text)));
             }
         }
@@ -93,7 +89,7 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
 
 /// Warns of a key that is made of nothing but what the caller writes of its own address.
 fn tell_of_callers(policy: &Node, findings: &mut Findings) {
-    let by = policy.get("by").map_or(&[][..], Node::each);
+    let by = policy.each_of("by");
     let header = |node: &Node| {
         let own = node.text()?.strip_prefix(HEADER)?;
         OF_CALLERS.into_iter().find(|known| *known == own)
@@ -110,17 +106,15 @@ fn tell_of_callers(policy: &Node, findings: &mut Findings) {
     }
 }
 
-/// Collects the attributes of a match, and its headers.
 fn matched<'n>(
     node: &'n Node,
     names: &mut Vec<(Spot, &'static str, &'n str)>,
     headers: &mut Vec<(Spot, &'n str)>,
 ) {
-    let keys = |node: &'n Node, part: &str| node.get(part).map_or(&[][..], Node::entries).iter();
+    let keys = |node: &'n Node, part: &str| node.entries_of(part).iter();
     names.extend(keys(node, "attributes").map(|(name, _)| (name.spot, "match.attributes", &*name.text)));
     headers.extend(keys(node, "header").map(|(name, _)| (name.spot, &*name.text)));
-    // The shape was checked: what `not` holds has none of its own.
-    for not in node.get("not").map_or(&[][..], Node::each) {
+    for not in node.each_of("not") {
         names.extend(
             keys(not, "attributes").map(|(name, _)| (name.spot, "match.not.attributes", &*name.text)),
         );
@@ -128,14 +122,13 @@ fn matched<'n>(
     }
 }
 
-/// Checks the lists of an `access` section.
 fn listed(node: &Node, short: Short, findings: &mut Findings) {
     let Some(access) = node.get("access").filter(|access| matches!(access.value, Value::Map(_))) else {
         return;
     };
     for key in ["access.allow", "access.deny"] {
         let (_, list) = key.split_once('.').unwrap_or_default();
-        for entry in access.get(list).map_or(&[][..], Node::each) {
+        for entry in access.each_of(list) {
             if let Some(Ok(AccessEntry::Attribute { name, .. })) = entry.text().map(str::parse) {
                 tell(entry.spot, key, &name, short, findings);
             }
@@ -143,7 +136,6 @@ fn listed(node: &Node, short: Short, findings: &mut Findings) {
     }
 }
 
-/// Checks a name that a cost is made of.
 pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
     if findings.served {
         tell(spot, key, name, Short::Free, findings);
@@ -184,7 +176,7 @@ fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings
     }
 }
 
-/// Warns of a header that is named as a variable of a program rather than as it is sent.
+/// Warns of a header that is named as a variable of a program.
 fn tell_header(spot: Spot, key: &str, header: &str, prefix: &str, findings: &mut Findings) {
     if header.contains('_') && !header.contains('-') {
         let meant = header.to_ascii_lowercase().replace('_', "-");
@@ -199,7 +191,6 @@ fn tell_header(spot: Spot, key: &str, header: &str, prefix: &str, findings: &mut
     }
 }
 
-/// Returns the usual name that a name is a misspelling of.
 fn usual(name: &str) -> Option<&'static str> {
     let (first, last) = name.split_once('.')?;
     if USUAL.contains(&name) || LLM_USAGE.contains(&name) || name.len() > 32 {

@@ -10,18 +10,17 @@ use crate::shape::subject;
 use tidegate_gate::policy::{AccessEntry, Glob, PathGlob};
 use tidegate_limits::visible::excerpt;
 
-/// Checks the lists of the file, and the matches, limits, costs and lists of all policies.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     listed(file, findings);
-    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, policy) in file.each_of("policies").iter().enumerate() {
         findings.subject = subject(policy, at);
         if let Some(matches) = policy.get("match") {
             matching(matches, "match", findings);
-            for not in matches.get("not").map_or(&[][..], Node::each) {
+            for not in matches.each_of("not") {
                 matching(not, "not", findings);
             }
         }
-        let limits = policy.get("limit").map_or(&[][..], Node::each).iter();
+        let limits = policy.each_of("limit").iter();
         for limit in limits.chain(policy.get("shadow_limit")) {
             if let Some(rate) = limit.get("rate") {
                 by_value(rate, findings);
@@ -39,19 +38,17 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
     }
 }
 
-/// Checks the values of the attribute that selects a rate or a cost.
 fn by_value(node: &Node, findings: &mut Findings) {
-    let Some(attribute) = node.get("by").and_then(Node::text) else { return };
-    for (Name { spot, text }, _) in node.get("values").map_or(&[][..], Node::entries) {
+    let Some(attribute) = node.text_of("by") else { return };
+    for (Name { spot, text }, _) in node.entries_of("values") {
         if text != "*" && names::value(attribute, text).is_ok() {
             tell_of_a_star(*spot, "values", attribute, text, findings);
         }
     }
 }
 
-/// Checks the keys whose rates a limit overrides.
 fn overrides(limit: &Node, findings: &mut Findings) {
-    let keys = limit.get("overrides").map_or(&[][..], Node::each).iter().filter_map(|one| one.get("key"));
+    let keys = limit.each_of("overrides").iter().filter_map(|one| one.get("key"));
     for (attribute, value) in keys.flat_map(Node::entries) {
         if let Some(text) = value.text()
             && names::value(&attribute.text, text).is_ok()
@@ -61,11 +58,10 @@ fn overrides(limit: &Node, findings: &mut Findings) {
     }
 }
 
-/// Checks the lists of an `access` section.
 fn listed(node: &Node, findings: &mut Findings) {
     let Some(access) = node.get("access") else { return };
     for (list, key) in [("allow", "access.allow"), ("deny", "access.deny")] {
-        for entry in access.get(list).map_or(&[][..], Node::each) {
+        for entry in access.each_of(list) {
             if let Some(Ok(AccessEntry::Attribute { name, value })) = entry.text().map(str::parse)
                 && value != "*"
             {
@@ -75,7 +71,6 @@ fn listed(node: &Node, findings: &mut Findings) {
     }
 }
 
-/// Warns of a star where values are compared as they are.
 fn tell_of_a_star(spot: Spot, key: &str, attribute: &str, text: &str, findings: &mut Findings) {
     if !text.contains('*') {
         return;
@@ -94,10 +89,10 @@ fn tell_of_a_star(spot: Spot, key: &str, attribute: &str, text: &str, findings: 
 }
 
 fn matching(node: &Node, section: &str, findings: &mut Findings) {
-    for method in node.get("method").map_or(&[][..], Node::each) {
+    for method in node.each_of("method") {
         warn_of_a_method(method, &format!("{section}.method"), findings);
     }
-    let paths = node.get("path").map_or(&[][..], Node::each);
+    let paths = node.each_of("path");
     for path in paths {
         // What is refused was told already.
         let is_sound = |text: &&str| {
@@ -111,7 +106,7 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
         }
     }
     for part in ["header", "attributes"] {
-        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+        for (name, value) in node.entries_of(part) {
             for one in value.each().iter().filter(|one| matches!(one.value, Value::Text(_))) {
                 match (part, &*name.text) {
                     ("attributes", "request.path" | "request.method" | "client.ip" | "request.host") => {}
@@ -122,14 +117,9 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
     }
 }
 
-/// The methods that servers know.
-pub(super) const METHODS: [&str; 9] =
-    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-
-/// Returns the method that a misspelt one probably means.
 fn method_meant(text: &str) -> Option<&'static str> {
-    let is_known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(text));
-    if is_known { None } else { nearest(text, METHODS) }
+    let is_known = names::METHODS.iter().any(|known| known.eq_ignore_ascii_case(text));
+    if is_known { None } else { nearest(text, names::METHODS) }
 }
 
 fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {
@@ -143,8 +133,7 @@ fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {
     }
 }
 
-/// Returns why a path pattern probably means more than it matches, and what to write; `is_alone` says that the match
-/// names no other path.
+/// Returns why a path pattern probably means more than it matches; `is_alone`: the match names no other path.
 fn path_remark(text: &str, is_alone: bool) -> Option<String> {
     let is_slip = |segment: &str| {
         let word = segment.strip_prefix(':').unwrap_or_default();
@@ -219,7 +208,7 @@ fn warn_of_a_value(node: &Node, key: &str, name: &str, findings: &mut Findings) 
     }
 }
 
-/// Reports whether a text has a class of letters as `[0-9]`, `[^,]` or `[abc]+`.
+/// Reports whether a text has a class of letters, as `[0-9]`.
 fn has_class(text: &str) -> bool {
     text.split('[').skip(1).filter_map(|part| part.split_once(']')).any(|(inner, after)| {
         let is_range = |range: &[u8]| range[1] == b'-' && range[0] < range[2];
@@ -231,8 +220,7 @@ fn has_class(text: &str) -> bool {
     })
 }
 
-/// Reports whether a text has words with `|` between them: within brackets, or as a whole. An account of an identity
-/// provider may be such a text, as `github|eve`, and an entry of Envoy's.
+/// Reports whether a text has words with `|` between them. `github|eve` may be an account, or an entry of Envoy's.
 fn has_choices(text: &str, name: &str) -> bool {
     let in_brackets = || {
         text.split('(').skip(1).filter_map(|part| part.split_once(')')).any(|(inner, _)| inner.contains('|'))
@@ -245,14 +233,13 @@ fn has_choices(text: &str, name: &str) -> bool {
     in_brackets() || (text.contains('|') && !is_whole && text.split('|').all(is_word))
 }
 
-/// Returns the pattern for a regular expression, or the list of its values, as it is written.
 fn plainer(text: &str) -> String {
     let starts = text.trim_start_matches("(?i)").trim_start_matches(['~', ' ']);
     let inner = starts.trim_start_matches('^').trim_end_matches('$');
     let choices =
         if inner.contains('|') && !inner.contains('(') { format!("({inner})") } else { inner.to_owned() };
     let Some(inner) = globbed(&choices) else { return "a pattern as \"k*\", or a list as [a, b]".to_owned() };
-    // What has an end of either kind is searched for; other expressions read as the whole value.
+    // What has one end is searched for; other expressions read as the whole value.
     let is_searched = starts.len() < text.len()
         || starts.starts_with(['^', '(', '.'])
         || text.ends_with('$')

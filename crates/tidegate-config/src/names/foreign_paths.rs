@@ -1,19 +1,18 @@
 //! Translates path patterns of other systems: regular expressions, and parameters as `/users/{id}` and `/users/:id`.
 //!
-//! Here such a pattern is compared letter by letter, or as another pattern, and fits no path or the wrong ones.
+//! Here such a pattern fits no path or the wrong ones.
 
 use tidegate_gate::policy::PathGlob;
 use tidegate_limits::visible::excerpt;
 
-/// Returns the pattern to write for one that no path fits as it was meant; `None` if it may be meant as it is. The pattern
-/// is empty if it is not known what was meant.
+/// Returns the pattern to write for one that no path fits as it was meant: empty if that is not known, `None` if it may
+/// be meant.
 fn never(text: &str) -> Option<String> {
-    // Neither of these letters stands in a path as it is sent; a brace has several alternatives.
+    // No such letter stands in a path as it is sent; a brace has several alternatives.
     let is_regex = text.contains(['[', ']', '|', '^', '\\', '<', '>', '"', '`']) || text.ends_with('$');
     (is_regex || braces(text).any(|inner| !inner.contains(','))).then(|| path_meant(text).unwrap_or_default())
 }
 
-/// Says what is wrong with a pattern of another system; `None` if a path pattern may be meant as it is.
 pub(crate) fn foreign_path(text: &str) -> Option<String> {
     let meant = never(text)?;
     let write = match meant.as_str() {
@@ -26,7 +25,7 @@ pub(crate) fn foreign_path(text: &str) -> Option<String> {
     ))
 }
 
-/// Returns the pattern to write for one that may be meant as it is, but hardly is: a segment `.*`, or one such as `:id`.
+/// Returns the pattern to write for one that is hardly meant as it is: a segment `.*` or `:id`.
 pub(crate) fn path_meant(text: &str) -> Option<String> {
     let mut rest = text.trim();
     for before in ["~*", "~", "="] {
@@ -62,7 +61,6 @@ pub(crate) fn below(text: &str) -> String {
     if path.starts_with('/') { format!("{path}/**") } else { format!("/{path}/**").replace("//", "/") }
 }
 
-/// Yields what stands within braces.
 fn braces(text: &str) -> impl Iterator<Item = &str> {
     text.split('{').skip(1).filter_map(|part| part.split_once('}')).map(|(inner, _)| inner)
 }
@@ -84,7 +82,7 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// Replaces `(a|b)` by `{a,b}`, and a group without alternatives by what it holds; `None` if groups are nested.
+/// Replaces `(a|b)` by `{a,b}`, and a group without alternatives by what it holds; `None` for nested groups.
 fn without_groups(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
@@ -116,7 +114,6 @@ fn without_groups(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns a segment as it is written here.
 fn meant_segment(segment: &str, is_last: bool) -> String {
     let any = if is_last { "**" } else { "*" };
     match segment {

@@ -20,7 +20,6 @@ const HEADER_SLIPS: [&str; 7] = [
     "http.request.header.",
 ];
 
-/// Names that people write for the other attributes, as other systems call them.
 const SLIPS: [(&str, &str); 22] = [
     ("client.addr", "client.ip"),
     ("client.address", "client.ip"),
@@ -48,10 +47,9 @@ const SLIPS: [(&str, &str); 22] = [
 
 /// Says why no policy can read an attribute of this name, and what to write instead; `None` if one can.
 ///
-/// For callers that name attributes from outside a policy file: a check with `request.paht` fits no policy that names
-/// `request.path`, and would pass without a limit. Judged are names that begin with `request.` in any case, which a
-/// policy file refuses too; other names are the callers' own. Names of headers are not judged, since a program that
-/// hands on whatever headers it gets does not choose them. Allocates for an unknown name only.
+/// For names from outside a policy file: a check with `request.paht` fits no policy, and would pass without a limit.
+/// Judged are names that begin with `request.` in any case; others are the callers' own. Headers are not judged: who
+/// hands on what it gets does not choose them. Allocates for an unknown name only.
 ///
 /// # Examples
 /// ```
@@ -73,9 +71,8 @@ pub fn unknown_attribute(name: &str) -> Option<String> {
 
 /// Returns the name of an attribute as policies know it: `request.header.X-Api-Key` is `request.header.x-api-key`.
 ///
-/// For callers that hand on headers as they received them: HTTP compares their names without regard to case, so a
-/// stranger could otherwise avoid a limit or a deny list by another spelling. All other names are case-sensitive and
-/// returned unchanged. Allocates for a header with an upper-case letter only.
+/// For headers that are handed on as received: a stranger could otherwise avoid a limit by another spelling. Other
+/// names are case-sensitive and returned unchanged. Allocates for a header with an upper-case letter only.
 ///
 /// # Examples
 /// ```
@@ -92,8 +89,7 @@ pub fn canonical_attribute(name: Cow<'_, str>) -> Cow<'_, str> {
     name
 }
 
-/// Returns the attribute for a variable of nginx or a fetch of HAProxy, such as `$binary_remote_addr` and `%[src]`;
-/// `None` for any other text.
+/// Returns the attribute for a variable of nginx or a fetch of HAProxy, such as `$binary_remote_addr` and `%[src]`.
 pub(crate) fn variable(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let name = match lower.strip_prefix('$') {
@@ -114,7 +110,7 @@ pub(crate) fn variable(text: &str) -> Option<String> {
     })
 }
 
-/// Returns the attribute for a header that is written with a colon, such as `header:x-api-key`; `None` for any other text.
+/// Returns the attribute for a header that is written with a colon, such as `header:x-api-key`.
 pub(crate) fn header_meant(text: &str) -> Option<String> {
     let (kind, header) = text.split_once(':')?;
     let is_header = matches!(&*kind.trim().to_ascii_lowercase(), "header" | "headers" | "http_header");
@@ -122,7 +118,7 @@ pub(crate) fn header_meant(text: &str) -> Option<String> {
     (is_header && is_token(&header)).then(|| format!("{HEADER}{header}"))
 }
 
-/// Returns the attribute for a variable of nginx that lacks its `$`, such as `http_x_api_key`; `None` for any other text.
+/// Returns the attribute for a variable of nginx that lacks its `$`, such as `http_x_api_key`.
 pub(crate) fn bare_variable(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase().replace('-', "_");
     let header = lower.strip_prefix("http_")?;
@@ -146,7 +142,6 @@ pub(super) fn instead_of(lower: &str) -> Option<String> {
     }
 }
 
-/// Returns the name that was probably meant by a lower-case name.
 fn meant(lower: &str) -> Option<String> {
     for slip in HEADER_SLIPS {
         let Some(header) = lower.strip_prefix(slip) else { continue };
@@ -170,7 +165,7 @@ fn meant(lower: &str) -> Option<String> {
     nearest(own, built_in).map(|name| format!("request.{name}"))
 }
 
-/// Reports whether a text is a token of RFC 9110, section 5.6.2. Methods and names of headers are tokens.
+/// Reports whether a text is a token (RFC 9110, section 5.6.2), as methods and names of headers are.
 pub(super) fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     // A token may have a star, but no existing name has one: a pattern was meant.

@@ -101,7 +101,7 @@ fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mu
 
 /// Checks the addresses of a section (`store` or `store.region`), each by itself and all together.
 fn check_addresses(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
-    let urls = node.get("url").map_or(&[][..], Node::each);
+    let urls = node.each_of("url");
     if urls.is_empty() {
         let example = schemes(kind)[0];
         findings.error(
@@ -144,7 +144,7 @@ fn check_addresses(node: &Node, section: &str, kind: &str, findings: &mut Findin
         }
     }
     if kind == "redis"
-        && node.get("topology").and_then(Node::text).is_none_or(|word| word == "single")
+        && node.text_of("topology").is_none_or(|word| word == "single")
         && let [_, second, ..] = urls
     {
         findings.error(
@@ -257,7 +257,7 @@ fn wrong_address(section: &str, kind: &str, text: &str) -> Option<String> {
 /// Checks the keys of the section against each other.
 fn check_region(node: &Node, findings: &mut Findings) {
     // A missing or unknown kind was reported already.
-    let Some(kind) = node.get("kind").and_then(Node::text).filter(|word| AGREE_THROUGH.contains(word)) else {
+    let Some(kind) = node.text_of("kind").filter(|word| AGREE_THROUGH.contains(word)) else {
         return;
     };
     for (key, said) in TLS_FILES.iter().filter_map(|key| Some((key, node.get(key)?))) {

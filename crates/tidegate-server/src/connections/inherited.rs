@@ -100,13 +100,13 @@ impl Inherited {
         match (self, address) {
             (Self::Tcp(socket), Address::Tcp(addr)) => socket.local_addr().is_ok_and(|own| own == *addr),
             #[cfg(unix)]
-            (Self::Unix(socket), Address::Unix(path)) => {
-                socket.local_addr().is_ok_and(|own| own.as_pathname() == Some(path.path()))
+            (Self::Unix(socket), Address::Unix { path, .. }) => {
+                socket.local_addr().is_ok_and(|own| own.as_pathname() == Some(path.as_path()))
             }
             #[cfg(unix)]
-            (Self::Tcp(_), Address::Unix(_)) | (Self::Unix(_), Address::Tcp(_)) => false,
+            (Self::Tcp(_), Address::Unix { .. }) | (Self::Unix(_), Address::Tcp(_)) => false,
             #[cfg(not(unix))]
-            (Self::Tcp(_), Address::Unix(_)) => false,
+            (Self::Tcp(_), Address::Unix { .. }) => false,
         }
     }
 

@@ -46,9 +46,11 @@ impl Listener {
                 Ok((Self::Tcp(listener), addr.into()))
             }
             #[cfg(unix)]
-            Address::Unix(socket) => Ok((Self::Unix(UnixSocket::bind(socket, QUEUE)?), address.clone())),
+            Address::Unix { path, mode } => {
+                Ok((Self::Unix(UnixSocket::bind(path, *mode, QUEUE)?), address.clone()))
+            }
             #[cfg(not(unix))]
-            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Address::Unix { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -62,9 +64,9 @@ impl Listener {
             address if inherited::has(address) => Ok(()),
             Address::Tcp(addr) => bound(*addr).map(drop),
             #[cfg(unix)]
-            Address::Unix(socket) => super::unix_socket::is_free(socket.path()),
+            Address::Unix { path, .. } => super::unix_socket::is_free(path),
             #[cfg(not(unix))]
-            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Address::Unix { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

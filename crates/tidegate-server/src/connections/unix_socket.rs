@@ -10,7 +10,6 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use tidegate::config::UnixAddress;
 use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 
 /// How often a try to lock the folder is repeated while another program binds, which takes microseconds.
@@ -33,13 +32,12 @@ struct Bound {
 }
 
 impl UnixSocket {
-    /// Binds, and listens with a queue of this length. The mode of the address decides who may connect.
+    /// Binds, and listens with a queue of this length. The mode of the file decides who may connect.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if another program listens there, or if the path is not a socket; otherwise the
     /// system's error.
-    pub(super) fn bind(address: &UnixAddress, queue: u32) -> io::Result<Self> {
-        let path = address.path();
+    pub(super) fn bind(path: &Path, mode: u32, queue: u32) -> io::Result<Self> {
         let _alone = alone_in(path.parent().unwrap_or(Path::new("/")))?;
         is_free(path)?;
         if path.symlink_metadata().is_ok() {
@@ -55,7 +53,7 @@ impl UnixSocket {
         let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))?;
         let listener = socket.listen(queue)?;
         let bound = Self { listener, bound: Some(Bound { path: path.to_owned(), file }) };
-        fs::set_permissions(path, fs::Permissions::from_mode(address.mode()))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         Ok(bound)
     }
 

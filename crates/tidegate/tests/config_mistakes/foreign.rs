@@ -249,6 +249,15 @@ fn the_line_to_write_has_the_values_that_were_written() {
         (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
         (&["mode: report", "limit: { rate: 1/s }"], "unknown word \"report\"; write shadow"),
         (&["rate_by: client.ip", "limit: { rate: 1/s }"], "; write by: [client.ip]"),
+        // Regression: `rate_by` was told `by`, which is another limit.
+        (
+            &["rate_by: user.tier", "rates: { gold: 5/s }", "limit: { rate: 1/s, burst: 3 }"],
+            "unknown key \"rate_by\" in policy; rate_by belongs to the limit; write limit: { rate: { by: user.tier, values: { gold: 5/s }, otherwise: 1/s }, burst: 3 }",
+        ),
+        (
+            &["rate_by: user.tier", "rates: { gold: 5/s }", "otherwise: 2/s"],
+            "unknown key \"rates\" in policy; rates belongs to the limit; write limit: { rate: { by: user.tier, values: { gold: 5/s }, otherwise: 2/s } }",
+        ),
         (&["except: [10.0.0.0/8]", "limit: { rate: 1/s }"], "; write access: { allow: [10.0.0.0/8] }"),
         (&["except: /health", "limit: { rate: 1/s }"], "; write match: { not: { path: /health } }"),
         (

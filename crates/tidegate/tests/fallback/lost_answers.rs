@@ -29,7 +29,7 @@ fn an_answer_that_is_late_now_and_then_is_no_outage() {
             assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
         }
     }
-    assert!(rig.store.health().is_up() && rig.states().is_empty());
+    assert!(rig.store.health().down.is_none() && rig.states().is_empty());
 }
 
 /// Many lost answers with deadlines at the same time are not an outage if a step that was sent later was answered.
@@ -55,11 +55,11 @@ fn an_answer_to_a_later_step_shows_that_the_engine_is_there() {
     rig.engine.be(Mood::Later);
     assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
     end(&rig, lost);
-    assert!(rig.store.health().is_up());
+    assert!(rig.store.health().down.is_none());
     rig.clock.advance(Duration::from_millis(1));
     let lost = lose(&rig);
     end(&rig, lost);
-    assert!(!rig.store.health().is_up(), "nothing was answered that was asked since");
+    assert!(rig.store.health().down.is_some(), "nothing was answered that was asked since");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn an_engine_that_is_gone_is_left_after_three_steps() {
     rig.engine.be(Mood::Errs);
     for step in 1..=50 {
         assert_eq!(rig.take(key).by, DecidedBy::Fallback);
-        assert_eq!(rig.store.health().is_up(), step < 3);
+        assert_eq!(rig.store.health().down.is_none(), step < 3);
     }
     assert_eq!(rig.engine.asked(), 3);
     rig.engine.be(Mood::Now);
@@ -79,7 +79,7 @@ fn an_engine_that_is_gone_is_left_after_three_steps() {
     rig.engine.be(Mood::Errs);
     rig.take(key);
     rig.take(key);
-    assert!(rig.store.health().is_up());
+    assert!(rig.store.health().down.is_none());
     let told: Vec<_> = rig.states().iter().map(|(up, _, without)| (*up, *without)).collect();
     assert_eq!(told, [(false, 2), (true, 48)]);
 }
@@ -92,11 +92,11 @@ fn failures_far_apart_are_no_outage() {
         rig.take(Charge::new(b"k", &quota, Cost::ONE));
         rig.clock.advance(Duration::from_secs(11));
     }
-    assert!(rig.store.health().is_up());
+    assert!(rig.store.health().down.is_none());
     for _ in 0..3 {
-        assert!(rig.store.health().is_up());
+        assert!(rig.store.health().down.is_none());
         rig.clock.advance(Duration::from_secs(9));
         rig.take(Charge::new(b"k", &quota, Cost::ONE));
     }
-    assert!(!rig.store.health().is_up());
+    assert!(rig.store.health().down.is_some());
 }

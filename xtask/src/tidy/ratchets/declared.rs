@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, ExprPath, ExprStruct, Fields, Item, Lit, Member, Path, Type};
+use syn::{ExprCall, ExprPath, ExprStruct, Fields, Item, Member, Path, Type};
 
-use crate::tidy::code::Code;
+use crate::tidy::code::{Code, literal};
 use crate::tidy::command_line::{flag, flattened};
 use crate::tidy::config_keys::definition;
 use crate::tidy::tree::Tree;
@@ -13,7 +13,6 @@ use crate::tidy::tree::Tree;
 /// The kinds of keys that a file may not have: their definitions only say so.
 const REFUSED: [&str; 2] = ["Unavailable", "Elsewhere"];
 
-/// Counts the names of the keys of the policy file.
 pub(super) fn policy_keys<'t>(tree: &'t Tree, sources: impl Iterator<Item = &'t str>) -> Option<usize> {
     let mut all = BTreeSet::new();
     for path in sources {
@@ -63,7 +62,6 @@ pub(super) fn limit_keys<'t>(tree: &'t Tree, sources: impl Iterator<Item = &'t s
     Some(names.len())
 }
 
-/// The keys that an expression defines, and what it refers to.
 #[derive(Debug, Default)]
 struct Keys {
     names: BTreeSet<String>,
@@ -88,8 +86,7 @@ impl<'ast> Visit<'ast> for Keys {
         self.limit |= made.path.is_ident("Table")
             && made.fields.iter().any(|field| {
                 let named = matches!(&field.member, Member::Named(name) if name == "name");
-                named
-                    && matches!(&field.expr, Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) if name.value() == "limit")
+                named && literal(&field.expr).is_some_and(|name| name.value() == "limit")
             });
         visit::visit_expr_struct(self, made);
     }

@@ -15,7 +15,6 @@ use crate::tidy::code::{attributes, attributes_in_impl, attributes_in_trait, tes
 use crate::tidy::modules::Modules;
 use crate::tidy::tree::Tree;
 
-/// The numbers of one library.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Public {
     pub(super) items: usize,
@@ -23,7 +22,6 @@ pub(super) struct Public {
     pub(super) twins: usize,
 }
 
-/// Counts in all modules of a library.
 pub(super) fn count(tree: &Tree, library: &str) -> Public {
     let modules = Modules::of(tree, library, false);
     let mut found = Found::default();
@@ -39,7 +37,6 @@ pub(super) fn count(tree: &Tree, library: &str) -> Public {
 #[derive(Debug, Default)]
 struct Found {
     items: usize,
-    /// The public methods of each type, and those of each trait.
     methods: BTreeMap<String, BTreeSet<String>>,
 }
 

@@ -1,9 +1,9 @@
 //! Chooses the uses to remove so that no ring leaves a folder.
 //!
-//! One use in the wrong direction can tie fifty files into one tangle, in which every use is on some ring. Reporting
-//! all of them would hide it. So of the uses from folder to folder, the one that is on most of the shortest rings is
-//! removed, then the next, until none of them is on a ring. Of two uses on equally many rings, the one whose items most files use is removed: an error type rather than
-//! an algorithm. The result need not be the smallest possible (finding that is hard), but removing it opens all rings.
+//! One use in the wrong direction can tie fifty files into one tangle. So of the uses from folder to folder, the one on
+//! most of the shortest rings is removed, then the next. Of two uses on equally many rings, the one whose items most
+//! files use is removed: an error type rather than an algorithm. Removing the result opens all rings; it need not be
+//! the smallest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,6 @@ pub(crate) fn cuts<'t>(uses: &Uses<'t>, leaves: impl Fn(&Edge<'t>) -> bool) -> V
     }
 }
 
-/// Counts the files that use each item.
 fn wanted<'u>(uses: &'u Uses<'_>) -> BTreeMap<(&'u str, &'u str), usize> {
     let mut wanted = BTreeMap::new();
     for ((_, file), items) in uses {
@@ -45,7 +44,6 @@ fn wanted<'u>(uses: &'u Uses<'_>) -> BTreeMap<(&'u str, &'u str), usize> {
     wanted
 }
 
-/// Finds a shortest path from one file to another along uses, both ends included.
 pub(crate) fn way<'t>(edges: &BTreeSet<Edge<'t>>, from: &'t str, to: &str) -> Option<Vec<&'t str>> {
     let mut came: BTreeMap<&'t str, &'t str> = BTreeMap::new();
     let mut ends = vec![from];

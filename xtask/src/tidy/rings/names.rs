@@ -8,7 +8,6 @@ use syn::Item;
 use crate::tidy::code::{Code, Import, attributes, test_only};
 use crate::tidy::modules::Modules;
 
-/// The names of all modules of a target.
 pub(crate) struct Names<'m, 't> {
     modules: &'m Modules<'t>,
     scopes: Vec<Scope>,
@@ -21,7 +20,6 @@ struct Scope {
     items: BTreeSet<String>,
 }
 
-/// The target of a path.
 enum Place {
     Module(usize),
     /// The module that defines an item, and the item.
@@ -37,7 +35,6 @@ impl<'m, 't> Names<'m, 't> {
         Self { modules, scopes: modules.all.iter().map(scope).collect() }
     }
 
-    /// Returns the references of a module.
     pub(crate) fn code(&self, module: usize) -> &Code {
         &self.scopes[module].code
     }
@@ -54,7 +51,6 @@ impl<'m, 't> Names<'m, 't> {
         places.into_iter().filter_map(item).collect()
     }
 
-    /// Resolves a path from the module that contains it.
     fn follow(&self, from: usize, path: &[String], seen: &mut Seen, places: &mut Vec<Place>) {
         let Some((first, rest)) = path.split_first() else { return };
         match first.as_str() {
@@ -74,15 +70,13 @@ impl<'m, 't> Names<'m, 't> {
         }
     }
 
-    /// Returns the imports of a name that were not followed yet. This ends the recursion if `use a::a` imports itself,
-    /// or two modules glob-import each other.
+    /// This ends the recursion if `use a::a` imports itself, or two modules glob-import each other.
     fn imports(&self, module: usize, name: &str, seen: &mut Seen) -> Vec<&Import> {
         let imports = self.scopes[module].code.imports.iter().enumerate();
         let fitting = imports.filter(|(_, import)| import.name == name && !import.test);
         fitting.filter(|(place, _)| seen.insert((module, *place))).map(|(_, import)| import).collect()
     }
 
-    /// Looks up a path in a module: among its items, its children and its imports.
     fn inside(&self, module: usize, path: &[String], seen: &mut Seen, places: &mut Vec<Place>) {
         let Some((first, rest)) = path.split_first() else {
             return places.push(Place::Module(module));
@@ -162,7 +156,6 @@ pub(crate) type Edge<'t> = (&'t str, &'t str);
 /// For each use, the lines and the items named there.
 pub(crate) type Uses<'t> = BTreeMap<Edge<'t>, BTreeSet<(usize, String)>>;
 
-/// Returns the uses between the files of a target, without tests.
 pub(crate) fn uses<'t>(modules: &Modules<'t>) -> Uses<'t> {
     let names = Names::of(modules);
     let mut uses = Uses::new();
