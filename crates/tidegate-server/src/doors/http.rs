@@ -35,6 +35,7 @@ use self::routes::{Query, Route};
 use crate::app::App;
 use crate::auth::Scope;
 use crate::connections::{Handler, grpc_at_http, is_grpc};
+use crate::engine::Want;
 use crate::metrics::{CutReason, Transport};
 use crate::otlp::CallEnd;
 use crate::problem::{Delayed, Problem, WRONG_TOKEN};
@@ -118,7 +119,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         Query::none(request.uri())?;
     }
     match found.path {
-        "/v1/check" => check::check(app, request).await,
+        "/v1/check" => check::check(app, request, Want::Take).await,
         "/v1/forward-auth" => forward_auth::forward_auth(app, request, peer).await,
         // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several times.
         _ => {
@@ -181,7 +182,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     match found.path {
         "/v1/settle" => settle::settle(app, request).await,
         "/v1/check/batch" => batch::batch(app, request).await,
-        "/v1/peek" => check::peek(app, request).await,
+        "/v1/peek" => check::check(app, request, Want::Peek).await,
         "/v1/extend" => settle::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {

@@ -30,17 +30,8 @@ use crate::{json, requests};
 /// After a check that met more limits than this, others have their turn.
 const MANY: usize = 64;
 
-/// Decides one request and charges its cost.
-pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    one(app, request, Want::Take).await
-}
-
-/// Decides one request and charges nothing.
-pub(crate) async fn peek(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    one(app, request, Want::Peek).await
-}
-
-async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
+/// Decides one request.
+pub(crate) async fn check(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     let live = app.engine.live();
