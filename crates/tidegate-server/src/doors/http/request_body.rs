@@ -23,11 +23,11 @@ use tidegate::breaker::Forced;
 use tidegate::visible;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use self::check::{BatchSeed, BatchedCheck, CheckSeed, DryRunSeed};
+use self::check::{BatchSeed, BatchedCheck, CheckVisitor, DryRunVisitor, Object};
 pub(crate) use self::check::{CheckBody, DryRunBody};
-use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
+use self::operator::{BlockVisitor, EXAMPLE_SIGNAL, SignalVisitor, StringsVisitor};
 pub(crate) use self::settlement::SettlementBody;
-use self::settlement::SettlementSeed;
+use self::settlement::SettlementVisitor;
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 pub(crate) use crate::requests::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
@@ -140,7 +140,7 @@ fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
-    parse(bytes, EXAMPLE_CHECK, CheckSeed)
+    parse(bytes, EXAMPLE_CHECK, Object(CheckVisitor))
 }
 
 /// Reads the body of a batch. If any check in it is invalid, nothing is charged.
@@ -195,7 +195,7 @@ fn after_separators(bytes: &[u8]) -> &[u8] {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
-    parse(bytes, check::EXAMPLE_DRY_RUN, DryRunSeed)
+    parse(bytes, check::EXAMPLE_DRY_RUN, Object(DryRunVisitor))
 }
 
 /// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`, or `{ticket, refund}`.
@@ -205,7 +205,7 @@ pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
 pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
     let fields = &["ticket", "cost", "attributes", "status", "outcome", "refund"];
-    parse(bytes, example, SettlementSeed { fields })
+    parse(bytes, example, Object(SettlementVisitor { fields }))
 }
 
 /// Reads the body of an extension: `{ticket}`.
@@ -213,7 +213,7 @@ pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
-    parse(bytes, "{\"ticket\": \"TICKET\"}", SettlementSeed { fields: &["ticket"] })
+    parse(bytes, "{\"ticket\": \"TICKET\"}", Object(SettlementVisitor { fields: &["ticket"] }))
 }
 
 /// Reads the body of a signal report: `{value}`.
@@ -221,7 +221,7 @@ pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
-    parse(bytes, EXAMPLE_SIGNAL, SignalSeed)
+    parse(bytes, EXAMPLE_SIGNAL, Object(SignalVisitor))
 }
 
 /// Reads an object whose fields are all strings, in the order of `fields`; those that are left out or null are `None`.
@@ -234,7 +234,7 @@ pub(crate) fn strings<const N: usize>(
     example: &'static str,
     fields: &'static [&'static str; N],
 ) -> Result<[Option<String>; N], Problem> {
-    parse(bytes, example, StringsSeed { fields, example })
+    parse(bytes, example, Object(StringsVisitor { fields, example }))
 }
 
 /// Reads the body of a block, `{block: {for, reason?}}`; `None` for `{block: null}`, which ends one. `example` is a whole
@@ -243,7 +243,7 @@ pub(crate) fn strings<const N: usize>(
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn block(bytes: &[u8], example: &'static str) -> Result<Option<[Option<String>; 2]>, Problem> {
-    parse(bytes, example, BlockSeed(StringsSeed { fields: &["for", "reason"], example }))
+    parse(bytes, example, Object(BlockVisitor(StringsVisitor { fields: &["for", "reason"], example })))
 }
 
 fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {

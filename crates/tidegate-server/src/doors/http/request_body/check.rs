@@ -36,18 +36,9 @@ impl<'a> CheckBody<'a> {
 
 const FIELDS: [&str; 5] = ["attributes", "cost", "priority", "policies", "ticket"];
 
-#[derive(Clone, Copy)]
-pub(super) struct CheckSeed;
+pub(super) struct CheckVisitor;
 
-impl<'de> DeserializeSeed<'de> for CheckSeed {
-    type Value = CheckBody<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for CheckSeed {
+impl<'de> Visitor<'de> for CheckVisitor {
     type Value = CheckBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,11 +49,13 @@ impl<'de> Visitor<'de> for CheckSeed {
         let (mut request, mut cost, mut priority, mut policies, mut ticket) = (None, None, None, None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "attributes" => once(&mut request, "attributes", map.next_value_seed(AttributesSeed)?)?,
-                "cost" => once(&mut cost, "cost", map.next_value_seed(CostSeed)?)?,
-                "priority" => once(&mut priority, "priority", map.next_value_seed(PrioritySeed)?)?,
-                "policies" => once(&mut policies, "policies", map.next_value_seed(NamesSeed)?)?,
-                "ticket" => once(&mut ticket, "ticket", map.next_value_seed(YesOrNo)?)?,
+                "attributes" => {
+                    once(&mut request, "attributes", map.next_value_seed(Object(AttributesVisitor))?)?
+                }
+                "cost" => once(&mut cost, "cost", map.next_value_seed(Any(CostVisitor))?)?,
+                "priority" => once(&mut priority, "priority", map.next_value_seed(Any(PriorityVisitor))?)?,
+                "policies" => once(&mut policies, "policies", map.next_value_seed(Any(NamesVisitor))?)?,
+                "ticket" => once(&mut ticket, "ticket", map.next_value_seed(Any(YesOrNo))?)?,
                 other => return Err(unknown(other, &FIELDS)),
             }
         }
@@ -79,14 +72,6 @@ impl<'de> Visitor<'de> for CheckSeed {
 
 /// Reads `ticket`: true, false, or null for unspecified.
 struct YesOrNo;
-
-impl<'de> DeserializeSeed<'de> for YesOrNo {
-    type Value = Option<bool>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
 
 impl Visitor<'_> for YesOrNo {
     type Value = Option<bool>;
@@ -121,7 +106,7 @@ impl<'de> DeserializeSeed<'de> for IndexedSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
         self.wrong.set(Some(self.at));
-        let check = CheckSeed.deserialize(from)?;
+        let check = Object(CheckVisitor).deserialize(from)?;
         self.wrong.set(None);
         Ok(check)
     }
@@ -132,7 +117,7 @@ pub(super) struct BatchedCheck<'a>(pub(super) CheckBody<'a>);
 
 impl<'de> Deserialize<'de> for BatchedCheck<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        CheckSeed.deserialize(from).map(Self)
+        Object(CheckVisitor).deserialize(from).map(Self)
     }
 }
 
@@ -165,17 +150,9 @@ impl<'de> Visitor<'de> for BatchSeed<'_> {
     }
 }
 
-struct NamesSeed;
+struct NamesVisitor;
 
-impl<'de> DeserializeSeed<'de> for NamesSeed {
-    type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for NamesSeed {
+impl<'de> Visitor<'de> for NamesVisitor {
     type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,17 +194,9 @@ pub(crate) struct DryRunBody<'a> {
     pub(crate) config: Option<Cow<'a, str>>,
 }
 
-pub(super) struct DryRunSeed;
+pub(super) struct DryRunVisitor;
 
-impl<'de> DeserializeSeed<'de> for DryRunSeed {
-    type Value = DryRunBody<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<DryRunBody<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for DryRunSeed {
+impl<'de> Visitor<'de> for DryRunVisitor {
     type Value = DryRunBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +207,7 @@ impl<'de> Visitor<'de> for DryRunSeed {
         let (mut check, mut config) = (None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "check" => once(&mut check, "check", map.next_value_seed(CheckSeed)?)?,
+                "check" => once(&mut check, "check", map.next_value_seed(Object(CheckVisitor))?)?,
                 "config" => {
                     let Text(text) =
                         map.next_value_seed(TextSeed("`config` as the text of a file in YAML or TOML"))?;
@@ -255,17 +224,9 @@ impl<'de> Visitor<'de> for DryRunSeed {
 
 // Parses attributes: names with strings, numbers or booleans.
 
-pub(super) struct AttributesSeed;
+struct AttributesVisitor;
 
-impl<'de> DeserializeSeed<'de> for AttributesSeed {
-    type Value = Descriptor<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Descriptor<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for AttributesSeed {
+impl<'de> Visitor<'de> for AttributesVisitor {
     type Value = Descriptor<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -296,7 +257,7 @@ impl<'de> Visitor<'de> for AttributesSeed {
             if request.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }
-            let value = map.next_value_seed(ValueSeed { name: &name })?;
+            let value = map.next_value_seed(Any(ValueVisitor { name: &name }))?;
             if let Some(wrong) = wrong_value(&name, &value) {
                 return Err(M::Error::custom(wrong));
             }
@@ -308,11 +269,11 @@ impl<'de> Visitor<'de> for AttributesSeed {
 }
 
 /// Reads an attribute's value: strings unchanged, numbers and booleans as they are written.
-struct ValueSeed<'n> {
+struct ValueVisitor<'n> {
     name: &'n str,
 }
 
-impl ValueSeed<'_> {
+impl ValueVisitor<'_> {
     fn wrong<E: Error, T>(&self, what: &str) -> Result<T, E> {
         Err(E::custom(format_args!(
             "attribute {}: {what} is not a value; use a string, a number or a boolean",
@@ -332,15 +293,7 @@ impl ValueSeed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Cow<'de, str>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ValueSeed<'_> {
+impl<'de> Visitor<'de> for ValueVisitor<'_> {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -386,23 +339,15 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
 
 // Parses costs: whole numbers from 1.
 
-pub(super) struct CostSeed;
+struct CostVisitor;
 
-impl CostSeed {
+impl CostVisitor {
     fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!("`cost` {value} is not a cost; use a whole number, 1 to {MAX_COST}")))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for CostSeed {
-    type Value = Option<Cost>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Cost>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for CostSeed {
+impl<'de> Visitor<'de> for CostVisitor {
     type Value = Option<Cost>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -448,6 +393,28 @@ pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         TextSeed("a string").deserialize(from)
+    }
+}
+
+/// Reads a value of any type by a visitor.
+pub(super) struct Any<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Any<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<V::Value, D::Error> {
+        from.deserialize_any(self.0)
+    }
+}
+
+/// Reads an object by a visitor.
+pub(super) struct Object<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Object<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<V::Value, D::Error> {
+        from.deserialize_map(self.0)
     }
 }
 
@@ -511,17 +478,9 @@ pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
 // Parses priorities: a word, or a word with a cohort.
 
 /// Reads `priority`: a string, or null for none.
-pub(super) struct PrioritySeed;
+struct PriorityVisitor;
 
-impl<'de> DeserializeSeed<'de> for PrioritySeed {
-    type Value = Option<Priority>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for PrioritySeed {
+impl Visitor<'_> for PriorityVisitor {
     type Value = Option<Priority>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
