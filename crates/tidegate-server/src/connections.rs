@@ -31,7 +31,7 @@ pub(crate) use handshake::{NotEncrypted, Tls};
 pub(crate) use inherited::unclaimed;
 pub(crate) use listen::Listener;
 use places::Places;
-pub(crate) use places::{ConnectionPlace, ConnectionStage, Order, now};
+pub(crate) use places::{ConnectionPlace, ConnectionStage, NEVER, Order, after, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;

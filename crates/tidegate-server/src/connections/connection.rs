@@ -32,7 +32,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::door::{Handler, Streamed};
-use super::places::{ConnectionPlace, ConnectionStage, Order, now};
+use super::places::{ConnectionPlace, ConnectionStage, Order, after, now};
 #[cfg(doc)]
 use super::stream::LINGER_BYTES;
 use super::stream::{LINGER, Stream, linger};
@@ -59,9 +59,6 @@ const SLICE: u64 = 16;
 
 /// How often the timer fires in stages without a deadline. One timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
-
-/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
-pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why serving a connection ended.
 enum HttpEnd {
@@ -406,10 +403,6 @@ impl Watch<'_> {
             sleep.as_mut().reset(due);
         }
     }
-}
-
-fn after(now: Instant, time: Duration) -> Instant {
-    now.checked_add(time.min(NEVER)).unwrap_or(now)
 }
 
 /// Sends the final error response, if there is one, and closes.

@@ -77,8 +77,8 @@ mod with_rustls {
     use tokio_rustls::server::TlsStream;
 
     use super::{NotEncrypted, Tls};
-    use crate::connections::connection::{NEVER, SHORT_HEAD};
-    use crate::connections::places::{ConnectionPlace, Order};
+    use crate::connections::connection::SHORT_HEAD;
+    use crate::connections::places::{ConnectionPlace, NEVER, Order};
     use crate::connections::stream::Stream;
     use crate::metrics::CutReason;
     use crate::metrics::tls::Reason;

@@ -41,7 +41,7 @@ impl Listener {
         }
         match address {
             Address::Tcp(addr) => {
-                let listener = listen(*addr)?;
+                let listener = bound(*addr)?.listen(QUEUE)?;
                 let addr = listener.local_addr()?;
                 Ok((Self::Tcp(listener), addr.into()))
             }
@@ -81,10 +81,6 @@ impl Listener {
             }
         }
     }
-}
-
-fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
-    bound(addr)?.listen(QUEUE)
 }
 
 fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {

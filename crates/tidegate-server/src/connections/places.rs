@@ -22,6 +22,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -397,6 +398,14 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
+pub(crate) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Returns the instant `time` after `since`.
+pub(crate) fn after(since: Instant, time: Duration) -> Instant {
+    since.checked_add(time.min(NEVER)).unwrap_or(since)
+}
+
 /// Returns the block of addresses that counts as one: the /64 of an IPv6 address, or the IPv4 address itself.
 fn block(address: IpAddr) -> IpAddr {
     match canonical(address) {
@@ -407,8 +416,6 @@ fn block(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const MANY: [IpAddr; 5] = {

@@ -26,16 +26,16 @@ mod quota;
 mod rate_limit;
 mod reading;
 mod reflection;
-mod service;
 mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use self::service::Service;
+use self::quota::pools::{Budget, Pools};
 use crate::app::App;
 use crate::connections::{ConnectionPlace, Door, NotEncrypted, Stream, Tls};
 use crate::options::Timeouts;
+use crate::requests::InlineQuotas;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
@@ -67,31 +67,34 @@ impl Door for GrpcDoor {
         timeouts: Timeouts,
     ) {
         let stream = match &self.tls {
-            None => Some(stream),
-            Some(tls) => encrypted(tls, stream, peer, place, timeouts, &self.service).await,
+            None => stream,
+            Some(tls) => match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
+                Ok(stream) => stream,
+                Err(NotEncrypted::Cut(reason)) => {
+                    return self.service.app.engine.metrics.connection_cut(reason);
+                }
+                // A plain-text caller gets no answer, since its protocol is unknown.
+                Err(NotEncrypted::PlainText(_) | NotEncrypted::Over) => return,
+            },
         };
-        if let Some(stream) = stream {
-            connection::serve(stream, Arc::clone(&self.service), Arc::clone(place), timeouts).await;
-        }
+        connection::serve(stream, Arc::clone(&self.service), Arc::clone(place), timeouts).await;
     }
 }
 
-/// Returns the encrypted connection, or `None` if the handshake fails. A plain-text caller gets no answer, since its
-/// protocol is unknown.
-async fn encrypted(
-    tls: &Tls,
-    stream: Stream,
-    peer: SocketAddr,
-    place: &ConnectionPlace,
-    timeouts: Timeouts,
-    service: &Service,
-) -> Option<Stream> {
-    match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
-        Ok(stream) => Some(stream),
-        Err(NotEncrypted::Cut(reason)) => {
-            service.app.engine.metrics.connection_cut(reason);
-            None
-        }
-        Err(NotEncrypted::PlainText(_) | NotEncrypted::Over) => None,
+/// The state that all calls of the door share.
+#[derive(Debug)]
+struct Service {
+    app: Arc<App>,
+    /// Quotas for the limits that callers bring along.
+    quotas: InlineQuotas,
+    /// The limits that are divided over proxies.
+    pools: Pools,
+    /// The memory budget for the pairs of the proxies' buckets.
+    pairs: Budget,
+}
+
+impl Service {
+    fn new(app: Arc<App>) -> Self {
+        Self { app, quotas: InlineQuotas::default(), pools: Pools::default(), pairs: Budget::default() }
     }
 }

@@ -30,6 +30,8 @@ use http::{Method, Request};
 use serde_json::json;
 use tidegate::visible;
 
+#[cfg(feature = "grpc")]
+pub(crate) use self::answer::mode;
 pub(crate) use self::routes::Serves;
 use self::routes::{Query, Route};
 use crate::app::App;

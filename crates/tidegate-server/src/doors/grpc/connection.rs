@@ -29,9 +29,11 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::Service;
 use super::call::{self, Accepted, Calls};
-use super::service::Service;
-use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, linger, now};
+use crate::connections::{
+    ConnectionPlace, ConnectionStage, LINGER, NEVER, Order, Stream, after, linger, now,
+};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::uncovered_requests::Misdirected;
@@ -53,9 +55,6 @@ const SHORT_PREFACE: Duration = Duration::from_secs(2);
 
 /// How often a ping checks whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves one connection.
 ///
@@ -411,10 +410,6 @@ async fn close(stream: Stream, ended: GrpcEnd, place: &ConnectionPlace) {
         _ = timeout(LINGER, linger(write.shutdown(), &mut read)) => {}
         () = place.ordered(Order::Yield) => {}
     }
-}
-
-fn after(since: Instant, time: Duration) -> Instant {
-    since.checked_add(time.min(NEVER)).unwrap_or(since)
 }
 
 // Lends a socket to HTTP/2 and gets it back afterwards.

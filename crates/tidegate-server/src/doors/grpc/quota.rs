@@ -40,9 +40,9 @@ use tidegate::visible::excerpt;
 use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
+use super::Service;
 use super::counts::Open;
 use super::reading::{Answers, Holding, Messages, over};
-use super::service::Service;
 use super::status::{Code, Status};
 
 /// The path of the method.

@@ -24,9 +24,9 @@ use tidegate::{Charged, Check, Cost, Deadline};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
+use super::Service;
 use super::counts::Turn;
 use super::framing;
-use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
 use crate::engine::{Conclusion, Engine, Together, Want};
@@ -77,7 +77,7 @@ fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     let mut request = RateLimitRequest::decode(&**message)
         .or_else(|_| {
             let mut repaired = message.to_vec();
-            repair_utf8(&mut repaired);
+            repair_utf8(&mut repaired, Shape::Call);
             RateLimitRequest::decode(&*repaired)
         })
         .map_err(|error| {
@@ -285,13 +285,9 @@ impl Shape {
     }
 }
 
-/// Replaces the invalid bytes in the strings of a call, in place. Stops at bytes that are not a message, which decoding
-/// then reports.
-fn repair_utf8(call: &mut [u8]) {
-    walk(call, Shape::Call);
-}
-
-fn walk(mut bytes: &mut [u8], shape: Shape) {
+/// Replaces the invalid bytes in the strings of a message of this shape, in place. Stops at bytes that are not a message,
+/// which decoding then reports.
+fn repair_utf8(mut bytes: &mut [u8], shape: Shape) {
     while let Some(key) = varint(&mut bytes) {
         let length = match key & 7 {
             0 => {
@@ -309,7 +305,7 @@ fn walk(mut bytes: &mut [u8], shape: Shape) {
         let Some((field, rest)) = bytes.split_at_mut_checked(length) else { return };
         match shape.of(key >> 3) {
             Shape::Text if key & 7 == 2 => text(field),
-            inner @ (Shape::Descriptor | Shape::Entry) if key & 7 == 2 => walk(field, inner),
+            inner @ (Shape::Descriptor | Shape::Entry) if key & 7 == 2 => repair_utf8(field, inner),
             _ => {}
         }
         bytes = rest;
@@ -350,9 +346,9 @@ pub(crate) mod fuzzing {
     use tidegate::Clock;
     use tokio::runtime::Runtime;
 
+    use super::super::Service;
     use super::super::counts::Turn;
     use super::super::framing;
-    use super::super::service::Service;
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
@@ -420,7 +416,7 @@ mod tests {
         let mut call =
             b"\x0a\x02d\xff\x12\x0c\x0a\x0a\x0a\x01k\x12\x05a\xc3(\xe2\x82\x18\x01\x52\x01\xff".to_vec();
         assert!(RateLimitRequest::decode(&call[..]).is_err());
-        repair_utf8(&mut call);
+        repair_utf8(&mut call, Shape::Call);
         let read = RateLimitRequest::decode(&call[..]).unwrap();
         assert_eq!((&*read.domain, read.hits_addend), ("d?", 1));
         assert_eq!(read.descriptors[0].entries[0].value, "a?(??");
@@ -430,7 +426,7 @@ mod tests {
         #[test]
         fn any_bytes_end_and_what_can_be_read_stays(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let before = RateLimitRequest::decode(&bytes[..]).ok();
-            repair_utf8(&mut bytes);
+            repair_utf8(&mut bytes, Shape::Call);
             if let Some(before) = before {
                 prop_assert_eq!(RateLimitRequest::decode(&bytes[..]).ok(), Some(before));
             }

@@ -8,7 +8,7 @@ use http::{Request, Uri};
 use serde_json::{Value, json};
 use tidegate::Criticality;
 use tidegate::breaker::{Condition, Force, Totals};
-use tidegate::policy::{Descriptor, Mode, Over, PolicySet, span};
+use tidegate::policy::{Descriptor, Mode, Over, PolicySet};
 use tidegate::store::StoreError;
 
 use super::answer::mode;
@@ -22,13 +22,6 @@ use crate::engine::{ListedBreaker, Wanted, breakers_of, why};
 use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
-
-/// The longest body, in bytes: room for a reason of 255 bytes.
-const MAX_BODY: usize = 4096;
-
-/// The longest time for which a state can be forced, unless it is forced until released: far beyond the usual open
-/// times of breakers.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 /// The states that a body can name.
 const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"];
@@ -72,7 +65,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
     let token = app.access.name_of(request.headers());
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = wanted(&bytes)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if let Wanted::Forced { .. } = wanted
@@ -193,15 +186,8 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
             return Err(refuse("state", format!("{} is not a state of a breaker; {advice}", quoted(other))));
         }
     };
-    let lasts = lasts.map(|text| match span(&text) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => Err(format!(
-            "{} is not a time to force a state for; use up to 30d, or leave it out",
-            quoted(&text)
-        )),
-        Err(error) => Err(error.to_string()),
-    });
-    let lasts = lasts.transpose().map_err(|detail| refuse("for", detail))?;
+    let not = "a time to force a state for; use up to 30d, or leave it out";
+    let lasts = lasts.map(|text| request_body::lasts(&text, not)).transpose()?;
     Ok(Wanted::Forced { to, lasts, reason: request_body::reason(reason)? })
 }
 

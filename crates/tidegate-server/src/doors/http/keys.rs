@@ -11,7 +11,7 @@ use super::policies::find;
 use super::routes::Query;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
-use crate::engine::{LetGo, NotForgotten};
+use crate::engine::LetGo;
 use crate::problem::Problem;
 use crate::{json, requests, top_keys};
 
@@ -101,7 +101,8 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     let let_go = app.engine.keys.let_go(&live, at, &key).await;
-    let LetGo { unblocked, places, still_forced } = let_go.map_err(|error| not_forgotten(&error))?;
+    let LetGo { unblocked, places, still_forced } =
+        let_go.map_err(|error| Problem::unavailable(error.to_string()))?;
     let digest = app.redact.key(&live.set, words, &key, false);
     Ok(json::shown(&json!({
         "policy": words.name,
@@ -123,9 +124,4 @@ pub(super) fn key_of<'q>(
     let pairs = form_urlencoded::parse(query.as_bytes());
     requests::key_of(&live.set, policy, pairs)
         .map_err(|wrong| Problem::bad_request(wrong.to_string()).with("key", by.as_slice()))
-}
-
-/// Makes the problem for a key that was not reset, although its block may have ended.
-fn not_forgotten(error: &NotForgotten) -> Problem {
-    Problem::unavailable(error.to_string())
 }

@@ -290,9 +290,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     extend(&mut answer, told);
     let mut response = json::shown(&answer);
     *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        response.headers_mut().insert(ETAG, tag);
-    }
+    write_tag(&tag, &mut response);
     Ok(response)
 }
 

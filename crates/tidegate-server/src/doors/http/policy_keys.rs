@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tidegate::config::{Config, Format, Severity, canonical_attribute};
 use tidegate::explain::key_text;
 use tidegate::gate::BlockError;
-use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical, span};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical};
 
 use super::keys::key_of;
 use super::policies::find;
@@ -35,14 +35,11 @@ const LISTED: usize = 20;
 /// The largest number of keys that a caller can ask for.
 const MOST_LISTED: usize = 100;
 
-/// The longest body, in bytes: room for a reason of 255 bytes.
-const MAX_BODY: usize = 4096;
-
-/// The longest block of a key. A caller that is to be kept out for longer belongs on a deny-list.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
-
 /// A whole body, for error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
+
+/// What a time out of range is not, and what to do.
+const NOT_A_TIME: &str = "a time to block a key for; use up to 30d";
 
 /// The parameters of lists of keys.
 const OF_LISTS: [&str; 3] = ["limit", "from", "reveal"];
@@ -158,7 +155,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let uri = request.uri().clone();
     let token = app.access.name_of(request.headers());
     let token = token.as_deref();
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = request_body::block(&bytes, EXAMPLE)?;
     let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
     let digest = app.redact.text(&global_deny_list::key(&entry), false);
@@ -170,7 +167,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         let answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
     };
-    let lasts = duration(&lasts.unwrap_or_default())?;
+    let lasts = request_body::lasts(&lasts.unwrap_or_default(), NOT_A_TIME)?;
     let reason = request_body::reason(reason)?;
     let covers = covers(&entry)?;
     let network = match &entry {
@@ -301,7 +298,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     let uri = request.uri().clone();
     let token = app.access.name_of(request.headers());
     let token = token.as_deref();
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     // Only after the body was read, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
@@ -320,7 +317,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         let answer = json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
     };
-    let lasts = duration(&lasts.unwrap_or_default())?;
+    let lasts = request_body::lasts(&lasts.unwrap_or_default(), NOT_A_TIME)?;
     let reason = request_body::reason(reason)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if words.mode != Mode::Enforce {
@@ -347,16 +344,6 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     );
     let network = requests::network_of(&live.set, &key);
     Ok(json::shown(&blocked(Some(&words.name), &digest, network, &block)))
-}
-
-/// Reads how long a block lasts.
-fn duration(lasts: &str) -> Result<Duration, Problem> {
-    let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "for"));
-    match span(lasts) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => refuse(format!("{} is not a time to block a key for; use up to 30d", quoted(lasts))),
-        Err(error) => refuse(error.to_string()),
-    }
 }
 
 /// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by` is always

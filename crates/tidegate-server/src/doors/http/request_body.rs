@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::header::CONTENT_ENCODING;
@@ -20,6 +21,7 @@ use http::{Request, StatusCode};
 use hyper::body::Body as _;
 use serde::de::{DeserializeSeed, IgnoredAny};
 use tidegate::breaker::Forced;
+use tidegate::policy::span;
 use tidegate::visible;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -323,6 +325,26 @@ pub(crate) const MAX_PROPOSED_BODY: usize = MAX_BODY + 2 * MAX_PROPOSED;
 
 /// The most policy names in `policies`.
 const MAX_POLICIES: usize = 256;
+
+/// The longest body of an operator, in bytes: room for a reason of 255 bytes.
+pub(crate) const MAX_OPERATOR_BODY: usize = 4096;
+
+/// The longest `for`: far beyond the usual open times of breakers. A caller that is to be kept out for longer belongs on a
+/// deny-list.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+/// Reads `for`, how long what an operator sets lasts. `not` says what a time out of range is not, and what to do.
+///
+/// # Errors
+/// 400 for a time that is zero, longer than 30 days, or unreadable.
+pub(crate) fn lasts(text: &str, not: &str) -> Result<Duration, Problem> {
+    let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "for"));
+    match span(text) {
+        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
+        Ok(_) => refuse(format!("{} is not {not}", quoted(text))),
+        Err(error) => refuse(error.to_string()),
+    }
+}
 
 // Checks the `reason` with which a person forces a breaker, turns a switch or blocks a key.
 //

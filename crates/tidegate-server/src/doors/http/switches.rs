@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{SignalError, Trigger, span};
+use tidegate::policy::{SignalError, Trigger};
 use tidegate::switches::{Off, Standing};
 use tidegate::{Criticality, Tick};
 
@@ -17,12 +17,6 @@ use crate::engine::{Setting, SwitchedBy};
 use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
-
-/// The longest body, in bytes: room for a reason of 255 bytes.
-const MAX_BODY: usize = 4096;
-
-/// The longest time for which a switch can be off, unless it is off until turned on.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 const EXAMPLE: &str =
     r#"{"state": "off", "below": "critical", "for": "10min", "reason": "the image service is moved"}"#;
@@ -50,7 +44,7 @@ pub(crate) fn list(app: &App) -> Response {
 /// 404 that suggests the nearest name if the file has no such switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let token = app.access.name_of(request.headers());
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let [state, by, below, lasts, reason] =
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
@@ -147,15 +141,8 @@ fn on(put: &Put, by: SwitchedBy) -> Result<Setting, Problem> {
 
 /// Reads `for`, how long a switch is in a state.
 fn lasts(text: &str, state: &str) -> Result<Duration, Problem> {
-    let refuse = |detail: String| Problem::bad_request(detail).with("field", "for");
-    match span(text) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => Err(refuse(format!(
-            "{} is not a time for a switch to be {state}; use up to 30d, or leave it out",
-            quoted(text)
-        ))),
-        Err(error) => Err(refuse(error.to_string())),
-    }
+    let not = format!("a time for a switch to be {state}; use up to 30d, or leave it out");
+    request_body::lasts(text, &not)
 }
 
 fn switch_json(one: &Standing) -> Value {

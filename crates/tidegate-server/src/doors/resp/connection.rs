@@ -11,7 +11,6 @@
 
 use std::mem;
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
@@ -21,7 +20,7 @@ use super::reply::Replies;
 use super::session::{self, Disposition, RespDoor, Session};
 use super::{own, redis};
 use crate::connections::{
-    ConnectionPlace, ConnectionStage, LINGER, Order, Stream, after_others, linger, now,
+    ConnectionPlace, ConnectionStage, LINGER, NEVER, Order, Stream, after, after_others, linger, now,
 };
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
@@ -36,9 +35,6 @@ const FLUSH: usize = 64 << 10;
 
 /// How many commands of one connection run before others have their turn.
 const SLICE: usize = 64;
-
-/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves one connection.
 ///
@@ -368,10 +364,6 @@ impl Connection<'_> {
             () = self.place.ordered(Order::Yield) => {}
         }
     }
-}
-
-fn after(since: Instant, time: Duration) -> Instant {
-    since.checked_add(time.min(NEVER)).unwrap_or(since)
 }
 
 /// The result of reading.

@@ -10,7 +10,6 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits, seconds_up};
-use tidegate::policy::Mode;
 use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
@@ -18,6 +17,7 @@ use super::super::status::{Code, Status};
 use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
 use crate::active_config::ActiveConfig;
+use crate::doors::http::mode;
 use crate::engine::{Conclusion, Engine};
 use crate::problem::{Problem, STORE_RETRY};
 use crate::requests::MAX_VALUE;
@@ -88,21 +88,16 @@ impl Details {
             Conclusion::Decided(decision) => retry_after(decision.retry(), allowed),
             Conclusion::Unsettled { .. } => retry_after(Retry::After(STORE_RETRY), allowed),
         };
+        let in_header = || wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait));
         match conclusion {
             Conclusion::Decided(decision) if self.headers => {
                 headers(engine, live, deciding, conclusion, decision, allowed, answer);
             }
             Conclusion::Unsettled { policy, .. } if self.headers && !allowed => {
                 problem(Refusal::undecided(policy.as_deref()).public(ANSWERED, None).to_json(), answer);
-                answer
-                    .response_headers_to_add
-                    .extend(wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait)));
+                answer.response_headers_to_add.extend(in_header());
             }
-            _ if self.enforces => {
-                answer
-                    .response_headers_to_add
-                    .extend(wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait)));
-            }
+            _ if self.enforces => answer.response_headers_to_add.extend(in_header()),
             _ => {}
         }
         if let Some(wait) = wait.filter(|_| !self.enforces) {
@@ -245,7 +240,7 @@ fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Valu
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),
         Conclusion::Decided(decision) => {
             let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
-            (policy.map(|policy| policy.name.as_str()), policy.map(|policy| word(policy.mode)))
+            (policy.map(|policy| policy.name.as_str()), policy.map(|policy| mode(policy.mode)))
         }
     };
     fields.insert("decision_id".to_owned(), text(id));
@@ -255,14 +250,6 @@ fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Valu
 
 fn text(text: &str) -> Value {
     Value { kind: Some(Kind::StringValue(text.to_owned())) }
-}
-
-const fn word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Off => "off",
-        Mode::Shadow => "shadow",
-        Mode::Enforce => "enforce",
-    }
 }
 
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = HeaderValue> + '_ {

@@ -23,8 +23,8 @@ use tidegate::gate::{Check, Part};
 use tidegate::policy::Usage;
 use tidegate::{Charged, Outcome};
 
+use super::super::Service;
 use super::super::framing;
-use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
