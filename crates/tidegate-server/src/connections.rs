@@ -5,29 +5,31 @@
 //! everything it can make the server hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
 //! connections close, and requests in flight get their answer until the deadline.
 
+mod bodies;
 mod connection;
-mod door;
 mod handshake;
 mod inherited;
 mod listen;
 mod places;
 mod protocol_errors;
 mod stream;
-mod streamed_body;
 mod threads;
-mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
 mod wire;
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub(crate) use door::{Door, Http};
+use axum::body::Body;
+use axum::response::Response;
+pub(crate) use bodies::TooSlow;
 pub(crate) use handshake::{NotEncrypted, Tls};
+use http::Request;
 pub(crate) use inherited::unclaimed;
 pub(crate) use listen::Listener;
 use places::Places;
@@ -35,16 +37,86 @@ pub(crate) use places::{ConnectionPlace, ConnectionStage, NEVER, Order, after, n
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;
-pub(crate) use timed_body::TooSlow;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use self::door::{Handler, Streamed};
 pub(crate) use self::stream::{LINGER, linger};
 pub(crate) use self::threads::fitting;
+use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
 /// The pause after an accept failed for lack of descriptors or memory. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Serves connections of one protocol.
+pub(crate) trait Door: Send + Sync + 'static {
+    /// Serves one connection from accept to close. The future is dropped unfinished when the server leaves. An
+    /// implementation that serves in another task must keep `place` there.
+    fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        peer: SocketAddr,
+        place: &Arc<ConnectionPlace>,
+        timeouts: Timeouts,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// The door for connections that carry HTTP requests.
+#[derive(Debug)]
+pub(crate) struct Http<H> {
+    pub(crate) handler: Arc<H>,
+    /// The TLS settings of its connections, if they are encrypted.
+    pub(crate) tls: Option<Tls>,
+}
+
+impl<H: Handler> Door for Http<H> {
+    async fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        peer: SocketAddr,
+        place: &Arc<ConnectionPlace>,
+        timeouts: Timeouts,
+    ) {
+        let stream = match &self.tls {
+            None => stream,
+            // Boxed, so that connections without TLS do not reserve space for it.
+            Some(tls) => match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
+                Ok(stream) => stream,
+                Err(NotEncrypted::PlainText(stream)) => {
+                    return connection::refuse_plain_text(stream, peer, place, timeouts).await;
+                }
+                Err(NotEncrypted::Cut(reason)) => return self.handler.connection_cut(reason),
+                Err(NotEncrypted::Over) => return,
+            },
+        };
+        connection::serve(stream, peer, Arc::clone(&self.handler), place, timeouts).await;
+    }
+}
+
+// The trait by which a door answers the requests of its connections.
+
+/// A response extension: the body is made while it is read, and until its end the connection does not count as idle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streamed {
+    /// About how many bytes the body holds until its end; 0 if it goes on for as long as the caller listens, and ends
+    /// when the caller closes its side.
+    pub(crate) held: usize,
+}
+
+/// Answers the requests that connections read.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Answers one request of the peer. Called once for each request; the future is dropped unfinished if the caller
+    /// hangs up or the connection is cut.
+    fn answer(&self, request: Request<Body>, peer: SocketAddr) -> impl Future<Output = Response> + Send;
+
+    /// Returns whether a path is for operators, who must get in even when the server is full.
+    fn is_operational(path: &str) -> bool;
+
+    /// Counts a call over gRPC, or another request over HTTP/2, that this door cannot decide.
+    fn misdirected(&self);
+
+    /// Counts a connection that was ended for lack of room or time.
+    fn connection_cut(&self, reason: CutReason);
+}
 
 /// How serving ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,15 +31,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use super::door::{Handler, Streamed};
+use super::bodies::{PIECE, StreamedBody, TimedBody};
 use super::places::{ConnectionPlace, ConnectionStage, Order, after, now};
 #[cfg(doc)]
 use super::stream::LINGER_BYTES;
 use super::stream::{LINGER, Stream, linger};
-use super::streamed_body::{PIECE, StreamedBody};
-use super::timed_body::TimedBody;
 use super::wire::{SharedStream, State, Wire};
-use super::{AfterOthers, after_others, protocol_errors};
+use super::{AfterOthers, Handler, Streamed, after_others, protocol_errors};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::problem::Delayed;
