@@ -286,10 +286,10 @@ pub(crate) mod fuzzing {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use axum::body::Body;
-    use http::{Request, StatusCode};
+    use http::{Request, Response, StatusCode};
     use tokio::runtime::Runtime;
 
-    pub use super::forward_auth::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
+    pub use super::forward_auth::fuzzing::ForwardAuthDoor;
     use super::{HttpDoor, Serves};
     use crate::connections::Handler as _;
     use crate::fuzzed_app;
@@ -310,17 +310,6 @@ pub(crate) mod fuzzing {
         }
     }
 
-    /// An answer of the door.
-    #[derive(Clone, Debug)]
-    pub struct ApiAnswer {
-        /// Its status.
-        pub status: StatusCode,
-        /// Its `content-type`; empty if it has none.
-        pub content_type: String,
-        /// Its body.
-        pub body: Vec<u8>,
-    }
-
     impl ApiDoor {
         /// Makes a door with the policies of this file.
         ///
@@ -339,7 +328,7 @@ pub(crate) mod fuzzing {
         /// # Panics
         /// If the body of the answer cannot be read.
         #[must_use]
-        pub fn answer(&self, request: Request<Vec<u8>>) -> ApiAnswer {
+        pub fn answer(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
             let endless = request.uri().path() == "/v1/events";
             let (request, here) = (request.map(Body::from), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
             self.runtime.block_on(async {
@@ -350,10 +339,7 @@ pub(crate) mod fuzzing {
                         axum::body::to_bytes(body, LONGEST).await.expect("an answer has its bounds").to_vec()
                     }
                 };
-                let content_type = parts.headers.get(http::header::CONTENT_TYPE);
-                let content_type =
-                    content_type.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-                ApiAnswer { status: parts.status, content_type, body }
+                Response::from_parts(parts, body)
             })
         }
     }

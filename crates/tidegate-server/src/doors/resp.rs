@@ -65,31 +65,15 @@ pub(crate) mod fuzzing {
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
-    /// The result of parsing the first bytes.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub enum RespBytes {
-        /// A command, and how many bytes it took.
-        Command {
-            /// Its words.
-            words: Vec<Vec<u8>>,
-            /// The number of bytes.
-            took: usize,
-        },
-        /// The beginning of a command.
-        Incomplete,
-        /// Not a command.
-        Broken,
-    }
-
-    /// Parses the first command as the door does.
-    #[must_use]
-    pub fn resp_bytes(bytes: &[u8]) -> RespBytes {
+    /// Parses the first command as the door does: its words, and how many bytes they took; `None` if it is incomplete.
+    ///
+    /// # Errors
+    /// What is wrong with bytes that are not a command.
+    pub fn resp_command(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, &'static str> {
         match next(bytes) {
-            Next::Command(words, took) => {
-                RespBytes::Command { words: words.iter().map(|word| word.to_vec()).collect(), took }
-            }
-            Next::Incomplete => RespBytes::Incomplete,
-            Next::Broken(_) => RespBytes::Broken,
+            Next::Command(words, took) => Ok(Some((words.into_vec(), took))),
+            Next::Incomplete => Ok(None),
+            Next::Broken(what) => Err(what),
         }
     }
 

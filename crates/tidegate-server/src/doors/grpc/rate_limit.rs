@@ -350,7 +350,6 @@ pub(crate) mod fuzzing {
     use super::super::counts::Turn;
     use super::super::framing;
     use crate::fuzzed_app;
-    use crate::options::ServerOptions;
 
     /// A door without its connections.
     pub struct RateLimitDoor {
@@ -365,21 +364,12 @@ pub(crate) mod fuzzing {
     }
 
     impl RateLimitDoor {
-        /// Makes a door with the policies of this file.
-        ///
-        /// # Panics
-        /// If the file has errors.
-        #[must_use]
-        pub fn new(policies: &str) -> Self {
-            Self::with_clock(policies, ServerOptions::default().clock)
-        }
-
         /// Makes a door with the policies of this file and the given clock.
         ///
         /// # Panics
         /// If the file has errors.
         #[must_use]
-        pub fn with_clock(policies: &str, clock: Arc<dyn Clock>) -> Self {
+        pub fn new(policies: &str, clock: Arc<dyn Clock>) -> Self {
             let runtime = fuzzed_app::runtime();
             let service = runtime.block_on(async { Service::new(fuzzed_app::app(policies, clock).await) });
             Self { runtime, service }

@@ -143,9 +143,6 @@ pub(crate) mod fuzzing {
     use crate::proxy::Proxy;
     use crate::settings::Settings;
 
-    /// The most attributes from headers that no policy names.
-    pub const MAX_ATTRIBUTES: usize = super::super::request_body::MAX_ATTRIBUTES;
-
     /// A forward-auth door made from settings.
     #[derive(Debug)]
     pub struct ForwardAuthDoor(Proxy);
