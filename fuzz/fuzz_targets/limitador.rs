@@ -28,7 +28,8 @@ const METHODS: [&str; 4] = ["CheckRateLimit", "Report", "Reserve", "Commit"];
 /// The length of a gRPC message's head in the body of an answer.
 const PREFIX: usize = 5;
 
-static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
+static DOOR: LazyLock<RateLimitDoor> =
+    LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
 
 /// The message `ReserveResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -34,7 +34,8 @@ policies:
 /// The length of a gRPC message's head in the body of a call: the compression flag and the message's length.
 const PREFIX: usize = 5;
 
-static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
+static DOOR: LazyLock<RateLimitDoor> =
+    LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
 
 fuzz_target!(|body: &[u8]| {
     let mut call = QuotaCall::begin(&DOOR);

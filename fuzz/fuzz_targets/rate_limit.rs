@@ -22,7 +22,8 @@ policies:
     over: mark
 ";
 
-static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
+static DOOR: LazyLock<RateLimitDoor> =
+    LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (words, bytes) = input;

@@ -1,4 +1,4 @@
-//! Bodies of one connection: a request's that must arrive in time, and a long response's, given out in pieces.
+//! Bodies of one connection: a request's that must arrive in time, and a long response's that goes out in pieces.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,10 +10,8 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tidegate::http_answer::server_parts::in_words;
 use tokio::time::{Sleep, sleep};
 
-/// A body that fails with [`TooSlow`] if it is not complete in time. The time starts when its reader first has to wait.
-///
-/// The time covers the whole body, so a slow trickle of bytes does not extend it. A body that is there already costs no
-/// timer.
+/// Fails with [`TooSlow`] if the whole body is not there in time. The time starts when the reader first has to wait,
+/// so a body that is there costs no timer; a trickle of bytes does not extend it.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
@@ -21,7 +19,6 @@ pub(super) struct TimedBody {
     due: Option<Pin<Box<Sleep>>>,
 }
 
-/// The error if the whole body did not arrive within this time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the body did not arrive within {}", in_words(self.0))]
 pub(crate) struct TooSlow(pub(crate) Duration);
@@ -42,7 +39,7 @@ impl hyper::body::Body for TimedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let time = self.time;
         let late = |due: &mut Pin<Box<Sleep>>, cx: &mut Context<'_>| due.as_mut().poll(cx).is_ready();
-        // The deadline is checked first: a peer that always has another byte ready would otherwise never meet it.
+        // First, since a peer that always has another byte ready would never meet the deadline.
         if self.due.as_mut().is_some_and(|due| late(due, cx)) {
             return Poll::Ready(Some(Err(TooSlow(time).into())));
         }
@@ -64,13 +61,10 @@ impl hyper::body::Body for TimedBody {
     }
 }
 
-// A long response body, given out in pieces, and a value that lives until its end.
-
-/// The most bytes that are given out at a time. hyper copies what it is given, and asks for more only once the peer has
-/// taken enough.
+/// The most bytes that are given out at a time. hyper copies them, and asks for more once the peer has taken enough.
 pub(super) const PIECE: usize = 32 << 10;
 
-/// A body that holds a value until it has ended or is dropped.
+/// A long body that holds a value until it has ended or is dropped.
 #[derive(Debug)]
 pub(super) struct StreamedBody<H> {
     body: Body,
@@ -84,7 +78,6 @@ impl<H> StreamedBody<H> {
         Self { body, rest: Bytes::new(), held: Some(held) }
     }
 
-    /// Splits off the next piece of a frame's data and keeps the rest.
     fn piece(&mut self, mut data: Bytes) -> Frame<Bytes> {
         if data.len() > PIECE {
             self.rest = data.split_off(PIECE);
