@@ -15,7 +15,6 @@ use crate::engine::LetGo;
 use crate::problem::Problem;
 use crate::{json, requests, top_keys};
 
-/// The default number of keys listed.
 const LISTED: usize = 20;
 
 /// Whose keys are listed.
@@ -25,10 +24,9 @@ enum Chosen {
     Policy(usize),
 }
 
-/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys that were refused most, or were near their limit
-/// most often.
+/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys most often refused, or near their limit.
 ///
-/// A count exceeds the true one by at most its `error`. `error` is zero until a policy has met more keys than are
+/// A count exceeds the true one by at most its `error`, which is zero until a policy has met more keys than are
 /// counted.
 pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Problem> {
     let query = Query::of(request.uri(), &["policy", "by", "limit", "reveal"])?;
@@ -47,7 +45,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
         },
     };
     let live = app.engine.live();
-    // The lists of no policy are listed as policies; a policy that has its name stands before it.
+    // The lists of no policy are listed as policies, after a policy of the same name.
     let lists = app.engine.telemetry.lists();
     let own = |name: &str| {
         let list = lists.iter().find(|list| list.name == name).map(|list| list.name);
@@ -94,8 +92,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     Ok(json::shown(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
-/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what one key has spent, and ends its block. The parameters
-/// are the attributes that the policy's `by` names.
+/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what a key has spent, and ends its block.
 pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
@@ -114,7 +111,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     })))
 }
 
-/// Reads the key of a policy from the parameters of a request, which are the attributes that the policy's `by` names.
+/// Reads the key of a policy from parameters: the attributes that its `by` names.
 pub(super) fn key_of<'q>(
     live: &ActiveConfig,
     policy: usize,

@@ -23,7 +23,7 @@ pub(crate) struct CheckBody<'a> {
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
     pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
-    /// Whether the caller wants a ticket; `None`: if the policies expect a settlement.
+    /// Whether a ticket is wanted; `None`: if the policies expect a settlement.
     pub(crate) ticket: Option<bool>,
 }
 
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for CheckVisitor {
     }
 }
 
-/// Reads `ticket`: true, false, or null for unspecified.
+/// True, false, or null for unspecified.
 struct YesOrNo;
 
 impl Visitor<'_> for YesOrNo {
@@ -89,13 +89,11 @@ impl Visitor<'_> for YesOrNo {
     }
 }
 
-/// Reads a batch.
 pub(super) struct BatchSeed<'i> {
-    /// Afterwards, the index of the check that cannot be read; `None` if the mistake is in no check.
+    /// Afterwards, the check that cannot be read; `None` if the mistake is in none.
     pub(super) wrong: &'i Cell<Option<usize>>,
 }
 
-/// Reads the check with this index in a batch.
 struct IndexedSeed<'i> {
     at: usize,
     wrong: &'i Cell<Option<usize>>,
@@ -183,14 +181,13 @@ impl<'de> Visitor<'de> for NamesVisitor {
     }
 }
 
-/// The shortest body, for error messages.
+/// For error messages.
 pub(super) const EXAMPLE_DRY_RUN: &str = "{\"check\": {\"attributes\": {\"client.ip\": \"203.0.113.9\"}}}";
 
-/// One dry run.
 #[derive(Debug)]
 pub(crate) struct DryRunBody<'a> {
     pub(crate) check: CheckBody<'a>,
-    /// The text of proposed policies, in the form of the file; `None`: use those in force.
+    /// Proposed policies, as in the file; `None`: those in force.
     pub(crate) config: Option<Cow<'a, str>>,
 }
 
@@ -222,8 +219,6 @@ impl<'de> Visitor<'de> for DryRunVisitor {
     }
 }
 
-// Parses attributes: names with strings, numbers or booleans.
-
 struct AttributesVisitor;
 
 impl<'de> Visitor<'de> for AttributesVisitor {
@@ -253,7 +248,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
                 )));
             }
             let name = canonical_attribute(name);
-            // Two readers of such a body may pick different values, and one of them would limit the wrong caller.
+            // Two readers may pick different values, and one would limit the wrong caller.
             if request.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }
@@ -268,7 +263,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
     }
 }
 
-/// Reads an attribute's value: strings unchanged, numbers and booleans as they are written.
+/// Strings unchanged, numbers and booleans as they are written.
 struct ValueVisitor<'n> {
     name: &'n str,
 }
@@ -337,8 +332,6 @@ impl<'de> Visitor<'de> for ValueVisitor<'_> {
     }
 }
 
-// Parses costs: whole numbers from 1.
-
 struct CostVisitor;
 
 impl CostVisitor {
@@ -375,7 +368,7 @@ impl<'de> Visitor<'de> for CostVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<Cost>, E> {
-        // Shown as it was written: 1000.0 is not a whole number.
+        // As it was written: 1000.0 is not a whole number.
         Self::wrong(&format_args!("{value:?}"))
     }
 
@@ -384,7 +377,7 @@ impl<'de> Visitor<'de> for CostVisitor {
     }
 }
 
-// Parses the fields of a body: their names, and strings as their values.
+// Fields of a body: their names, and strings as values.
 
 /// A string of the body; borrowed if it has no escapes.
 #[derive(Debug)]
@@ -448,7 +441,7 @@ impl<'de> Visitor<'de> for TextSeed {
 /// Stores the value of a field.
 ///
 /// # Errors
-/// If the field was given before.
+/// If it was given before.
 pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
     if slot.replace(value).is_some() {
         return Err(E::custom(format_args!("`{name}` is given twice")));
@@ -456,12 +449,11 @@ pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value:
     Ok(())
 }
 
-/// Makes the error for a missing field.
 pub(super) fn missing<E: Error>(name: &str, what: &str) -> E {
     E::custom(format_args!("`{name}` is missing; it is {what}"))
 }
 
-/// Makes the error for an unknown field; suggests the name that was probably meant.
+/// The error for an unknown field, with the name that was probably meant.
 pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
     let known = names.join("`, `");
     match nearest(name, names.iter().copied()) {
@@ -474,8 +466,6 @@ pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
         None => E::custom(format_args!("unknown field {}; the fields are `{known}`", quoted(name))),
     }
 }
-
-// Parses priorities: a word, or a word with a cohort.
 
 /// Reads `priority`: a string, or null for none.
 struct PriorityVisitor;

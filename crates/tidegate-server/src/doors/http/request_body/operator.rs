@@ -1,4 +1,4 @@
-//! Parses the bodies of operators: objects whose fields are strings, and the value of a signal.
+//! Bodies of operators: objects of strings, and the value of a signal.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::check::{Any, Object, Text, missing, once, unknown};
 
-/// Reads an object whose fields are all strings. Null counts as absent. The first field is required.
+/// An object of strings. Null counts as absent; the first field is required.
 pub(super) struct StringsVisitor<const N: usize> {
     pub(super) fields: &'static [&'static str; N],
     pub(super) example: &'static str,
@@ -56,7 +56,7 @@ impl Visitor<'_> for StringVisitor {
     }
 }
 
-/// Reads the body of a block: `{"block": {…}}`, whose fields are strings, or `{"block": null}`.
+/// `{"block": {…}}` with strings, or `{"block": null}`.
 pub(super) struct BlockVisitor<const N: usize>(pub(super) StringsVisitor<N>);
 
 impl<'de, const N: usize> Visitor<'de> for BlockVisitor<N> {
@@ -85,7 +85,7 @@ impl<'de, const N: usize> Visitor<'de> for BlockVisitor<N> {
     }
 }
 
-/// Reads null as `None`, or an object whose fields are all strings.
+/// Null as `None`, or an object of strings.
 struct OrNull<const N: usize>(StringsVisitor<N>);
 
 impl<'de, const N: usize> DeserializeSeed<'de> for OrNull<N> {
@@ -112,10 +112,9 @@ impl<'de, const N: usize> Visitor<'de> for OrNull<N> {
     }
 }
 
-/// The shortest report of a signal, for error messages.
+/// For error messages.
 pub(super) const EXAMPLE_SIGNAL: &str = "{\"value\": 1200}";
 
-/// Reads the report of a signal.
 pub(super) struct SignalVisitor;
 
 impl<'de> Visitor<'de> for SignalVisitor {

@@ -1,4 +1,4 @@
-//! Parses the body of a settlement or an extension.
+//! Parses a settlement or an extension.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,18 +11,16 @@ use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use crate::requests::WorkEnd;
 use crate::text::{quoted, quoted_text};
 
-/// The body of a settlement or an extension.
 #[derive(Debug)]
 pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
-    /// The units that were spent; `None` if the body does not say.
+    /// The units that were spent, if it says so.
     pub(crate) usage: Option<Usage<'a>>,
     pub(crate) ended: Option<WorkEnd>,
-    /// What is given back; `None` if the body does not ask for it.
+    /// What is given back, if it asks for that.
     pub(crate) refund: Option<Refund>,
 }
 
-/// What a refund gives back of each charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refund {
     All,
@@ -166,7 +164,7 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     }
 }
 
-/// Reads a number of units; null counts as absent.
+/// Null counts as absent.
 struct UnitsVisitor;
 
 impl UnitsVisitor {
@@ -195,7 +193,7 @@ impl Visitor<'_> for UnitsVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<u64>, E> {
-        // Shown as it was written: 1000.0 is not a whole number.
+        // As it was written: 1000.0 is not a whole number.
         Self::wrong(&format_args!("{value:?}"))
     }
 
@@ -204,7 +202,7 @@ impl Visitor<'_> for UnitsVisitor {
     }
 }
 
-/// Reads what is given back: a number of units, or `"all"`; null counts as absent.
+/// Units, or `"all"`; null counts as absent.
 struct RefundVisitor;
 
 impl RefundVisitor {
@@ -243,8 +241,7 @@ impl Visitor<'_> for RefundVisitor {
     }
 }
 
-/// Reads the usage: names with whole numbers or words. Null counts as absent, because APIs answer null for numbers that
-/// they do not have.
+/// Names with whole numbers or words. APIs answer null for numbers that they do not have, so it counts as absent.
 struct UsageVisitor;
 
 impl<'de> Visitor<'de> for UsageVisitor {
