@@ -1,20 +1,8 @@
 //! The gRPC door: Envoy's rate limit services, Limitador's, health checks and reflection.
 //!
-//! The `h2` crate speaks HTTP/2. A connection stays on one thread: its calls are small tasks beside it, and the answers
-//! of several calls go out with one write. Above the frames, a call maps bytes to bytes ([`methods`]). An error in one
-//! call is a status of that call alone.
-//!
-//! | | |
-//! |---|---|
-//! | [`connection`] | one connection, from its preface to its last answer |
-//! | [`call`] | one call: its head, its message, its deadline, its answer |
-//! | [`counts`] | counts the calls that are being answered, and those that stay open silently |
-//! | [`reading`] | reads messages as they arrive, and sends the answers of a streaming call |
-//! | [`methods`] | the methods, by path |
-//! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
-//! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |
-//! | [`health`] | `grpc.health.v1.Health/Check` and `/Watch` |
-//! | [`reflection`] | describes the services and their messages, for tools |
+//! The `h2` crate speaks HTTP/2. A connection stays on one thread with its calls as small tasks, and answers of
+//! several calls go out with one write. Above the frames, a call maps bytes to bytes ([`methods`]); an error is a
+//! status of that call alone.
 
 mod call;
 mod connection;
@@ -48,7 +36,7 @@ pub(crate) mod fuzzing {
 #[derive(Debug)]
 pub(crate) struct GrpcDoor {
     service: Arc<Service>,
-    /// The TLS settings of its connections, if they are encrypted.
+    /// `None`: not encrypted.
     tls: Option<Tls>,
 }
 
@@ -73,7 +61,7 @@ impl Door for GrpcDoor {
                 Err(NotEncrypted::Cut(reason)) => {
                     return self.service.app.engine.metrics.connection_cut(reason);
                 }
-                // A plain-text caller gets no answer, since its protocol is unknown.
+                // A plain-text caller speaks an unknown protocol, so it gets no answer.
                 Err(NotEncrypted::PlainText(_) | NotEncrypted::Over) => return,
             },
         };
@@ -81,15 +69,15 @@ impl Door for GrpcDoor {
     }
 }
 
-/// The state that all calls of the door share.
+/// What all calls of the door share.
 #[derive(Debug)]
 struct Service {
     app: Arc<App>,
-    /// Quotas for the limits that callers bring along.
+    /// For the limits that callers bring along.
     quotas: InlineQuotas,
-    /// The limits that are divided over proxies.
+    /// The limits divided over proxies.
     pools: Pools,
-    /// The memory budget for the pairs of the proxies' buckets.
+    /// For the pairs of the proxies' buckets.
     pairs: Budget,
 }
 

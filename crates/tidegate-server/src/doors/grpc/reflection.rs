@@ -1,8 +1,7 @@
-//! Server reflection: describes the services of the door and their messages to tools that have no files of them
-//! (`grpcurl`, Postman).
+//! Server reflection: describes services and messages to tools without files of them (`grpcurl`, Postman).
 //!
-//! The two versions of the protocol have the same messages under two names, so they are one method here. An answer
-//! holds one file; tools ask for the files that it imports.
+//! The two versions have the same messages under two names, so they are one method here. An answer holds one file;
+//! tools ask for its imports.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -36,22 +35,20 @@ use super::status::{Code, Status};
 use crate::app::App;
 use crate::options::Timeouts;
 
-/// The paths of the method.
 pub(super) const PATH: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
 pub(super) const PATH_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
-/// The longest time between two questions. Tools ask them in sequence, and end the call when they know enough.
+/// Between two questions. Tools ask in sequence, and end the call when they know enough.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The longest question, in bytes. A name has about a hundred bytes, and each answer repeats its question.
+/// The longest question, in bytes: a name has about a hundred, and each answer repeats its question.
 const MOST: usize = 4096;
 
 /// Made on the first question.
 static FILES: LazyLock<Files> = LazyLock::new(Files::of_all);
 
-/// Answers questions until either side ends the call. `may_go_on` says before each answer whether the caller may still
-/// ask.
+/// Answers questions until either side ends the call; `may_go_on` is asked before each answer.
 #[allow(clippy::too_many_arguments, reason = "what the call brings, and how long it may last")]
 pub(super) async fn serve(
     app: &App,
@@ -73,7 +70,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers questions until the caller ends the call, or is silent for too long; `None` if the caller is gone.
+/// Answers until the caller ends the call or is silent too long; `None` if it is gone.
 async fn answer_all(
     mut messages: Messages<'_>,
     answers: &mut Answers,
@@ -94,11 +91,10 @@ async fn answer_all(
     }
 }
 
-/// Answers one question with the body of the answer. An unknown name is an answer too, not an error.
+/// Answers one question. An unknown name is an answer too.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] for a question that is too long or empty, [`Code::Internal`] for bytes that are not a
-/// question.
+/// [`Code::InvalidArgument`] for one too long or empty, [`Code::Internal`] for bytes that are no question.
 fn answer(message: &[u8]) -> Result<Bytes, Status> {
     if message.len() > MOST {
         let message = format!("the question has {} bytes; ask with at most {MOST}", message.len());
@@ -151,25 +147,21 @@ fn not_found(message: &str) -> Answer {
     Answer::ErrorResponse(ErrorResponse { error_code, error_message })
 }
 
-// The files of reflection, by name and by the names that they declare.
-
-/// Envoy's files as far as their messages are served, Limitador's, and those of Google that they import. Compiled from
-/// the files in `reflection/`, in that folder:
+/// Envoy's files as far as they are served, Limitador's, and Google's that they import. Compiled in `reflection/` by
 /// `protoc -I . --include_imports --descriptor_set_out=services.binpb envoy/service/ratelimit/v3/rls.proto
 /// envoy/service/rate_limit_quota/v3/rlqs.proto kuadrantrls.proto`.
 const SERVICES: &[u8] = include_bytes!("reflection/services.binpb");
 
-/// All files, encoded.
+/// All files, encoded, with the names that they declare.
 #[derive(Debug, Default)]
 struct Files {
     files: Vec<(String, Vec<u8>)>,
-    /// The index of the file that declares a full name.
+    /// The file of a full name.
     declared: HashMap<String, usize>,
     services: Vec<String>,
 }
 
 impl Files {
-    /// Collects the files of all services of the door.
     fn of_all() -> Self {
         let sets = [
             SERVICES,
@@ -185,18 +177,16 @@ impl Files {
         all
     }
 
-    /// Returns the full names of the services.
     fn services(&self) -> impl Iterator<Item = &str> {
         self.services.iter().map(String::as_str)
     }
 
-    /// Returns the file with this name.
     fn named(&self, name: &str) -> Option<&[u8]> {
         let found = self.files.iter().find(|(have, _)| have == name);
         found.map(|(_, file)| file.as_slice())
     }
 
-    /// Returns the file that declares a full name: of a service, method, message, field, enum or enum value.
+    /// Returns the file that declares a service, method, message, field, enum or enum value.
     fn that_declares(&self, name: &str) -> Option<&[u8]> {
         let index = self.declared.get(name)?;
         self.files.get(*index).map(|(_, file)| file.as_slice())
@@ -220,7 +210,7 @@ impl Files {
         self.files.push((file.name().to_owned(), file.encode_to_vec()));
     }
 
-    /// Records that the file being added declares this name. Returns the full name.
+    /// Records a name of the file being added. Returns it in full.
     fn declare(&mut self, within: &str, name: &str) -> String {
         let full = format!("{within}.{name}");
         self.declared.insert(full.clone(), self.files.len());
@@ -235,13 +225,13 @@ impl Files {
         for choice in &message.enum_type {
             self.declare_enum(&name, choice);
         }
-        // The recursion is as deep as the files nest messages, and those files are fixed.
+        // As deep as the files nest messages, which are fixed.
         for nested in &message.nested_type {
             self.declare_message(&name, nested);
         }
     }
 
-    /// Values of an enum are declared in the scope of the enum itself, as the language demands.
+    /// Values are declared in the scope of the enum itself, as the language demands.
     fn declare_enum(&mut self, within: &str, choice: &EnumDescriptorProto) {
         self.declare(within, choice.name());
         for value in &choice.value {
