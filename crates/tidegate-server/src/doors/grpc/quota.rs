@@ -159,6 +159,7 @@ pub(super) mod fuzzing {
     use super::USUAL_TTL;
     use super::buckets::Buckets;
 
+    /// The call of one proxy.
     pub struct QuotaCall<'d> {
         door: &'d RateLimitDoor,
         buckets: Buckets,
@@ -171,6 +172,7 @@ pub(super) mod fuzzing {
     }
 
     impl<'d> QuotaCall<'d> {
+        /// Begins a call.
         #[must_use]
         pub fn begin(door: &'d RateLimitDoor) -> Self {
             Self { door, buckets: Buckets::new(Duration::from_secs(USUAL_TTL)) }

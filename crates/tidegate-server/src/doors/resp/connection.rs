@@ -26,6 +26,7 @@ use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
 
+/// Bytes at a time.
 const READ: usize = 16 << 10;
 
 /// How many bytes of replies are gathered, so that a client that reads nothing costs no more.

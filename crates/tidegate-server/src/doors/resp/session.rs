@@ -196,6 +196,7 @@ impl Session {
 // whatever comes next. At `EXEC`, the commands go back in front of the unread input, so replies are sent, and the
 // place given up, between two of them as between any others.
 
+/// The most commands of a transaction.
 const MOST: usize = 512;
 
 const ENDS: [&str; 3] = ["MULTI", "EXEC", "DISCARD"];
