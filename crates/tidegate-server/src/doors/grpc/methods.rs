@@ -40,41 +40,30 @@ pub(super) enum Method {
 }
 
 impl Method {
+    /// All methods by their paths.
+    const ALL: [(&'static str, Self); 10] = [
+        (rate_limit::PATH, Self::ShouldRateLimit),
+        (quota::PATH, Self::StreamRateLimitQuotas),
+        (limitador::CHECK, Self::CheckRateLimit),
+        (limitador::REPORT, Self::Report),
+        (limitador::RESERVE, Self::Reserve),
+        (limitador::COMMIT, Self::Commit),
+        (health::CHECK, Self::HealthCheck),
+        (health::WATCH, Self::HealthWatch),
+        (reflection::PATH, Self::ServerReflectionInfo),
+        (reflection::PATH_ALPHA, Self::ServerReflectionInfo),
+    ];
+
     /// Finds the method of a path.
     ///
     /// # Errors
     /// [`Code::Unimplemented`]; the message names those there are.
     pub(super) fn of(path: &str) -> Result<Self, Status> {
-        match path {
-            rate_limit::PATH => Ok(Self::ShouldRateLimit),
-            quota::PATH => Ok(Self::StreamRateLimitQuotas),
-            limitador::CHECK => Ok(Self::CheckRateLimit),
-            limitador::REPORT => Ok(Self::Report),
-            limitador::RESERVE => Ok(Self::Reserve),
-            limitador::COMMIT => Ok(Self::Commit),
-            health::CHECK => Ok(Self::HealthCheck),
-            health::WATCH => Ok(Self::HealthWatch),
-            reflection::PATH | reflection::PATH_ALPHA => Ok(Self::ServerReflectionInfo),
-            _ => {
-                let message = format!(
-                    "there is no such method here; there are {}",
-                    [
-                        rate_limit::PATH,
-                        quota::PATH,
-                        limitador::CHECK,
-                        limitador::REPORT,
-                        limitador::RESERVE,
-                        limitador::COMMIT,
-                        health::CHECK,
-                        health::WATCH,
-                        reflection::PATH,
-                        reflection::PATH_ALPHA,
-                    ]
-                    .join(", ")
-                );
-                Err(Status::new(Code::Unimplemented, message))
-            }
-        }
+        let found = Self::ALL.iter().find(|(known, _)| *known == path);
+        found.map(|(_, method)| *method).ok_or_else(|| {
+            let paths = Self::ALL.map(|(path, _)| path).join(", ");
+            Status::new(Code::Unimplemented, format!("there is no such method here; there are {paths}"))
+        })
     }
 
     /// Whether messages are exchanged until either side ends the call.

@@ -29,6 +29,7 @@ use super::counts::Turn;
 use super::framing;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
+use crate::doors::HungUp;
 use crate::engine::{Conclusion, Engine, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
@@ -105,20 +106,6 @@ fn hits(mut message: &[u8]) -> Option<u32> {
     u32::try_from(hits).ok()
 }
 
-/// Undoes the charges if dropped before the caller was answered.
-struct HungUp<'a> {
-    engine: &'a Engine,
-    held: Option<Charged>,
-}
-
-impl Drop for HungUp<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.engine.tickets.undo_unwatched(&held);
-        }
-    }
-}
-
 async fn decide(
     engine: &Engine,
     turn: &Turn,
@@ -128,7 +115,7 @@ async fn decide(
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
     let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default) };
+    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default), ticket: None };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {

@@ -194,7 +194,7 @@ impl<'a, 'd> Reply<'a, 'd> {
 }
 
 /// A decision as response bodies show it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct DecisionBody<'a> {
     /// `now` for a look; absent for a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -269,20 +269,10 @@ impl<'a> DecisionBody<'a> {
                     answers,
                     decision: if *allowed { "allowed" } else { "denied" },
                     policy: policy.as_deref(),
-                    remaining: None,
-                    limit: None,
                     retry: (!allowed).then_some("unknown"),
-                    retry_after_ms: None,
-                    reset_at: None,
-                    delay_ms: 0,
                     decision_id,
-                    ticket: None,
-                    ticket_error: None,
-                    policies: Vec::new(),
-                    marked: Vec::new(),
-                    demoted: Vec::new(),
-                    priority: None,
                     store_error: Some(error.to_string()),
+                    ..Self::default()
                 };
             }
         };

@@ -25,35 +25,17 @@ use http::header::{
 };
 use http::{Request, StatusCode};
 use tidegate::Charged;
-use tidegate::gate::ticket::Ticket;
 
 use self::original::{Original, add_others, taken_for_named};
 use super::answer::write_decision;
 use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
 use crate::app::App;
+use crate::doors::HungUp;
 use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
 use crate::uncovered_requests::Misdirected;
-
-/// Undoes the charges if dropped before the caller was answered.
-struct HungUp<'a> {
-    app: &'a App,
-    held: Option<Charged>,
-    ticket: Option<Ticket>,
-}
-
-impl Drop for HungUp<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.app.engine.tickets.undo_unwatched(&held);
-            if let Some(ticket) = &self.ticket {
-                self.app.engine.tickets.withdraw(ticket);
-            }
-        }
-    }
-}
 
 /// Decides the original request.
 ///
@@ -110,7 +92,7 @@ pub(crate) async fn forward_auth(
         (response, reply.wait(), reply.ticket.and_then(|answer| answer.ticket))
     };
     if !wait.is_zero() {
-        let mut hung_up = HungUp { app, held: Some(held), ticket };
+        let mut hung_up = HungUp { engine: &app.engine, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;
     }

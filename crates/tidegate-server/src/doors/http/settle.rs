@@ -61,10 +61,13 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     let (outcome, spent) = match (ended, usage, refund) {
         (_, _, Some(refund)) => (Outcome::Ignored, Spent::Refund(refund.units().and_then(Cost::new))),
         (Some(WorkEnd::Undone), _, _) => (Outcome::Ignored, Spent::Undone),
-        (ended, usage, _) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
+        (Some(WorkEnd::With(outcome)), usage, _) => (outcome, usage.map_or(Spent::AsCharged, Spent::Usage)),
+        (None, usage, _) => (Outcome::Ignored, usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
-    run(app, &ticket, &settlement, |settled| {
+    let live = app.engine.live();
+    let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
+    let answered = app.engine.tickets.settle(&live, &ticket, &settlement, |settled| {
         let mut answer = json!({
             "decision_id": settled.id.to_string(),
             "outcome": ended.map(WorkEnd::word),
@@ -92,8 +95,8 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
             answer["note"] = notes.join("; ").into();
         }
         answer
-    })
-    .await
+    });
+    answered.await.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 
 /// Says that a cost changes nothing, and what would.
@@ -124,25 +127,6 @@ fn not_by_values(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<Strin
          `settle: {by}` in its `cost`{or_cost}",
         names.join(", ")
     ))
-}
-
-async fn run(
-    app: &App,
-    ticket: &str,
-    settlement: &Settlement<'_>,
-    body: impl FnOnce(SettledTicket<'_>) -> Value,
-) -> Result<Response, Problem> {
-    let live = app.engine.live();
-    let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let settled = app.engine.tickets.settle(&live, &ticket, settlement, body).await;
-    settled.map(|answer| json::ok(&answer)).map_err(refuse)
-}
-
-fn outcome_of(ended: Option<WorkEnd>) -> Outcome {
-    match ended {
-        Some(WorkEnd::With(outcome)) => outcome,
-        Some(WorkEnd::Undone) | None => Outcome::Ignored,
-    }
 }
 
 fn part_of(one: &SettledCharge<'_>, why: Option<&CostError>) -> Value {

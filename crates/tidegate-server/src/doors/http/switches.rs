@@ -50,12 +50,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
     let (by, setting) = wanted(&put)?;
     app.engine.conditions.turn_switch(name, by, setting).map_err(|unknown| {
-        let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
-        let advice = match meant {
-            Some(meant) => format!("; did you mean {meant:?}?"),
-            None if unknown.known.is_empty() => String::new(),
-            None => format!("; there are {}", unknown.known.join(", ")),
-        };
+        let advice = advice(&unknown.name, &unknown.known, "there are");
         Problem::not_found(format!("there is no switch {}{advice}", quoted(&unknown.name)))
     })?;
     let Put { state, reason, lasts, below, .. } = &put;
@@ -74,6 +69,15 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     let all = app.engine.conditions.switches();
     let one = all.iter().filter(|one| one.name == name);
     Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
+}
+
+/// Returns the known name that was probably meant, or all of them.
+fn advice(name: &str, known: &[String], all: &str) -> String {
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("; did you mean {meant:?}?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; {all} {}", known.join(", ")),
+    }
 }
 
 fn wanted(put: &Put) -> Result<(SwitchedBy, Setting), Problem> {
@@ -203,12 +207,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let value = request_body::signal(&bytes)?;
     app.engine.conditions.report_signal(name, value).map_err(|error| match error {
         SignalError::Unknown { name, known } => {
-            let meant = nearest(&name, known.iter().map(String::as_str));
-            let advice = match meant {
-                Some(meant) => format!("; did you mean {meant:?}?"),
-                None if known.is_empty() => String::new(),
-                None => format!("; they use {}", known.join(", ")),
-            };
+            let advice = advice(&name, &known, "they use");
             Problem::not_found(format!("no policy and no switch uses a signal {}{advice}", quoted(&name)))
         }
         other => Problem::bad_request(other.to_string()),

@@ -28,8 +28,9 @@ use super::super::framing;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
-use super::{HungUp, response};
+use super::response;
 use crate::active_config::ActiveConfig;
+use crate::doors::HungUp;
 use crate::engine::{Committed, Conclusion, Engine, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::metrics::{RequestOutcome, Transport};
 
@@ -149,7 +150,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
-    let mut hung_up = HungUp { engine, held: Some(Charged::default()) };
+    let mut hung_up = HungUp { engine, held: Some(Charged::default()), ticket: None };
     let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
