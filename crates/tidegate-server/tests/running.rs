@@ -66,6 +66,11 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
+    /// The ticket in the answer to a check.
+    pub(crate) fn ticket(&self) -> String {
+        self.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {self:?}")).to_owned()
+    }
+
     pub(crate) fn detail(&self) -> String {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         self.json()["detail"].as_str().unwrap().to_owned()
@@ -100,6 +105,10 @@ impl Running {
 
     pub(crate) async fn post(&self, path: &str, body: &str) -> Answer {
         send(self.addr, Method::POST, path, &[], body).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &str) -> Answer {
+        send(self.addr, Method::PUT, path, &[], body).await
     }
 
     pub(crate) async fn check(&self, ip: &str) -> Answer {

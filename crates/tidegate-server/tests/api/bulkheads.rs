@@ -19,11 +19,6 @@ async fn check(server: &Running) -> Answer {
     server.post("/v1/check", r#"{"attributes": {}}"#).await
 }
 
-fn ticket_of(answer: &Answer) -> String {
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
-}
-
 async fn settle(server: &Running, ticket: &str) -> Answer {
     server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": 200}}"#)).await
 }
@@ -36,7 +31,7 @@ async fn a_busy_bulkhead_answers_503_and_no_time_golden() {
     assert_eq!(allowed.header("ratelimit"), "\"work\";r=1");
     let body = allowed.json();
     assert_eq!((&body["remaining"], &body["policies"][0]["awaits_report"]), (&json!(1), &json!(true)));
-    ticket_of(&check(&server).await);
+    check(&server).await.ticket();
 
     let busy = check(&server).await;
     assert_eq!(busy.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -56,7 +51,7 @@ async fn a_busy_bulkhead_answers_503_and_no_time_golden() {
 #[tokio::test]
 async fn a_ticket_returns_its_place_once() {
     let server = start(WORK).await;
-    let (first, _second) = (ticket_of(&check(&server).await), ticket_of(&check(&server).await));
+    let (first, _second) = (check(&server).await.ticket(), check(&server).await.ticket());
     let settled = settle(&server, &first).await;
     assert_eq!(settled.status, StatusCode::OK, "{settled:?}");
     let part = &settled.json()["policies"][0];
@@ -76,7 +71,7 @@ async fn a_ticket_returns_its_place_once() {
 #[tokio::test]
 async fn a_settlement_of_a_cost_alone_says_that_the_place_is_still_taken() {
     let server = start(WORK).await;
-    let ticket = ticket_of(&check(&server).await);
+    let ticket = check(&server).await.ticket();
     let told = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "cost": 3}}"#)).await;
     assert_eq!(
         told.json()["note"],
@@ -90,10 +85,10 @@ async fn a_settlement_of_a_cost_alone_says_that_the_place_is_still_taken() {
 #[tokio::test]
 async fn a_place_that_nobody_returned_lapses_and_is_then_nobodys_to_return() {
     let server = start(WORK).await;
-    let (lost, _) = (ticket_of(&check(&server).await), check(&server).await);
+    let (lost, _) = (check(&server).await.ticket(), check(&server).await);
     server.clock.advance(Duration::from_secs(30));
-    ticket_of(&check(&server).await);
-    ticket_of(&check(&server).await);
+    check(&server).await.ticket();
+    check(&server).await.ticket();
     let late = settle(&server, &lost).await;
     assert_eq!((late.status, &late.json()["policies"][0]["returned"]), (StatusCode::OK, &json!(0)));
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -118,7 +113,7 @@ policies:
         body["policies"].as_array().unwrap().iter().map(|part| part["remaining"].clone()).collect::<Vec<_>>()
     };
     let peek = || server.post("/v1/peek", r#"{"attributes": {}}"#);
-    let (first, second) = (ticket_of(&check(&server).await), ticket_of(&check(&server).await));
+    let (first, second) = (check(&server).await.ticket(), check(&server).await.ticket());
     assert_eq!(check(&server).await.status, StatusCode::TOO_MANY_REQUESTS, "the file says so");
     let report = server.post("/v1/settle", &format!(r#"{{"ticket": "{first}", "status": 500}}"#)).await;
     assert_eq!(report.status, StatusCode::OK, "{report:?}");
@@ -132,7 +127,7 @@ policies:
 #[tokio::test]
 async fn a_lowered_number_holds_at_once_and_whoever_is_inside_may_leave() {
     let server = start(WORK).await;
-    let (first, second) = (ticket_of(&check(&server).await), ticket_of(&check(&server).await));
+    let (first, second) = (check(&server).await.ticket(), check(&server).await.ticket());
     server.write(&WORK.replace("max: 2", "max: 1"));
     assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
     settle(&server, &first).await;

@@ -23,11 +23,6 @@ async fn check(server: &Running) -> Answer {
     server.post("/v1/check", r#"{"attributes": {"request.path": "/work"}}"#).await
 }
 
-fn ticket_of(answer: &Answer) -> String {
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
-}
-
 /// Checks how often extensions had each result.
 async fn count_is(server: &Running, results: &[(&str, u64)]) {
     let metrics = server.get("/metrics").await.text;
@@ -44,11 +39,11 @@ async fn send(server: &Running, path: &str, ticket: &str, more: &str) -> Answer 
 #[tokio::test]
 async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
     let server = start(WORK).await;
-    let mut ticket = ticket_of(&check(&server).await);
+    let mut ticket = check(&server).await.ticket();
     for _ in 0..4 {
         server.clock.advance(Duration::from_secs(25));
         let extended = send(&server, "/v1/extend", &ticket, "").await;
-        let next = ticket_of(&extended);
+        let next = extended.ticket();
         let body = extended.json();
         assert_eq!((&body["places"][0]["name"], &body["places"][0]["places"]), (&json!("work"), &json!(1)));
         let lapses = body["places"][0]["lapses_after_ms"].as_u64().unwrap();
@@ -61,23 +56,23 @@ async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
         ticket = next;
     }
     count_is(&server, &[("extended", 4), ("repeated", 0)]).await;
-    ticket_of(&check(&server).await);
+    check(&server).await.ticket();
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
     let settled = send(&server, "/v1/settle", &ticket, r#", "status": 200"#).await;
     assert_eq!(settled.json()["policies"][0]["returned"], 1, "{settled:?}");
-    ticket_of(&check(&server).await);
+    check(&server).await.ticket();
 }
 
 #[tokio::test]
 async fn what_cannot_be_held_longer_is_told() {
     let server = start(WORK).await;
-    let lapsed = ticket_of(&check(&server).await);
+    let lapsed = check(&server).await.ticket();
     server.clock.advance(Duration::from_secs(31));
     let refused = send(&server, "/v1/extend", &lapsed, "").await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     assert!(refused.detail().contains("they have lapsed"), "{}", refused.detail());
     let rate = server.post("/v1/check", r#"{"attributes": {}, "ticket": true}"#).await;
-    let refused = send(&server, "/v1/extend", &ticket_of(&rate), "").await;
+    let refused = send(&server, "/v1/extend", &rate.ticket(), "").await;
     assert_eq!((refused.status, refused.detail().ends_with("it has none")), (StatusCode::CONFLICT, true));
     server.clock.advance(Duration::from_secs(600));
     assert_eq!(send(&server, "/v1/extend", &lapsed, "").await.status, StatusCode::GONE);
@@ -90,7 +85,7 @@ async fn what_cannot_be_held_longer_is_told() {
     }
     let refused = server.post("/v1/extend", "{}").await;
     assert!(refused.detail().contains("the check that took the places"), "{}", refused.detail());
-    let foreign = ticket_of(&check(&start(WORK).await).await);
+    let foreign = check(&start(WORK).await).await.ticket();
     assert_eq!(send(&server, "/v1/extend", &foreign, "").await.status, StatusCode::BAD_REQUEST);
     let results = [("not_held", 2), ("expired", 1), ("refused", 2), ("extended", 0), ("error", 0)];
     count_is(&server, &results).await;
@@ -110,12 +105,12 @@ async fn a_place_of_a_shadow_is_marked_and_refuses_no_extension() {
         places.iter().map(|one| (one["name"].clone(), one["shadow"].clone())).collect::<Vec<_>>()
     };
     let (work, measured) = ((json!("work"), json!(false)), (json!("measured"), json!(true)));
-    let first = ticket_of(&check(&server).await);
+    let first = check(&server).await.ticket();
     server.clock.advance(Duration::from_secs(5));
     let both = send(&server, "/v1/extend", &first, "").await;
     assert_eq!(names(&both), [work.clone(), measured]);
     server.clock.advance(Duration::from_secs(20));
-    let one = send(&server, "/v1/extend", &ticket_of(&both), "").await;
+    let one = send(&server, "/v1/extend", &both.ticket(), "").await;
     assert_eq!(names(&one), [work]);
     let lapses = one.json()["places"][0]["lapses_after_ms"].as_u64().unwrap();
     assert!((30_000..30_100).contains(&lapses), "{lapses}");
@@ -125,11 +120,11 @@ async fn a_place_of_a_shadow_is_marked_and_refuses_no_extension() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_extensions_of_one_ticket_one_succeeds() {
     let server = start(WORK).await;
-    let ticket = ticket_of(&check(&server).await);
+    let ticket = check(&server).await.ticket();
     let answers = join_all((0..20).map(|_| send(&server, "/v1/extend", &ticket, ""))).await;
     let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
     assert!(statuses.iter().all(|status| matches!(status, 200 | 409)), "{statuses:?}");
-    ticket_of(&check(&server).await);
+    check(&server).await.ticket();
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE, "two are in use, and not three");
 }

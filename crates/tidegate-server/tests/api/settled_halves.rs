@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use crate::running::{Answer, TWO, start};
+use crate::running::{TWO, start};
 use http::StatusCode;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ async fn failures_are_charged_by_report_and_a_success_forgets_them() {
         if answer.status != StatusCode::OK {
             return answer;
         }
-        let ticket = ticket_of(&answer);
+        let ticket = answer.ticket();
         server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
     };
     for _ in 0..2 {
@@ -71,7 +71,7 @@ policies:
             r#"{{"attributes": {{"client.ip": "192.0.2.1", "request.header.{header}": "hunter2"}}}}"#
         );
         for _ in 0..2 {
-            let ticket = ticket_of(&server.post("/v1/check", &body).await);
+            let ticket = server.post("/v1/check", &body).await.ticket();
             let report = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
             let told = server.post("/v1/settle", &report).await;
             let body = told.json();
@@ -94,7 +94,7 @@ policies:
 async fn a_decision_is_reported_and_refunded_once() {
     let server = start(LOGIN).await;
     let body = r#"{"attributes": {"client.ip": "192.0.2.1"}, "cost": 40, "ticket": true}"#;
-    let ticket = ticket_of(&server.post("/v1/check", body).await);
+    let ticket = server.post("/v1/check", body).await.ticket();
     let refund = |units: &str| format!(r#"{{"ticket": "{ticket}", "refund": {units}}}"#);
     let too_much = server.post("/v1/settle", &refund("41")).await;
     assert!(too_much.detail().contains("charged 40; a refund is at most that"), "{}", too_much.detail());
@@ -111,17 +111,13 @@ async fn a_decision_is_reported_and_refunded_once() {
     assert!(id.detail().contains("send the `ticket` in the answer to the check"), "{}", id.detail());
 }
 
-fn ticket_of(answer: &Answer) -> String {
-    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
-}
-
 #[tokio::test]
 async fn a_refund_gives_back_only_where_it_was_taken() {
     let server = start(TWO).await;
     let attributes = r#""attributes": {"user.id": 42}"#;
     server.post("/v1/check", &format!("{{{attributes}, \"cost\": 2}}")).await;
     let one = format!("{{{attributes}, \"policies\": [\"shield\"], \"ticket\": true}}");
-    let ticket = ticket_of(&server.post("/v1/check", &one).await);
+    let ticket = server.post("/v1/check", &one).await.ticket();
     let refunded = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await;
     assert_eq!(refunded.status, StatusCode::OK);
     let parts = server.post("/v1/peek", &format!("{{{attributes}}}")).await.json()["policies"].clone();
@@ -144,7 +140,7 @@ policies:
     )
     .await;
     for _ in 0..3 {
-        let ticket = ticket_of(&server.post("/v1/check", r#"{"attributes": {}}"#).await);
+        let ticket = server.post("/v1/check", r#"{"attributes": {}}"#).await.ticket();
         let refused =
             server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "refund": "all"}}"#)).await;
         assert_eq!(refused.status, StatusCode::CONFLICT);

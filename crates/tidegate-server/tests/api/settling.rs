@@ -36,11 +36,6 @@ policies:
 
 const CALL: &str = r#"{"attributes": {"user.id": "ann", "llm.model": "large", "team.id": "search"}}"#;
 
-fn ticket_of(answer: &Answer) -> String {
-    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
-    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
-}
-
 async fn settle(server: &Running, ticket: &str, told: &str) -> Answer {
     server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", {told}}}"#)).await
 }
@@ -53,7 +48,7 @@ fn each(answer: &Answer, member: &str) -> Vec<Value> {
 #[tokio::test]
 async fn one_call_is_settled_under_each_policy_by_its_own_weights() {
     let server = start(GATEWAY).await;
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     let told =
         settle(&server, &ticket, r#""attributes": {"llm.input": 900, "llm.output": 400}, "status": 200"#)
             .await;
@@ -68,7 +63,7 @@ async fn one_call_is_settled_under_each_policy_by_its_own_weights() {
     let answer = server.post("/v1/check", CALL).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "700 of 2000 are left");
     server.clock.advance(Duration::from_secs(6));
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     let told = settle(&server, &ticket, r#""attributes": {"llm.input": 1800, "llm.output": 200}"#).await;
     assert_eq!(
         (each(&told, "remaining")[1].clone(), each(&told, "debt")[1].clone()),
@@ -107,7 +102,7 @@ async fn a_ticket_is_answered_where_it_is_wanted() {
 #[tokio::test]
 async fn what_is_left_out_or_misspelt_is_not_free() {
     let server = start(GATEWAY).await;
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     let misspelt = settle(&server, &ticket, r#""attributes": {"llm.input": 9, "llm.outptu": 4}"#).await;
     assert_eq!(misspelt.status, StatusCode::BAD_REQUEST);
     assert!(
@@ -122,7 +117,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     assert_eq!(each(&told, "note")[1], "llm.output was not sent; the charge stays");
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
     // A cost affects policies that settle by the caller's cost, and there are none.
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     let told = settle(&server, &ticket, r#""cost": 0"#).await;
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
     assert_eq!(
@@ -135,7 +130,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     server.clock.advance(Duration::from_secs(60));
     for nothing in [r#""attributes": {"llm.output": null}"#, r#""attributes": {}"#] {
         server.clock.advance(Duration::from_secs(60));
-        let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+        let ticket = server.post("/v1/check", CALL).await.ticket();
         let told = settle(&server, &ticket, nothing).await;
         assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
         let note = "llm.output was not sent; the charge stays";
@@ -146,7 +141,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     // How the work ended says nothing about what it spent.
     for ended in [r#""status": 200"#, r#""outcome": "failure""#] {
         server.clock.advance(Duration::from_secs(60));
-        let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+        let ticket = server.post("/v1/check", CALL).await.ticket();
         let told = settle(&server, &ticket, ended).await;
         assert_eq!(told.json()["policies"], json!([]));
         let note = told.json()["note"].as_str().unwrap().to_owned();
@@ -157,7 +152,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     }
     // `undone` is different.
     server.clock.advance(Duration::from_secs(60));
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     let told = settle(&server, &ticket, r#""outcome": "undone""#).await;
     assert_eq!(each(&told, "returned"), [1, 800, 800, 4000]);
     assert_eq!(told.json()["outcome"], "undone");
@@ -183,13 +178,13 @@ policies:
         assert_eq!(shown["estimate_from"], json!({ "settlements": at, "needed": 20 }));
         let answer = server.post("/v1/check", &body(at)).await;
         assert_eq!(answer.json()["policies"][0]["cost"], 100);
-        settle(&server, &ticket_of(&answer), r#""attributes": {"llm.output": 480}"#).await;
+        settle(&server, &answer.ticket(), r#""attributes": {"llm.output": 480}"#).await;
     }
     let learned = server.post("/v1/peek", &body(20)).await.json()["policies"][0]["cost"].as_u64().unwrap();
     assert!((480..=510).contains(&learned), "{learned}");
     assert_eq!(server.get("/v1/policies/tokens").await.json()["estimate"].as_u64(), Some(learned));
     // Undone work says nothing about what work costs, and a reload forgets nothing.
-    let ticket = ticket_of(&server.post("/v1/check", &body(21)).await);
+    let ticket = server.post("/v1/check", &body(21)).await.ticket();
     settle(&server, &ticket, r#""outcome": "undone""#).await;
     assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
     assert_eq!(server.post("/v1/peek", &body(20)).await.json()["policies"][0]["cost"], learned);
@@ -199,7 +194,7 @@ policies:
 async fn a_ticket_that_settles_nothing_says_why() {
     let server = start(GATEWAY).await;
     let told = r#""attributes": {"llm.input": 9, "llm.output": 4}"#;
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     assert_eq!(settle(&server, &ticket, told).await.status, StatusCode::OK);
     let again = settle(&server, &ticket, told).await;
     assert_eq!(
@@ -212,12 +207,12 @@ async fn a_ticket_that_settles_nothing_says_why() {
         assert_eq!(settle(&server, odd, told).await.status, StatusCode::BAD_REQUEST, "{odd:.40}");
     }
     let other = start(GATEWAY).await;
-    let foreign = ticket_of(&other.post("/v1/check", CALL).await);
+    let foreign = other.post("/v1/check", CALL).await.ticket();
     let refused = settle(&server, &foreign, told).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     assert!(refused.detail().contains("sealed with another key, by another deployment"), "{refused:?}");
     server.clock.advance(Duration::from_secs(60));
-    let late = ticket_of(&server.post("/v1/check", CALL).await);
+    let late = server.post("/v1/check", CALL).await.ticket();
     server.clock.advance(Duration::from_secs(600));
     let late = settle(&server, &late, told).await;
     assert_eq!((late.status, late.detail()), (StatusCode::GONE, "this ticket expired 0 ms ago".to_owned()));
@@ -244,7 +239,7 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
     };
     let told = r#""attributes": {"llm.input": 9, "llm.output": 4}"#;
     let (one, two) = (node("one", None).await, node("two", None).await);
-    let ticket = ticket_of(&one.post("/v1/check", CALL).await);
+    let ticket = one.post("/v1/check", CALL).await.ticket();
     let elsewhere = settle(&two, &ticket, told).await;
     assert_eq!(
         (elsewhere.status, &elsewhere.json()["issuer"]),
@@ -255,7 +250,7 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
     // Two servers in one process with one name and one store. Each can settle what the other charged, once.
     let store = MemoryStore::with_capacity(1000).unwrap();
     let (left, right) = (node("both", Some(store.clone())).await, node("both", Some(store)).await);
-    let ticket = ticket_of(&left.post("/v1/check", CALL).await);
+    let ticket = left.post("/v1/check", CALL).await.ticket();
     let settled = settle(&right, &ticket, told).await;
     assert_eq!(each(&settled, "used"), [1, 13, 4, 87], "{settled:?}");
     assert_eq!(settle(&left, &ticket, told).await.status, StatusCode::CONFLICT);
@@ -274,7 +269,7 @@ policies:
 ",
     )
     .await;
-    let check = async || ticket_of(&server.post("/v1/check", r#"{"attributes": {}}"#).await);
+    let check = async || server.post("/v1/check", r#"{"attributes": {}}"#).await.ticket();
     let all = r#""attributes": {"llm.output": 250}, "status": 200"#;
     let ticket = check().await;
     assert_eq!(settle(&server, &ticket, r#""status": 200"#).await.status, StatusCode::OK);
@@ -372,7 +367,7 @@ async fn the_examples_of_the_pages_hold() {
     let section = format!("{}version: 1\npolicies: []\n", blocks[2]);
     assert!(Config::parse(&section, "page", Format::Yaml).is_ok(), "{section}");
     let server = start(files[0]).await;
-    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let ticket = server.post("/v1/check", CALL).await.ticket();
     let told =
         settle(&server, &ticket, r#""attributes": {"llm.input": 900, "llm.output": 400, "llm.cached": 300}"#)
             .await;
@@ -383,10 +378,10 @@ async fn the_examples_of_the_pages_hold() {
     let login =
         r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/login", "form.username": "ann"}}"#;
     let body =
-        format!(r#"{{"ticket": "{}", "status": 401}}"#, ticket_of(&server.post("/v1/check", login).await));
+        format!(r#"{{"ticket": "{}", "status": 401}}"#, server.post("/v1/check", login).await.ticket());
     assert_eq!(server.post("/v1/settle", &body).await.json()["outcome"], "callers-fault");
     let export = r#"{"attributes": {"user.id": "7", "request.path": "/export"}}"#;
-    let told = settle(&server, &ticket_of(&server.post("/v1/check", export).await), r#""cost": 250"#).await;
+    let told = settle(&server, &server.post("/v1/check", export).await.ticket(), r#""cost": 250"#).await;
     assert_eq!((each(&told, "owed"), each(&told, "remaining")), (vec![json!(150)], vec![json!(750)]));
 }
 
@@ -435,10 +430,10 @@ policies:
     // A full limit is taken whole.
     assert_eq!(check("/lenient", "").await.status, StatusCode::OK);
     assert_eq!(check("/lenient", r#", "llm.tokens": "1""#).await.status, StatusCode::TOO_MANY_REQUESTS);
-    let settled = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
+    let settled = settle(&server, &passed.ticket(), r#""attributes": {"llm.output": "many"}"#).await;
     assert_eq!(settled.json()["policies"][0]["note"], "llm.output is not a number; the charge stays");
     // Regression: each repetition was counted as another error.
-    let repeated = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
+    let repeated = settle(&server, &passed.ticket(), r#""attributes": {"llm.output": "many"}"#).await;
     assert_eq!(repeated.status, StatusCode::CONFLICT, "{repeated:?}");
     let metrics = server.get("/metrics").await.text;
     for line in [
@@ -473,7 +468,7 @@ policies:
         ("/fixed", r#""attributes": {}"#.to_owned(), Value::Null),
     ] {
         let call = format!(r#"{{"ticket": true, "attributes": {{"request.path": "{path}"}}}}"#);
-        let ticket = ticket_of(&server.post("/v1/check", &call).await);
+        let ticket = server.post("/v1/check", &call).await.ticket();
         let answer = settle(&server, &ticket, &told).await;
         assert_eq!(
             (answer.status, &answer.json()["note"]),
@@ -518,7 +513,7 @@ policies:
         assert!(text.contains(&says), "{says} is missing in {text}");
     }
     assert!(!text.contains("plain"), "{text}");
-    let ticket = ticket_of(&check().await);
+    let ticket = check().await.ticket();
     let settled = settle(&server, &ticket, r#""attributes": {"llm.output": 3}, "status": 200"#).await;
     assert_eq!(settled.status, StatusCode::OK, "{settled:?}");
     assert!(!told().await.contains("as ended"));
