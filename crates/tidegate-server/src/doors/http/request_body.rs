@@ -191,7 +191,7 @@ fn after_separators(bytes: &[u8]) -> &[u8] {
 /// Reads a dry run, `{check, config?}`.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
     parse(bytes, check::EXAMPLE_DRY_RUN, Object(DryRunVisitor))
 }
@@ -199,7 +199,7 @@ pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
 /// Reads a settlement, `{ticket, cost?, attributes?, status? | outcome?}` or `{ticket, refund}`.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
     let fields = &["ticket", "cost", "attributes", "status", "outcome", "refund"];
@@ -209,7 +209,7 @@ pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// Reads an extension, `{ticket}`.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     parse(bytes, "{\"ticket\": \"TICKET\"}", Object(SettlementVisitor { fields: &["ticket"] }))
 }
@@ -217,7 +217,7 @@ pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// Reads the report of a signal, `{value}`.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
     parse(bytes, EXAMPLE_SIGNAL, Object(SignalVisitor))
 }
@@ -226,7 +226,7 @@ pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
 /// required. `example` is a whole body.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub(crate) fn strings<const N: usize>(
     bytes: &[u8],
     example: &'static str,
@@ -238,7 +238,7 @@ pub(crate) fn strings<const N: usize>(
 /// Reads `{block: {for, reason?}}`; `None` for `{block: null}`, which ends one. `example` is a whole body.
 ///
 /// # Errors
-/// As [`check`].
+/// As [`check()`].
 pub(crate) fn block(bytes: &[u8], example: &'static str) -> Result<Option<[Option<String>; 2]>, Problem> {
     parse(bytes, example, Object(BlockVisitor(StringsVisitor { fields: &["for", "reason"], example })))
 }
