@@ -111,7 +111,7 @@ async fn make(
     let checks = request_body::batch(bytes)?;
     let live = Arc::clone(&app.engine.live());
     for (at, asked) in checks.iter().enumerate() {
-        named(&live, asked).map_err(|problem| problem.with("index", at))?;
+        named(&live.set, asked).map_err(|problem| problem.with("index", at))?;
     }
     // A ticket takes as much of the answer for each limit as the limit's own entry.
     let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
@@ -189,7 +189,7 @@ impl Batch<'_> {
         let Self { app, most_limits, slice_limits, .. } = *self;
         let mut chosen = Vec::with_capacity(checks.len());
         for asked in checks {
-            match named(live, asked) {
+            match named(&live.set, asked) {
                 Ok(only) => chosen.push(only),
                 // Its policy was removed since the batch began.
                 Err(problem) if chosen.is_empty() => return self.write(&problem.in_batch()),

@@ -35,7 +35,7 @@ pub(crate) async fn check(app: &App, request: Request<Body>, want: Want) -> Resu
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     let live = app.engine.live();
-    let only = named(&live, &asked)?;
+    let only = named(&live.set, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let (mut held, only) = (Charged::default(), only.as_deref());
     let keep = ticket.keeps(&live).then_some(&mut held);
@@ -82,25 +82,11 @@ pub(crate) async fn reply_to<'a, 'd>(
     Ok(Reply { engine, request, conclusion, facts, want, id, ticket })
 }
 
-/// Returns the indices of the policies that a caller named.
+/// Returns the indices in `set`, which need not be in force, of the policies that a caller named.
 ///
 /// # Errors
 /// 400 for an unknown policy name.
-pub(crate) fn named(
-    live: &ActiveConfig,
-    asked: &CheckBody<'_>,
-) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
-    named_among(&live.set, asked)
-}
-
-/// As [`named`], in a set that need not be in force.
-///
-/// # Errors
-/// As [`named`].
-pub(crate) fn named_among(
-    set: &PolicySet,
-    asked: &CheckBody<'_>,
-) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+pub(crate) fn named(set: &PolicySet, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     let Some(names) = &asked.policies else { return Ok(None) };
     let find = |name: &Cow<'_, str>| {
         requests::find(set, name).map_err(|none| {
@@ -159,7 +145,7 @@ async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Probl
         None => None,
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
-    let only = named_among(set, &asked.check)?;
+    let only = named(set, &asked.check)?;
     let conclusion = app.engine.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
     // Without headers, whose facts only policies in force have.
     let reply = Reply::of_look(&app.engine, &asked.check.request, &conclusion);

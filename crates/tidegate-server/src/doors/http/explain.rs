@@ -205,7 +205,7 @@ async fn would(
     asked: &CheckBody<'_>,
     reveal: bool,
 ) -> Result<Value, Problem> {
-    let only = named(live, asked)?;
+    let only = named(&live.set, asked)?;
     let only = only.as_deref();
     let deciding = &app.engine.deciding;
     let conclusion = deciding.decide(live, asked.check(), only, Want::Peek, None, Transport::http).await;

@@ -46,25 +46,7 @@ const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}"
 /// 413 if it is longer, 408 if too slow, 400 if the connection broke off, 415 if compressed.
 pub(crate) async fn read(request: Request<Body>, limit: usize) -> Result<Bytes, Problem> {
     let encoding = encoding_of(&request);
-    let read = read_body(request.into_body(), limit).await?;
-    match encoding {
-        None => Ok(read),
-        Some(encoding) => {
-            let shown = quoted(&encoding);
-            let detail = format!("content-encoding: {shown} is not read here; send the body as it is");
-            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "content-encoding"))
-        }
-    }
-}
-
-/// Returns the encoding of a body that is not sent as it is.
-fn encoding_of(request: &Request<Body>) -> Option<String> {
-    let encoding = request.headers().get(CONTENT_ENCODING)?;
-    let is_plain = encoding.is_empty() || encoding.as_bytes().eq_ignore_ascii_case(b"identity");
-    (!is_plain).then(|| String::from_utf8_lossy(encoding.as_bytes()).into_owned())
-}
-
-async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let mut body = request.into_body();
     let too_long = || {
         let detail = format!("the body is longer than {limit} bytes; send less, or several requests");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("max_bytes", limit)
@@ -92,7 +74,21 @@ async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
         }
         all.extend_from_slice(&next);
     }
-    Ok(if all.is_empty() { first } else { all.into() })
+    match encoding {
+        None => Ok(if all.is_empty() { first } else { all.into() }),
+        Some(encoding) => {
+            let shown = quoted(&encoding);
+            let detail = format!("content-encoding: {shown} is not read here; send the body as it is");
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "content-encoding"))
+        }
+    }
+}
+
+/// Returns the encoding of a body that is not sent as it is.
+fn encoding_of(request: &Request<Body>) -> Option<String> {
+    let encoding = request.headers().get(CONTENT_ENCODING)?;
+    let is_plain = encoding.is_empty() || encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    (!is_plain).then(|| String::from_utf8_lossy(encoding.as_bytes()).into_owned())
 }
 
 /// Takes room for bytes of a body, until the returned value is dropped.

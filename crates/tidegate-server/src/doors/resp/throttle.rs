@@ -1,17 +1,15 @@
 //! `CL.THROTTLE`: charges the caller's limit, and answers like redis-cell.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::key_space::CALLER_LIMIT;
-use tidegate::store::{Charge, Op, Settled, StoreError};
+use tidegate::store::{Charge, Op, Settled};
 use tidegate::visible::excerpt;
-use tidegate::{Cost, Quota, Rate, Retry};
+use tidegate::{Cost, Rate, Retry};
 
 use super::redis;
 use super::reply::Replies;
 use super::session::{RespDoor, Session, Written};
-use crate::engine::Engine;
 use crate::metrics::{Decided, RequestOutcome, Transport};
 use crate::requests::InlineLimit;
 use crate::span_attributes;
@@ -36,7 +34,12 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     own.extend_from_slice(key);
     // By reference: it holds several charges, and moving it costs as much as deciding one.
     let mut settled = Settled::default();
-    let decided = decide(&door.app.engine, &own, quota, quantity, &mut settled).await;
+    // 0 only looks.
+    let (op, cost) = Cost::new(quantity).map_or((Op::Peek, Cost::ONE), |cost| (Op::Take, cost));
+    let charge = Charge::new(&own, quota, cost);
+    let decided = door.app.engine.deciding.settle_brought(op, charge, &mut settled).await;
+    // A look is never refused.
+    settled.allowed |= quantity == 0;
     span_attributes::note(|notes| {
         notes.outcome = Some(match decided {
             Ok(()) if settled.allowed => "allowed",
@@ -101,24 +104,6 @@ fn digits(text: &[u8]) -> Option<u64> {
         _ if text.iter().all(u8::is_ascii_digit) => str::from_utf8(text).ok()?.parse().ok(),
         _ => None,
     }
-}
-
-/// 0 only looks.
-async fn decide(
-    engine: &Engine,
-    key: &[u8],
-    quota: &Arc<Quota>,
-    quantity: u64,
-    settled: &mut Settled,
-) -> Result<(), StoreError> {
-    let (op, cost) = match Cost::new(quantity) {
-        Some(cost) => (Op::Take, cost),
-        None => (Op::Peek, Cost::ONE),
-    };
-    engine.deciding.settle_brought(op, Charge::new(key, quota, cost), settled).await?;
-    // A look is never refused.
-    settled.allowed |= quantity == 0;
-    Ok(())
 }
 
 /// Writes whether it is refused, the limit, what remains, the seconds until asking again (-1 if allowed, or if no
