@@ -26,19 +26,19 @@ use crate::problem::Problem;
 /// hyper answers requests only, so this is the request of a peer that sent no readable one.
 const NO_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
 
-/// 503
+/// 503: only places of the reserve are left.
 pub(super) fn full() -> Response {
     let detail = "all places for connections are taken; come again in a second";
     closing(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
-/// 408
+/// 408: the head took too long.
 pub(super) fn late(most: Duration) -> Response {
     let detail = format!("the head of the request did not arrive within {}", in_words(most));
     closing(StatusCode::REQUEST_TIMEOUT, detail)
 }
 
-/// 400
+/// 400: the connection ended inside a head.
 pub(super) fn cut_short() -> Response {
     let detail = "the request ends inside its head; a head ends with an empty line";
     closing(StatusCode::BAD_REQUEST, detail)
@@ -136,7 +136,7 @@ impl AsyncWrite for Sending {
     }
 }
 
-/// 400
+/// 400: plain text at a TLS address.
 pub(super) fn plain_text() -> Response {
     closing(StatusCode::BAD_REQUEST, "this address is served over TLS; write https:// in place of http://")
 }

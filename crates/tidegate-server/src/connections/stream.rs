@@ -208,7 +208,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// The most bytes that a closing connection reads and drops: several of the longest bodies.
 pub(crate) const LINGER_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes at a time.
+/// How many bytes are read and dropped at a time.
 const CHUNK: usize = 16 * 1024;
 
 /// Closes a connection so that the last answer, already sent, arrives: `closing` closes the writing half; then what

@@ -43,8 +43,8 @@ impl UnixSocket {
             fs::remove_file(path)?;
         }
         let socket = Socket::new_stream()?;
-        // Before the file exists, so that nobody connects whom the mode excludes. Where systems ignore this, the
-        // change below comes a moment later.
+        // Before the file exists, so that no user excluded by the mode connects in between. Where systems ignore
+        // this, the change below comes a moment later.
         let unbound = fs::File::from(socket.as_fd().try_clone_to_owned()?);
         drop(unbound.set_permissions(fs::Permissions::from_mode(0o600)));
         drop(unbound);

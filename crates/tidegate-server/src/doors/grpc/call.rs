@@ -31,7 +31,7 @@ use crate::options::Timeouts;
 use crate::otlp::CallEnd;
 use crate::problem::WRONG_TOKEN;
 
-/// How long the caller waits.
+/// The header that says how long the caller waits.
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// What the calls of one connection share.
@@ -120,7 +120,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
         let mut answering = pin!(answer(calls, method, request));
         poll_fn(|cx| match answering.as_mut().poll(cx) {
             Poll::Ready(answered) => Poll::Ready(Some(answered)),
-            // Only now: most calls are answered at once.
+            // Checked only now: most calls are answered at once.
             Poll::Pending => respond.poll_reset(cx).map(|_| None),
         })
         .await
@@ -270,8 +270,9 @@ async fn answer(
     })
 }
 
-/// Checks whether the caller may call the method. The answer to a missing or wrong token waits; meanwhile the
-/// connection can lose its place, and no other token of it is looked at. So it has as few guesses as at other doors.
+/// Checks whether the caller may call the method. The answer to a missing or wrong token waits, and the connection can
+/// lose its place meanwhile. Before a wrong one is answered, no other token is looked at: so a connection has as few
+/// guesses as at the other doors.
 ///
 /// # Errors
 /// As [`Method::may_be_called`].

@@ -40,7 +40,7 @@ use crate::uncovered_requests::Misdirected;
 /// The most calls at once. A proxy with more opens another connection.
 const STREAMS: u32 = 256;
 
-/// In bytes: several times what tracing adds to a call.
+/// The longest list of headers, in bytes: several times what tracing adds to a call.
 const HEADER_LIST: u32 = 16 << 10;
 
 /// How many bytes in all streams together a peer may send before they are read.
@@ -49,7 +49,7 @@ const WINDOW: u32 = 256 << 10;
 /// The most bytes of an answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// While the server drains.
+/// The longest time for a preface while the server drains.
 const SHORT_PREFACE: Duration = Duration::from_secs(2);
 
 /// How often a ping checks whether the peer is there.
@@ -264,7 +264,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether there were any.
+    /// Begins the accepted calls. Returns whether there were any.
     fn begin_accepted(&mut self, cx: &mut Context<'_>) -> bool {
         let begun = !self.accepted.is_empty();
         for accepted in self.accepted.drain(..) {

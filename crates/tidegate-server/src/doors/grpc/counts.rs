@@ -32,7 +32,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// The connection has read again.
+    /// Begins a turn: the connection has read again.
     pub(super) fn begin(&self) {
         self.limits.store(0, Ordering::Relaxed);
     }
@@ -62,13 +62,13 @@ impl Turn {
 /// The wrong tokens of one connection; after one, no other is looked at for a while.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    /// Calls without one take no lock.
+    /// Whether there was one: calls without take no lock.
     any: AtomicBool,
     until: Mutex<Option<Instant>>,
 }
 
 impl Guesses {
-    /// Until when no token is looked at.
+    /// Returns until when no token is looked at, if so.
     pub(super) fn waits_until(&self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -129,7 +129,7 @@ pub(super) struct Holding<'c> {
 }
 
 impl Holding<'_> {
-    /// Returns the sum of the connection.
+    /// Changes the number of bytes. Returns the sum of the connection.
     pub(super) fn set(&mut self, bytes: usize) -> usize {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.all.sub(before.saturating_sub(bytes));
@@ -147,14 +147,14 @@ impl Drop for Holding<'_> {
 #[derive(Debug, Default)]
 pub(super) struct CallCounts {
     answered: AtomicUsize,
-    /// Silent or not.
+    /// Calls that stay open, silent or not.
     open: AtomicUsize,
     /// Whether the connection is leaving.
     leaving: watch::Sender<bool>,
 }
 
 impl CallCounts {
-    /// Until [`CallCounts::ended`].
+    /// Counts a call as being answered until [`CallCounts::ended`].
     pub(super) fn begun(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
@@ -169,7 +169,7 @@ impl CallCounts {
         Silent(self)
     }
 
-    /// Without silent ones.
+    /// Returns how many calls are being answered, without silent ones.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
     }
@@ -235,12 +235,12 @@ impl<'c> Open<'c> {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn over(&self) {
-        // The connection is gone, and so is the call.
+        // An error means that the connection is gone, and so is the call.
         let _ = self.0.leaving.subscribe().wait_for(|leaving| *leaving).await;
     }
 }
 
-/// Silent until this is dropped.
+/// A call that is silent until this is dropped.
 pub(super) struct Silent<'c>(&'c CallCounts);
 
 impl Drop for Silent<'_> {

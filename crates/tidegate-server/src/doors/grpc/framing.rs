@@ -9,7 +9,7 @@ use prost::Message;
 use super::status::{Code, Status};
 
 const PREFIX: usize = 5;
-/// In bytes: about ten statuses.
+/// The bytes of usual answers: about ten statuses.
 const USUAL: usize = 512;
 
 /// The longest message. Far above what a client can make a proxy put into one: a proxy that fails open lets a request

@@ -41,13 +41,13 @@ pub(super) const PATH: &str =
 /// The metadata that says for how many seconds an assignment is valid.
 const TTL: &str = "x-tidegate-assignment-ttl";
 
-/// Unless the call says otherwise: four of Envoy's report intervals of five seconds.
+/// How many seconds an assignment is valid unless the call says otherwise: four of Envoy's report intervals.
 const USUAL_TTL: u64 = 20;
 
-/// For that long, a proxy that vanishes keeps its part from others.
+/// The most seconds. For that long, a proxy that vanishes keeps its part from others.
 const LONGEST_TTL: u64 = 600;
 
-/// Between two reports; a proxy with buckets reports every few seconds.
+/// The longest time between two reports; a proxy with buckets reports every few seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// The settings of one call.
@@ -55,7 +55,7 @@ pub(super) struct Terms<'c> {
     pub(super) deadline: Option<Instant>,
     /// How long an answer may wait to be read.
     pub(super) unread: Duration,
-    /// Silent while it waits for the proxy.
+    /// Counts the call, as silent while it waits for the proxy.
     pub(super) open: Open<'c>,
 }
 
@@ -132,7 +132,7 @@ async fn answer(
     answers.send(answer).await.map_err(|_| Status::new(Code::Unavailable, "the answer is not read"))
 }
 
-/// How long an assignment is valid.
+/// Reads how long an assignment is valid.
 ///
 /// # Errors
 /// [`Code::InvalidArgument`], with valid values.

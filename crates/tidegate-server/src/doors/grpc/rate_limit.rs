@@ -65,8 +65,8 @@ pub(super) async fn answer(
     Ok(framing::body(&answer))
 }
 
-/// Answers a message too long to be read: it is over the limit, as a value too long is. Its length comes from a
-/// proxy's client, whom an error would let pass at a proxy that fails open.
+/// Answers a message too long to be read: it is over the limit, as a value too long is. What makes it long
+/// comes from a proxy's client, and an error would let that client pass at a proxy that fails open.
 pub(super) fn too_long(service: &Service) -> Bytes {
     service.app.engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
     framing::body(&response::refused(&[]))

@@ -17,7 +17,7 @@ use super::status::{self, CONTENT, Code, Status};
 use crate::app::App;
 use crate::connections::now;
 
-/// For all calls of a connection together.
+/// The most bytes of incomplete messages, for all calls of a connection together.
 const MAX_UNFINISHED: usize = 4 << 20;
 
 /// Bytes of an incomplete message; counted until this is dropped.
@@ -124,7 +124,7 @@ impl<'c> Messages<'c> {
         }
     }
 
-    /// Counts other bytes of the call.
+    /// Returns a counter for other bytes of the call.
     pub(super) fn holding(&self) -> Holding<'c> {
         Holding(self.memory.holding(0))
     }
@@ -171,7 +171,7 @@ impl Holding<'_> {
     }
 }
 
-/// About how many bytes the headers take.
+/// Returns about how many bytes the headers take.
 pub(super) fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum()
 }
@@ -226,7 +226,7 @@ impl Answers {
 
     /// Waits until the caller gives up the call.
     pub(super) async fn caller_gone(&mut self) {
-        // The connection is gone, and so is the caller.
+        // An error means that the connection is gone, and so is the caller.
         let _ = poll_fn(|cx| self.stream.poll_reset(cx)).await;
     }
 

@@ -39,7 +39,7 @@ pub(super) const PATH: &str = "/grpc.reflection.v1.ServerReflection/ServerReflec
 
 pub(super) const PATH_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
-/// Between two questions. Tools ask in sequence, and end the call when they know enough.
+/// The longest time between two questions. Tools ask in sequence, and end the call when they know enough.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The longest question, in bytes: a name has about a hundred, and each answer repeats its question.
@@ -156,7 +156,7 @@ const SERVICES: &[u8] = include_bytes!("reflection/services.binpb");
 #[derive(Debug, Default)]
 struct Files {
     files: Vec<(String, Vec<u8>)>,
-    /// The file of a full name.
+    /// The index of the file that declares a full name.
     declared: HashMap<String, usize>,
     services: Vec<String>,
 }
@@ -225,7 +225,7 @@ impl Files {
         for choice in &message.enum_type {
             self.declare_enum(&name, choice);
         }
-        // As deep as the files nest messages, which are fixed.
+        // The recursion is as deep as the files nest messages, and those are fixed.
         for nested in &message.nested_type {
             self.declare_message(&name, nested);
         }

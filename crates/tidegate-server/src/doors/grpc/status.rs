@@ -24,7 +24,7 @@ pub(super) enum Code {
 }
 
 impl Code {
-    /// As in the gRPC specification.
+    /// Returns the name in the gRPC specification.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
@@ -44,7 +44,7 @@ impl Code {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: Code,
-    /// For people.
+    /// A message for people.
     pub(super) message: Cow<'static, str>,
 }
 

@@ -28,7 +28,7 @@ use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 use crate::{global_deny_list, json, requests, top_keys};
 
-/// Each is looked up in the store.
+/// How many keys are listed by default. Each is looked up in the store.
 const LISTED: usize = 20;
 
 const MOST_LISTED: usize = 100;
@@ -188,7 +188,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     Ok(json::shown(&answer))
 }
 
-/// Returns how many addresses a block is for (beyond 2^64, as many), if it is for addresses.
+/// Returns how many addresses a block is for, `u64::MAX` at most; `None` if it is not for addresses.
 ///
 /// # Errors
 /// 400 for a network that a slip of the pen makes a part of the world: shorter than /8, for IPv6 /16.
@@ -418,7 +418,7 @@ fn key_json(key: &str, known: &Known, standing: &Value) -> Value {
     })
 }
 
-/// `network`: whom the block refuses, if that is more than one address.
+/// `network`: what the block refuses, if that is more than one address.
 fn blocked(policy: Option<&str>, key: &str, network: Option<String>, block: &Block) -> Value {
     let mut answer = json!({ "policy": policy, "key": key, "block": block_json(block) });
     if let Some(network) = network {

@@ -5,9 +5,9 @@
 
 use smallvec::SmallVec;
 
-/// Of one command.
+/// The most bytes of one command.
 pub(super) const MAX_BYTES: usize = 64 << 10;
-/// Of one command: a policy, 64 attributes, and what follows them.
+/// The most words of one command: a policy, 64 attributes, and what follows them.
 const MAX_WORDS: usize = 140;
 
 pub(super) type Words<'a> = SmallVec<[&'a [u8]; 8]>;
@@ -41,7 +41,7 @@ fn list(bytes: &[u8]) -> Next<'_> {
         Length::Incomplete => return Next::Incomplete,
         Length::Wrong => return Next::Broken("invalid multibulk length"),
     };
-    // Negative: no words, as in Redis.
+    // A negative count means no words, as in Redis.
     let count = usize::try_from(count).unwrap_or(0);
     if count > MAX_WORDS {
         return Next::Broken("too many words in a command");
@@ -114,12 +114,12 @@ fn length(bytes: &[u8]) -> Length {
     if bytes.len() < LONGEST { Length::Incomplete } else { Length::Wrong }
 }
 
-/// With the most bytes, it is an error.
+/// An incomplete command that has the most bytes is an error.
 fn incomplete(bytes: &[u8]) -> Next<'_> {
     if bytes.len() >= MAX_BYTES { Next::Broken("too long a command") } else { Next::Incomplete }
 }
 
-/// Words as a person types them.
+/// Parses words on a line, as a person types them.
 fn line(bytes: &[u8]) -> Next<'_> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return incomplete(bytes) };
     let words: Words<'_> = bytes[..end]

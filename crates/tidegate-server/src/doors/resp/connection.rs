@@ -26,7 +26,7 @@ use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
 
-/// Bytes at a time.
+/// How many bytes are read at a time.
 const READ: usize = 16 << 10;
 
 /// How many bytes of replies are gathered, so that a client that reads nothing costs no more.
@@ -94,7 +94,7 @@ enum RespEnd {
     Gone,
     /// Idle for too long, or when the server stopped.
     Idle,
-    /// A command was incomplete; `begun`: any of it came.
+    /// A command was incomplete when its time was over; `begun`: whether any of it came.
     Late { begun: bool },
     /// The replies were not read in time.
     Unread,
@@ -118,7 +118,7 @@ impl Connection<'_> {
     async fn run(&mut self, door: &RespDoor, mut session: Session) -> RespEnd {
         // The first command's time begins with the connection.
         let (mut stage, mut since) = (ConnectionStage::Head, now());
-        // For all reads; reset only for one that ends before the timer fires.
+        // One timer for all reads, reset only for one that ends before it fires.
         let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
         // The bytes of commands since `MULTI`.
         let mut held = 0;
@@ -161,7 +161,7 @@ impl Connection<'_> {
             if self.read.is_empty() {
                 (stage, since) = (ConnectionStage::Idle, now());
             } else if answered > 0 || stage == ConnectionStage::Idle {
-                // Its time begins now; further parts do not extend it.
+                // The beginning of a command: its time begins now, and further parts do not extend it.
                 (stage, since) = (ConnectionStage::Head, came);
             }
         }
@@ -188,13 +188,13 @@ impl Connection<'_> {
     /// Runs commands until replies must be sent. Returns whether there may be more. Adds the bytes that they took to
     /// `done`.
     async fn run_commands(&mut self, door: &RespDoor, session: &mut Session, done: &mut usize) -> bool {
-        // As one request: one is answered at a time.
+        // One request for all commands: one is answered at a time.
         let _in_flight = door.app.begin_request(Transport::resp);
         let mut run: usize = 0;
         loop {
             run += 1;
             if run.is_multiple_of(SLICE) {
-                // Until the runtime has looked at the sockets, which else takes 61 tasks.
+                // Yields until the runtime has looked at the sockets, which it otherwise does after 61 tasks.
                 tokio::task::yield_now().await;
             }
             let mut kept = Vec::new();
@@ -351,7 +351,7 @@ impl Connection<'_> {
         self.place.note(ConnectionStage::Closing, now());
         let (mut read, mut write) = tokio::io::split(&mut self.stream);
         tokio::select! {
-            // First: a connection that gives up its place still closes its writing half.
+            // Polled first: a connection that gives up its place still closes its writing half.
             biased;
             _ = timeout(LINGER, linger(write.shutdown(), &mut read)) => {}
             () = self.place.ordered(Order::Yield) => {}

@@ -25,7 +25,7 @@ use crate::requests::{self, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, STATUSES, WorkE
 use crate::text::nearest;
 use crate::uncovered_requests::Misdirected;
 
-/// For misspelt names.
+/// Suggested for misspelt names.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
 
 /// An unknown name needs the scope for checks, so that its callers are told about it.
@@ -90,8 +90,7 @@ async fn decided(
     }
 }
 
-/// `TG.RESET policy name value [name value ...]`: resets what a key has spent and ends its block, as `DELETE
-/// /v1/keys`.
+/// `TG.RESET policy name value [name value ...]`: resets what a key has spent, and ends its block.
 async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
     let live = door.app.engine.live();
@@ -144,7 +143,7 @@ fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [u8]) -> Res
     Ok(())
 }
 
-/// Code and message.
+/// An error reply: code and message.
 struct Refusal(&'static str, String);
 
 impl Refusal {
@@ -162,7 +161,7 @@ fn shown(word: &[u8]) -> String {
     format!("\"{}\"", excerpt(&text(word)))
 }
 
-/// The number after `COST`.
+/// Parses the number after `COST`.
 fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     const MOST: u64 = requests::MAX_COST;
     let read = number(word).filter(|units| (least..=MOST).contains(units));
@@ -171,13 +170,13 @@ fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     })
 }
 
-/// Decimal digits, without a sign.
+/// Parses decimal digits, without a sign.
 fn number<N: FromStr>(word: &[u8]) -> Option<N> {
     // `str::parse` would accept a plus.
     text(word).parse().ok().filter(|_| word.first().is_some_and(u8::is_ascii_digit))
 }
 
-/// An option that may be given once.
+/// Sets an option, which may be given once.
 fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), Refusal> {
     match option.replace(value) {
         None => Ok(()),

@@ -8,11 +8,11 @@ use crate::uncovered_requests::Misdirected;
 /// The version that clients are told.
 const LIKE: &str = "7.0.0";
 
-/// Returns whether it was one of these.
+/// Runs a command if it is one of these. Returns whether it was.
 pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) -> bool {
     let name = words[0];
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
-    // Skips the usual commands, which decide requests.
+    // Longer names are none of these. This skips the usual commands, which decide requests.
     if name.len() > 8 {
         return false;
     }
@@ -92,13 +92,13 @@ fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Rep
     }
 }
 
-/// Of every client: they need one to connect, and no command takes it.
+/// The id of every client: they need one to connect, and no command takes it.
 const CLIENT_ID: i64 = 1;
 
-/// In bytes: it is kept as long as the connection.
+/// The longest name of a client, in bytes: it is kept as long as the connection.
 const LONGEST_NAME: usize = 256;
 
-/// Or writes what is wrong with the name.
+/// Returns a client's name, or writes what is wrong with it.
 fn name_of(text: &[u8], replies: &mut Replies) -> Option<Vec<u8>> {
     if text.len() <= LONGEST_NAME {
         return Some(text.to_vec());

@@ -1,6 +1,6 @@
 //! Encodes replies.
 
-/// Of one read, sent together.
+/// Replies to one read, sent together.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     pub(super) bytes: Vec<u8>,
@@ -14,12 +14,12 @@ impl Replies {
         self.end();
     }
 
-    /// A code, and a message of one line.
+    /// Writes an error: a code, and a message of one line.
     pub(super) fn error(&mut self, code: &str, what: &str) {
         self.bytes.push(b'-');
         self.bytes.extend_from_slice(code.as_bytes());
         self.bytes.push(b' ');
-        // Stays on one line.
+        // The message stays on one line.
         self.bytes.extend(what.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
         self.end();
     }
@@ -28,7 +28,7 @@ impl Replies {
         self.number(b':', number);
     }
 
-    /// The reply to every `CL.THROTTLE`, as a whole.
+    /// Writes the reply to every `CL.THROTTLE`, as a whole.
     pub(super) fn five_integers(&mut self, numbers: [i64; 5]) {
         /// The list's head; each number's type, sign, nineteen digits and line end.
         const LONGEST: usize = 4 + 5 * 23;
@@ -74,7 +74,7 @@ impl Replies {
         }
     }
 
-    /// In the form of the protocol version.
+    /// Writes null, in the form of the protocol version.
     pub(super) fn null(&mut self, resp3: bool) {
         self.bytes.extend_from_slice(if resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
@@ -84,7 +84,7 @@ impl Replies {
         self.number(b'*', i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Before RESP3, a map is a list of twice as many replies.
+    /// Writes the head of a map; before RESP3, of a list of twice as many replies.
     pub(super) fn map(&mut self, pairs: usize, resp3: bool) {
         if resp3 {
             self.number(b'%', i64::try_from(pairs).unwrap_or(i64::MAX));

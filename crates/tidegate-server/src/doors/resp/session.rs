@@ -40,11 +40,11 @@ pub(super) struct Session {
     pub(super) name: Vec<u8>,
     /// Whether a wrong token's answer has to wait.
     pub(super) guessed: bool,
-    /// After the replies that are written.
+    /// Whether it closes after the replies that are written.
     pub(super) closing: bool,
-    /// Since `MULTI`.
+    /// The commands since `MULTI`.
     pub(super) queued: Option<QueuedCommands>,
-    /// Of the last `CL.THROTTLE`; most clients send the same again.
+    /// The limit of the last `CL.THROTTLE`; most clients send the same again.
     last_limit: Option<LastInlineLimit>,
 }
 
@@ -59,11 +59,11 @@ struct LastInlineLimit {
 }
 
 impl LastInlineLimit {
-    /// In bytes: any 64-bit number fits; one with leading zeros is parsed each time.
+    /// The longest word that is kept, in bytes: any 64-bit number fits; one with leading zeros is parsed each time.
     const LONGEST: usize = 20;
 
     fn new(written: Written<'_>, quota: Arc<Quota>) -> Self {
-        // Stored as empty, which equals no number.
+        // A word too long is stored as empty, which equals no number.
         let kept = |word: &[u8]| SmallVec::from_slice(if word.len() <= Self::LONGEST { word } else { b"" });
         Self { written: written.map(kept), quota }
     }
@@ -79,7 +79,7 @@ pub(super) struct QueuedCommands {
     /// As they were sent.
     pub(super) commands: Vec<u8>,
     pub(super) count: usize,
-    /// One was refused, so none will be run.
+    /// Whether one was refused, so that none will be run.
     pub(super) spoilt: bool,
 }
 

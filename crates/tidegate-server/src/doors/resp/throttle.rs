@@ -63,7 +63,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     }
 }
 
-/// In bytes, as for an attribute's value.
+/// The longest key, in bytes, as for an attribute's value.
 const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
 
 /// Parses the caller's limit.
@@ -78,7 +78,7 @@ fn inline_limit([burst, count, period]: Written<'_>) -> Result<InlineLimit, Stri
     Ok(InlineLimit { burst, count: number("count", count, 1)?, period: number("period", period, 1)? })
 }
 
-/// `least` or more.
+/// Parses a number, `least` or more.
 fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
     match digits(written) {
         Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
@@ -89,9 +89,9 @@ fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
     }
 }
 
-/// Without a detour by UTF-8: every command has up to four numbers.
+/// Parses digits without a detour by UTF-8: every command has up to four numbers.
 fn digits(text: &[u8]) -> Option<u64> {
-    /// Fits 64 bits.
+    /// This many digits fit 64 bits.
     const ALWAYS_FIT: usize = 19;
     let add = |number: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');

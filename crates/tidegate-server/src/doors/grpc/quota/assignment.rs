@@ -14,10 +14,10 @@ use tidegate_core::division::Bucket as Portion;
 
 use super::pools::Pace;
 
-/// Of an answer: the action for a bucket.
+/// The field of an answer with the action for a bucket.
 const ACTIONS: u32 = 1;
 
-/// Of such an action: the bucket.
+/// The field of such an action with the bucket.
 const BUCKET_ID: u32 = 1;
 
 /// The part of a limit that a bucket of a proxy gets.

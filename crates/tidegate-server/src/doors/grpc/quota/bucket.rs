@@ -51,7 +51,7 @@ enum Limits {
     /// None that refuses.
     None,
     Closed,
-    /// Divided, ordered by number.
+    /// Limits that are divided, ordered by number.
     Divided(SmallVec<[BucketLimit; 1]>),
 }
 
@@ -210,7 +210,7 @@ impl Bucket {
 pub(super) struct BucketLimit {
     pool: Arc<Pool>,
     holder: HolderId,
-    /// Of a request, at least 1.
+    /// The units of a request, at least 1.
     cost: u64,
 }
 
@@ -241,7 +241,7 @@ impl BucketLimit {
         self.pool.number
     }
 
-    /// Returns whether a request costs more from now on.
+    /// Sets what a request costs. Returns whether that is more than before.
     pub(super) fn set_cost(&mut self, cost: u64, now: Tick) -> bool {
         let before = std::mem::replace(&mut self.cost, cost.max(1));
         if before < self.cost {

@@ -26,10 +26,10 @@ use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 /// The most buckets of a proxy, since a client that makes up keys makes buckets; more are denied.
 const MOST: usize = 4096;
 
-/// For the pairs of a proxy's buckets, with their containers: a kilobyte each.
+/// The most bytes of the pairs of a proxy's buckets, with their containers: a kilobyte each.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Of all proxies.
+/// The most buckets of all proxies.
 const MOST_TOGETHER: i64 = 1 << 18;
 
 /// How long booking a report may take: until the next one.
@@ -41,10 +41,10 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Buckets {
     ttl: Duration,
-    /// Of the first report, for all.
+    /// The domain of the first report, for all.
     domain: Option<String>,
     buckets: HashMap<Vec<Entry>, Bucket>,
-    /// Of all pairs.
+    /// The bytes of all pairs.
     bytes: usize,
 }
 
@@ -203,8 +203,8 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
     now.since(*bucket.quiet.get_or_insert(now)) >= QUIET
 }
 
-/// All have the default priority: buckets of several would share a limit that is divided as if the same were kept
-/// back from each.
+/// Returns the check of a bucket. All have the default priority: buckets of several would share a limit that is
+/// divided as if the same were kept back from each.
 fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
     descriptor.check().priority(Priority::default())
 }

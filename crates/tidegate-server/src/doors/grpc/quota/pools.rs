@@ -44,12 +44,12 @@ struct PoolTable {
 }
 
 impl Pools {
-    /// Below, pools are never swept.
+    /// Below this many bytes, pools are never swept.
     const FEW: usize = 1 << 20;
     /// The most bytes of all pools. A vanished bucket's assignment counts until its end, so a caller that opens and
     /// ends calls leaves pools behind.
     const MOST: usize = 256 << 20;
-    /// Between two sweeps while there is no room.
+    /// The shortest time between two sweeps while there is no room.
     const PAUSE: Duration = Duration::from_secs(1);
 
     /// Returns the pool of a limit, with one more holder unless it `has_joined`. A new pool has `left` of its burst,
@@ -126,7 +126,7 @@ pub(super) struct Pace {
 /// The limit of one key as it is divided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Divided {
-    /// In the store; with the policy's name.
+    /// The key in the store; it has the policy's name.
     pub(super) key: Box<[u8]>,
     pub(super) limit: usize,
     pub(super) pace: Pace,
@@ -136,7 +136,7 @@ pub(super) struct Divided {
 impl Pace {
     /// Tokens per interval: each of a thousand parts is accurate to a hundredth.
     const FINE: u128 = 100_000;
-    /// Of the longest interval, about three hundred years.
+    /// The exponent of the longest interval, about three hundred years.
     pub(super) const LONGEST: u8 = 10;
 
     fn of(count: u64, period: Duration) -> Self {
@@ -231,7 +231,8 @@ impl Drop for Reserved {
 }
 
 impl Budget {
-    /// For all pairs with their containers: a kilobyte for each of the most buckets. Pairs are stored twice.
+    /// The most bytes of all pairs with their containers: a kilobyte for each of the most buckets. Pairs are stored
+    /// twice.
     const MOST: usize = 256 << 20;
 
     /// `None` if fewer are left.

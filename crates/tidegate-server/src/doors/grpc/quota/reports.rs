@@ -14,16 +14,16 @@ use prost::encoding::{DecodeContext, WireType, bytes, decode_key, skip_field, st
 
 use super::super::status::{Code, Status};
 
-/// Of `RateLimitQuotaUsageReports`.
+/// Fields of `RateLimitQuotaUsageReports`.
 const DOMAIN: u32 = 1;
 const USAGES: u32 = 2;
-/// Of `BucketQuotaUsage`.
+/// Fields of `BucketQuotaUsage`.
 const BUCKET_ID: u32 = 1;
 const ALLOWED: u32 = 3;
 const DENIED: u32 = 4;
-/// Of `BucketId`.
+/// The field of `BucketId` with its pairs.
 const PAIRS: u32 = 1;
-/// Of a pair.
+/// Fields of a pair.
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 

@@ -18,7 +18,7 @@ use super::super::status::{Code, Status};
 use crate::active_config::ActiveConfig;
 use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 
-/// The domain.
+/// Attributes of a descriptor: the domain.
 const DOMAIN: &str = "rls.domain";
 /// The keys of all entries, joined by commas: the descriptor's shape.
 const KEYS: &str = "rls.keys";
@@ -26,13 +26,13 @@ const KEYS: &str = "rls.keys";
 const INDEX: &str = "rls.index";
 /// All descriptors: `|key=value,key=value|key=value|`.
 const CALL: &str = "rls.call";
-/// In bytes. Each descriptor has it, and each policy may search it.
+/// The most bytes of `rls.call`: each descriptor has it, and each policy may search it.
 pub(super) const MAX_CALL: usize = 4 * MAX_VALUE;
-/// By this, policies reach an entry whose key means something else in the file.
+/// The prefix by which policies reach an entry whose key means something else in the file.
 const ENTRY: &str = "rls.entry.";
 /// The entry with the caller's address, and the attribute of all doors for it.
 const ADDRESS: (&str, &str) = ("remote_address", "client.ip");
-/// A proxy makes one for each of its matching rules. Each pair of limits is compared.
+/// The most descriptors of a call: a proxy makes one for each matching rule, and each pair of limits is compared.
 const MAX_DESCRIPTORS: usize = 32;
 
 /// What a descriptor does with its limits.
@@ -61,7 +61,7 @@ pub(in super::super) enum Refused {
 pub(in super::super) struct CallDescriptor<'r> {
     pub(in super::super) request: Descriptor<'r>,
     pub(in super::super) units: Units,
-    /// Of the whole call.
+    /// That of the whole call.
     pub(in super::super) priority: Priority,
     /// Replaces the policies' own.
     pub(in super::super) quota: Option<Arc<Quota>>,
@@ -144,7 +144,7 @@ pub(in super::super) fn read<'r>(
     Ok(all)
 }
 
-/// One for all descriptors, which describe one request of the proxy's client.
+/// Returns the priority of a call: one for all descriptors, which describe one request of the proxy's client.
 fn priority(call: &RateLimitRequest, envoy: &Envoy) -> Priority {
     let entries = call.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     envoy.priority(entries.map(|entry| (&*entry.key, &*entry.value)))
@@ -256,7 +256,7 @@ fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     }
 }
 
-/// `None` if it grants nothing.
+/// Returns a descriptor's own limit; `None` if it grants nothing.
 fn inline_limit(limit: &RateLimitOverride) -> Result<Option<InlineLimit>, Status> {
     const DAY: u64 = 86_400;
     let period = match limit.unit {

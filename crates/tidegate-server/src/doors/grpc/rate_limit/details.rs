@@ -23,9 +23,9 @@ use crate::problem::{Problem, STORE_RETRY};
 use crate::requests::MAX_VALUE;
 use crate::span_attributes;
 
-/// The metadata that lists them.
+/// The metadata that lists the wanted details.
 const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
-/// In headers and in the metadata of the answer.
+/// The id of the decision, in headers and in the metadata of the answer.
 const DECISION_ID: &str = "x-tidegate-decision-id";
 
 /// What Envoy answers to a refusal unless `rate_limited_status` is set. The policy's status has no effect there.
@@ -173,7 +173,8 @@ fn over_headers(
     answer.request_headers_to_add.extend(pairs(&marks));
 }
 
-/// The first that refuses, else the one with the least of its limit left.
+/// Returns what the details are about: the first descriptor that refuses, else the one with the least of its limit
+/// left.
 fn deciding_descriptor<'a, 'r>(
     descriptors: &'a [CallDescriptor<'r>],
     conclusions: &'a [Conclusion],
@@ -192,7 +193,7 @@ fn deciding_descriptor<'a, 'r>(
     descriptors.iter().zip(conclusions).min_by_key(left)
 }
 
-/// Whole seconds, at least one.
+/// Returns whole seconds, at least one.
 fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
     match retry {
         _ if allowed => None,
@@ -229,7 +230,7 @@ fn headers(
     answer.response_headers_to_add.extend(pairs(&out));
 }
 
-/// The policy that decided, its mode and the id, for a proxy's access log.
+/// Writes the policy that decided, its mode and the id, for a proxy's access log.
 fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Value>) {
     let (policy, mode) = match conclusion {
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),

@@ -225,13 +225,13 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
     Ok(framing::body(&CommitResponse { reservation_released: false }))
 }
 
-/// The longest possible time if `ttl` is missing or invalid.
+/// Returns how long a reservation holds: the longest possible time if `ttl` is missing or invalid.
 fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
     let longest = engine.tickets.longest_reservation();
     ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
-/// A call in which each descriptor has so many units.
+/// Makes a call in which each descriptor has so many units.
 fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -> RateLimitRequest {
     for descriptor in &mut descriptors {
         descriptor.hits_addend = Some(UInt64Value { value: units });

@@ -29,7 +29,7 @@ pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {
     }
 }
 
-/// `facts`: those of the policies that a conclusion was made under.
+/// Answers a decided call. `facts`: those of the policies that a conclusion was made under.
 pub(super) fn decided<'l>(
     descriptors: &[CallDescriptor<'_>],
     conclusions: &[Conclusion],
@@ -89,7 +89,7 @@ fn shown(decision: &GateDecision) -> Option<&LimitDecision> {
     }
 }
 
-/// Giving back never refuses, however full the limits are.
+/// Returns whether a descriptor refuses the call. Giving back never does, however full the limits are.
 pub(super) fn refuses(decision: &GateDecision, descriptor: &CallDescriptor<'_>) -> bool {
     let refuses = decision.refusal.is_some() || decision.refusing().next().is_some();
     refuses && !matches!(descriptor.units, Units::GiveBack(_))
@@ -99,7 +99,7 @@ fn code(allowed: bool) -> i32 {
     if allowed { Code::Ok as i32 } else { Code::OverLimit as i32 }
 }
 
-/// The unit of so many seconds, if there is one.
+/// Returns the unit of so many seconds, if there is one.
 fn unit(seconds: Option<u64>) -> Unit {
     const DAY: u64 = 86_400;
     // Days and months differ in length, also where clocks are changed.

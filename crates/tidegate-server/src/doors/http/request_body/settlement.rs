@@ -164,7 +164,7 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     }
 }
 
-/// Null counts as absent.
+/// Units; null counts as absent.
 struct UnitsVisitor;
 
 impl UnitsVisitor {

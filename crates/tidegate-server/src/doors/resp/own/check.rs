@@ -100,7 +100,7 @@ pub(super) async fn run(
 struct Over<'c> {
     marked: Vec<&'c str>,
     demoted: Vec<&'c str>,
-    /// If it was lowered.
+    /// The lowered priority, if it was lowered.
     priority: Option<Priority>,
 }
 
@@ -161,7 +161,7 @@ fn answer(conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
     replies.integer(binding.map_or(-1, |limit| whole(millis_up(limit.decision.standing.reset_after))));
 }
 
-/// Attributes, and options between them.
+/// Parses attributes, and the options between them.
 fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
     let mut request = Descriptor::new();
     let mut options = Options::default();
@@ -205,8 +205,8 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
     }
 }
 
-/// Returns the option that a word means: in any case, or in capitals one of [`ELSEWHERE`]. It would be taken for an
-/// attribute, and be ignored.
+/// Returns the option that a word means: in any case, or in capitals one of [`ELSEWHERE`]. Otherwise it would be
+/// taken for an attribute, and be ignored.
 fn option_meant(word: &[u8]) -> Option<&'static str> {
     let own = OPTIONS.into_iter().find(|option| word.eq_ignore_ascii_case(option.as_bytes()));
     own.or_else(|| {
