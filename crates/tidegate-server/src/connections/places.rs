@@ -213,7 +213,7 @@ impl Taken {
         waiting.len()
     }
 
-    /// Returns whether the connection exists.
+    /// Orders a connection to yield. Returns whether it exists.
     fn give_away(&mut self, number: u64) -> bool {
         let Some(taker) = self.seats.get_mut(&number) else { return false };
         taker.vacated = true;
@@ -381,7 +381,7 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// The clock of connections.
+/// Reads the clock of connections.
 #[allow(clippy::disallowed_methods, reason = "the clock of connections, which tests pause")]
 pub(crate) fn now() -> Instant {
     Instant::now()

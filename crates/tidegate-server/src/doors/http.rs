@@ -70,7 +70,7 @@ impl Handler for HttpDoor {
         answered.unwrap_or_else(Problem::into_response)
     }
 
-    /// Health, metrics and reload.
+    /// The paths of health, metrics and reload are.
     fn is_operational(path: &str) -> bool {
         matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics" | "/v1/reload")
     }

@@ -85,7 +85,7 @@ impl<'a, 'd> Reply<'a, 'd> {
         }
     }
 
-    /// The full decision, for an API caller.
+    /// Returns the response for an API caller: the full decision.
     pub(crate) fn response(&self, live: &ActiveConfig) -> Response {
         let decision = self.decision_body();
         let status = self.status();
@@ -258,7 +258,7 @@ struct LimitBody<'a> {
 }
 
 impl<'a> DecisionBody<'a> {
-    /// `want` says whether the cost was charged.
+    /// Makes the body of a conclusion; `want` says whether the cost was charged.
     fn of(conclusion: &'a Conclusion, want: Want, id: Option<Ulid>, ticket: Option<&TicketAnswer>) -> Self {
         let decision_id = id.map(|id| id.to_string());
         let answers = (want == Want::Peek).then_some("now");

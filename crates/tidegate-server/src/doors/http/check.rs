@@ -30,7 +30,7 @@ use crate::{json, requests};
 /// After a check of more limits, others have their turn.
 const MANY: usize = 64;
 
-/// Decides one request.
+/// Decides one request: `/v1/check`, or without charging `/v1/peek`.
 pub(crate) async fn check(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;

@@ -318,7 +318,7 @@ pub(super) fn explained(
     answer
 }
 
-/// `None` if the store could not decide.
+/// Returns the explanation of a decision; `None` if the store could not decide.
 fn explanation(
     app: &App,
     set: &PolicySet,

@@ -49,7 +49,7 @@ pub(crate) fn readyz(
     Ok((status, text).into_response())
 }
 
-/// What everybody may see.
+/// Returns what everybody may see.
 fn state(serving: bool) -> String {
     let (mark, word) = if serving { ("[+]", "ready") } else { ("[-]", "not ready") };
     format!("{mark} serving\n{word}\n")
@@ -319,7 +319,7 @@ pub(super) enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// OpenMetrics, unless `accept` ranks `text/plain` higher.
+    /// Returns OpenMetrics, unless `accept` ranks `text/plain` higher.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let (mut open, mut text, mut any) = (None, None, None);
         let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());

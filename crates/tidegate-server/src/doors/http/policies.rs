@@ -103,7 +103,7 @@ pub(super) fn json_and_tag(app: &App, live: &ActiveConfig, policy: &Policy) -> (
     (shown, tag)
 }
 
-/// `None` if there is no such policy.
+/// Returns the tag of a policy; `None` if there is no such policy.
 pub(super) fn tag_in(live: &ActiveConfig, name: &str) -> Option<String> {
     live.set.find(name).map(|(_, policy)| tag_of(live, policy))
 }
@@ -113,7 +113,7 @@ fn tag_of(live: &ActiveConfig, policy: &Policy) -> String {
     tag(&policy_json(live, policy, "").to_string())
 }
 
-/// Who may change a policy.
+/// Returns the owner: who may change a policy.
 fn owner(app: &App, live: &ActiveConfig, policy: &Policy) -> &'static str {
     match &live.written {
         _ if live.api.text(&policy.name).is_some() => "api",
@@ -205,7 +205,7 @@ fn limit(limit: &Limit) -> Value {
     })
 }
 
-/// What a match leaves open is absent.
+/// Shows a match; what it leaves open is absent.
 fn matching(matching: &Match) -> Value {
     let mut parts = serde_json::Map::new();
     let mut add = |name: &str, values: Vec<Value>| {

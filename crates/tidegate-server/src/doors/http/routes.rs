@@ -13,9 +13,9 @@ use crate::text::{nearest, quoted};
 
 #[derive(Debug)]
 pub(super) struct Route {
-    /// As an `allow` header; `*` is any.
+    /// The methods, as an `allow` header; `*` is any.
     pub(super) methods: &'static str,
-    /// One that ends in `{name}` matches every name.
+    /// The path. One that ends in `{name}` matches every name.
     pub(super) path: &'static str,
     /// The scope of a token; `None`: none is needed.
     pub(super) required_scope: Option<Scope>,
@@ -228,7 +228,7 @@ impl<'u> Query<'u> {
         self.pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_ref())
     }
 
-    /// Present, and not `false`.
+    /// Returns whether a parameter is present, and not `false`.
     pub(crate) fn flag(&self, name: &'static str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false" | "0") => Ok(false),
@@ -237,7 +237,7 @@ impl<'u> Query<'u> {
         }
     }
 
-    /// `works` lists the possible values.
+    /// Makes the problem for an impossible value; `works` lists the possible ones.
     pub(crate) fn wrong(&self, name: &'static str, value: &str, works: &str) -> Problem {
         Problem::bad_request(format!("{name} {} is not possible; use {works}", quoted(value)))
             .with("field", name)

@@ -25,7 +25,7 @@ use crate::problem::Problem;
 use crate::requests::WorkEnd;
 use crate::text::nearest;
 
-/// The outcome changes no limit.
+/// Notes of an answer: the outcome changes no limit.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the outcome changes no limit; it ends the work \
      for `in-flight` and `latency`, if nothing has ended it before";
 

@@ -179,7 +179,7 @@ fn trigger_json(trigger: &Trigger) -> Value {
 
 // `/v1/signals`: the numbers that policies depend on.
 
-/// In bytes: a number and its name.
+/// The longest report, in bytes: a number and its name.
 const MAX_REPORT: usize = 1 << 10;
 
 /// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value. `value` is null
