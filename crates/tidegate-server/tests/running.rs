@@ -66,8 +66,9 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The ticket in the answer to a check.
+    /// Returns the ticket of an allowed check.
     pub(crate) fn ticket(&self) -> String {
+        assert_eq!(self.status, StatusCode::OK, "{self:?}");
         self.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {self:?}")).to_owned()
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tidegate::config::UnixAddress;
 use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 
-/// How often a try to lock the folder is repeated while another program binds, for microseconds.
+/// How often a try to lock the folder is repeated while another program binds, which takes microseconds.
 const TRIES: u32 = 10_000;
 
 /// Dropping it removes its file, unless another program bound it.
@@ -31,10 +31,11 @@ struct Bound {
 }
 
 impl UnixSocket {
-    /// Binds and listens. The mode of the address decides who may connect.
+    /// Binds, and listens with a queue of this length. The mode of the address decides who may connect.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if another program listens, or the path is not a socket; else the system's.
+    /// [`io::ErrorKind::AddrInUse`] if another program listens there, or if the path is not a socket; otherwise the
+    /// system's error.
     pub(super) fn bind(address: &UnixAddress, queue: u32) -> io::Result<Self> {
         let path = address.path();
         let _alone = alone_in(path.parent().unwrap_or(Path::new("/")))?;
