@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use tidegate::config::{Config, Format};
 use tidegate_server::Settings;
-use tidegate_server::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
+use tidegate_server::fuzzing::ForwardAuthDoor;
 
 const POLICIES: &str = "
 access: { deny: [request.header.x-tenant=bad] }
@@ -25,6 +25,9 @@ policies:
     cost: 'size(request.header) > 3 ? 2 : 1'
     limit: { rate: 1/s }
 ";
+
+/// The most attributes from headers that no policy names.
+const MAX_ATTRIBUTES: usize = 64;
 
 /// A forward-auth endpoint, and the headers that its proxy sets.
 struct Stand {

@@ -2,10 +2,11 @@
 //! status that matches its answer.
 #![no_main]
 
-use http::{Method, Request, StatusCode, Uri};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode, Uri};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tidegate_server::fuzzing::{ApiAnswer, ApiDoor};
+use tidegate_server::fuzzing::ApiDoor;
 
 const POLICIES: &str = "version: 1
 access: { deny: [plan=banned] }
@@ -58,8 +59,11 @@ fuzz_target!(|input: &str| {
 });
 
 /// Asserts that an answer is valid, and returns a check's ticket if it has one.
-fn judge(path: &str, ApiAnswer { status, content_type, body }: &ApiAnswer) -> Option<String> {
-    assert!(*status != StatusCode::INTERNAL_SERVER_ERROR, "{path}: {}", String::from_utf8_lossy(body));
+fn judge(path: &str, answer: &Response<Vec<u8>>) -> Option<String> {
+    let (status, body) = (answer.status(), answer.body());
+    let content_type = answer.headers().get(CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    assert!(status != StatusCode::INTERNAL_SERVER_ERROR, "{path}: {}", String::from_utf8_lossy(body));
     let json = || serde_json::from_slice::<Value>(body).expect("what is called JSON is JSON");
     if path == "/v1/check" {
         let decision = serde_json::from_slice::<Value>(body).map(|said| said["decision"].clone());

@@ -2,10 +2,11 @@
 //! can be committed once.
 #![no_main]
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
+use tidegate::SystemClock;
 use tidegate_server::fuzzing::{RateLimitDoor, answer};
 
 const POLICIES: &str = "version: 1
@@ -27,7 +28,8 @@ const METHODS: [&str; 4] = ["CheckRateLimit", "Report", "Reserve", "Commit"];
 /// The length of a gRPC message's head in the body of an answer.
 const PREFIX: usize = 5;
 
-static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES));
+static DOOR: LazyLock<RateLimitDoor> =
+    LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
 
 /// The message `ReserveResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -2,7 +2,7 @@
 //! and a sentence.
 #![no_main]
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
 use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::Strategy;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
+use tidegate::SystemClock;
 use tidegate_server::fuzzing::{QuotaCall, RateLimitDoor};
 
 const POLICIES: &str = "version: 1
@@ -33,7 +34,8 @@ policies:
 /// The length of a gRPC message's head in the body of a call: the compression flag and the message's length.
 const PREFIX: usize = 5;
 
-static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES));
+static DOOR: LazyLock<RateLimitDoor> =
+    LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
 
 fuzz_target!(|body: &[u8]| {
     let mut call = QuotaCall::begin(&DOOR);

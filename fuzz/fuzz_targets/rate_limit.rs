@@ -1,9 +1,10 @@
 //! For any bytes in a call of Envoy's rate limit service: the answer is a readable message, or a code and a sentence.
 #![no_main]
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
+use tidegate::SystemClock;
 use tidegate_server::fuzzing::RateLimitDoor;
 
 const POLICIES: &str = "version: 1
@@ -21,7 +22,8 @@ policies:
     over: mark
 ";
 
-static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES));
+static DOOR: LazyLock<RateLimitDoor> =
+    LazyLock::new(|| RateLimitDoor::new(POLICIES, Arc::new(SystemClock::new())));
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (words, bytes) = input;

@@ -38,7 +38,7 @@ const EVERY: Duration = Duration::from_secs(5);
 fn main() {
     for (what, of) in [("buckets of a limit each", "user"), ("buckets of one limit", "plan")] {
         let clock = ManualClock::at(Tick::from_secs(1_800_000_000));
-        let door = RateLimitDoor::with_clock(POLICIES, Arc::new(clock.clone()));
+        let door = RateLimitDoor::new(POLICIES, Arc::new(clock.clone()));
         let mut calls: Vec<QuotaCall<'_>> = (0..PROXIES).map(|_| QuotaCall::begin(&door)).collect();
         let report = report(of);
         let mut best = f64::MAX;

@@ -1,62 +1,128 @@
 //! Accepts connections, serves them, and lets them finish.
 //!
-//! New connections are accepted even when all places are taken. A waiting connection then gives up its place, and if
-//! none is waiting, a reserve answers health checks and administration ([`places`]). Each connection has a bound for
-//! everything it can make the server hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
-//! connections close, and requests in flight get their answer until the deadline.
+//! New connections are accepted even when all places are taken ([`places`]). Each connection has a bound for all that
+//! it can make the server hold or wait for ([`connection`]). On draining, nothing new is accepted, idle connections
+//! close, and requests in flight are answered until the deadline.
 
+mod bodies;
 mod connection;
-mod door;
 mod handshake;
 mod inherited;
 mod listen;
 mod places;
 mod protocol_errors;
 mod stream;
-mod streamed_body;
 mod threads;
-mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
 mod wire;
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub(crate) use door::{Door, Http};
+use axum::body::Body;
+use axum::response::Response;
+pub(crate) use bodies::TooSlow;
 pub(crate) use handshake::{NotEncrypted, Tls};
+use http::Request;
 pub(crate) use inherited::unclaimed;
 pub(crate) use listen::Listener;
 use places::Places;
-pub(crate) use places::{ConnectionPlace, ConnectionStage, Order, now};
+pub(crate) use places::{ConnectionPlace, ConnectionStage, NEVER, Order, after, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;
-pub(crate) use timed_body::TooSlow;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use self::door::{Handler, Streamed};
 pub(crate) use self::stream::{LINGER, linger};
 pub(crate) use self::threads::fitting;
+use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
-/// The pause after an accept failed for lack of descriptors or memory. Without it the loop would spin.
+/// The pause after an accept failed for lack of descriptors or memory, so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Serves connections of one protocol.
+pub(crate) trait Door: Send + Sync + 'static {
+    /// Serves one connection from accept to close. The future is dropped unfinished when the server leaves; an
+    /// implementation that serves in another task must keep `place` there.
+    fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        peer: SocketAddr,
+        place: &Arc<ConnectionPlace>,
+        timeouts: Timeouts,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// The door for connections that carry HTTP requests.
+#[derive(Debug)]
+pub(crate) struct Http<H> {
+    pub(crate) handler: Arc<H>,
+    /// `None`: not encrypted.
+    pub(crate) tls: Option<Tls>,
+}
+
+impl<H: Handler> Door for Http<H> {
+    async fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        peer: SocketAddr,
+        place: &Arc<ConnectionPlace>,
+        timeouts: Timeouts,
+    ) {
+        let stream = match &self.tls {
+            None => stream,
+            // Boxed: otherwise connections without TLS would reserve space for it.
+            Some(tls) => match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
+                Ok(stream) => stream,
+                Err(NotEncrypted::PlainText(stream)) => {
+                    return connection::refuse_plain_text(stream, peer, place, timeouts).await;
+                }
+                Err(NotEncrypted::Cut(reason)) => return self.handler.connection_cut(reason),
+                Err(NotEncrypted::Over) => return,
+            },
+        };
+        connection::serve(stream, peer, Arc::clone(&self.handler), place, timeouts).await;
+    }
+}
+
+/// A response extension: the body is made while it is read, and the connection is not idle before its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streamed {
+    /// About how many bytes the body holds until its end; 0 if it ends when the caller closes its side.
+    pub(crate) held: usize,
+}
+
+/// Answers the requests that connections read.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Answers one request, once. The future is dropped unfinished if the caller hangs up or the connection is cut.
+    fn answer(&self, request: Request<Body>, peer: SocketAddr) -> impl Future<Output = Response> + Send;
+
+    /// Returns whether a path is for operators, who must get in even when the server is full.
+    fn is_operational(path: &str) -> bool;
+
+    /// Counts a call over gRPC, or another request over HTTP/2, that this door cannot decide.
+    fn misdirected(&self);
+
+    /// Counts a connection that was ended for lack of room or time.
+    fn connection_cut(&self, reason: CutReason);
+}
 
 /// How serving ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
     /// Every request in flight was answered.
     All,
-    /// The deadline or a second signal came first. Holds the number of connections that were cut.
+    /// The deadline or a second signal came first. Holds how many connections were cut.
     Cut(usize),
 }
 
 impl Drained {
-    /// Combines the results of two doors.
     pub(crate) const fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, ended) | (ended, Self::All) => ended,
@@ -65,10 +131,9 @@ impl Drained {
     }
 }
 
-/// How the connections of a door are served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Serving<'t> {
-    /// The threads that run the connections; `None`: the caller's runtime.
+    /// The threads of the connections; `None`: the caller's runtime.
     pub(crate) threads: Option<&'t Threads>,
     /// The most connections at once, 1 or more.
     pub(crate) connections: usize,
@@ -87,7 +152,7 @@ pub(crate) async fn serve(
     let Serving { threads, connections, timeouts, drain } = serving;
     let places = Arc::new(Places::new(connections));
     let most = places.sockets();
-    // Places count the connections that may stay. Sockets count all open ones, including those told to leave.
+    // Places count the connections that may stay, sockets also those told to leave.
     let sockets = Arc::new(Semaphore::new(most));
     let mut failing = false;
 
@@ -98,8 +163,8 @@ pub(crate) async fn serve(
         };
         let (socket, accepted) = tokio::select! {
             biased;
-            // The phase is checked before waiting: the server may have been stopped before it ran. An error means that
-            // nothing is left that could stop the server, so it must not run.
+            // Checked before waiting: the server may have been stopped before it ran. An error means that nothing
+            // could stop it.
             _ = phase.wait_for(|phase| *phase > Phase::Serving) => break,
             accepted = accepted => match accepted { Some(accepted) => accepted, None => break },
         };
@@ -108,14 +173,12 @@ pub(crate) async fn serve(
                 failing = false;
                 let place = Arc::new(places.admit(peer.ip()));
                 let door = Arc::clone(&door);
-                // A stream is registered with the runtime that made it, so it is detached to move to another. This
-                // fails only if the socket is gone.
+                // A stream is registered with the runtime that made it. Detaching fails only if the socket is gone.
                 let Ok(moving) = stream.into_moving() else { continue };
                 let serving = async move {
                     if let Ok(stream) = moving.arrive() {
                         // Until the runtime has polled the socket once, a read finds nothing, and a stopping server
-                        // would close the connection as idle. Yield first, so that a request that has arrived is
-                        // answered.
+                        // would close the connection as idle.
                         tokio::task::yield_now().await;
                         door.serve(stream, peer, &place, timeouts).await;
                     }
@@ -128,7 +191,7 @@ pub(crate) async fn serve(
             }
             Err(error) if is_the_callers(&error) => {}
             Err(error) => {
-                // Logged once per run of failures: it may last, with fifty failures a second.
+                // Once per run of failures: there may be fifty a second.
                 if !failing {
                     tracing::warn!(%error, "cannot accept a connection");
                 }
@@ -139,7 +202,7 @@ pub(crate) async fn serve(
             }
         }
     }
-    // The order matters: by the time a new connection is refused, all open ones have been told to finish.
+    // In this order: when a new connection is refused, all open ones have been told to finish.
     places.order(Order::Finish);
     drop(listener);
 
@@ -169,44 +232,37 @@ fn is_the_callers(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-// The phases of a server between start and exit.
-
-/// The phases, in order. A server never goes back to an earlier one.
+/// The phases of a server, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Accepts connections.
     Serving,
-    /// Accepts no connections, and answers the requests in flight.
+    /// Accepts no connections; requests in flight are answered.
     Draining,
-    /// Closes all connections at once.
     Leaving,
 }
 
 // Lets all other ready tasks of a thread run first.
 //
-// When an answer is sent to a caller whose thread sleeps, the kernel must wake that thread, which takes as long as
-// deciding a request. So a connection makes its answers in its turn, and sends them after all other ready connections
-// have made theirs. The first answer then wakes a caller that has many connections, and the others find it awake. If
-// no other connection is ready, the next turn comes at once.
+// Waking a sleeping caller takes the kernel as long as deciding a request. So a connection makes its answers in its
+// turn and sends them after all other ready connections have made theirs: the first answer wakes a caller with many
+// connections, and the others find it awake.
 
-/// Whether a task has queued behind the other ready tasks.
 #[derive(Debug, Default)]
 struct AfterOthers {
     waited: bool,
 }
 
 impl AfterOthers {
-    /// Returns whether the task is queued behind the others now.
     fn waits(&self) -> bool {
         self.waited
     }
 
-    /// The first call returns pending and queues the task behind all that are ready now. The second call returns ready.
+    /// Pending the first time, behind all tasks that are ready now; then ready.
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.waited = !self.waited;
         if self.waited {
-            // A single-threaded runtime has one FIFO queue. A multi-threaded runtime also queues a task that wakes
-            // itself last.
+            // The queue of a single-threaded runtime is FIFO; a multi-threaded one queues a task that wakes itself
+            // last.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -214,7 +270,7 @@ impl AfterOthers {
     }
 }
 
-/// Waits until all other tasks of this thread that are ready now have had a turn.
+/// Waits until all tasks of this thread that are ready now have had a turn.
 ///
 /// # Cancel safety
 /// Cancel safe.

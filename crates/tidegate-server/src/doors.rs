@@ -4,3 +4,27 @@
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;
+
+use tidegate::Charged;
+use tidegate::gate::ticket::Ticket;
+
+use crate::engine::Engine;
+
+/// Undoes the charges, and the ticket made for them, if dropped before the caller was answered.
+struct HungUp<'a> {
+    engine: &'a Engine,
+    /// `None` once the caller was answered.
+    held: Option<Charged>,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for HungUp<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.engine.tickets.undo_unwatched(&held);
+            if let Some(ticket) = &self.ticket {
+                self.engine.tickets.withdraw(ticket);
+            }
+        }
+    }
+}

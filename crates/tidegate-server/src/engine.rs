@@ -35,7 +35,7 @@ use self::deciding::Deciding;
 #[cfg(feature = "grpc")]
 pub(crate) use self::deciding::Together;
 use self::keys::PolicyKeys;
-pub(crate) use self::keys::{LetGo, NotForgotten, missing};
+pub(crate) use self::keys::{LetGo, missing};
 use self::storage::Storage;
 pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
 pub(crate) use self::telemetry::REMEMBERED;

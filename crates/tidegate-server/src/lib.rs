@@ -83,6 +83,6 @@ pub use unreported_signals::unknown_numbers;
 pub mod fuzzing {
     #[cfg(feature = "grpc")]
     pub use crate::doors::grpc::fuzzing::{QuotaCall, RateLimitDoor, answer};
-    pub use crate::doors::http::fuzzing::{ApiAnswer, ApiDoor, ForwardAuthDoor, MAX_ATTRIBUTES};
-    pub use crate::doors::resp::fuzzing::{RespBytes, RespClient, resp_bytes};
+    pub use crate::doors::http::fuzzing::{ApiDoor, ForwardAuthDoor};
+    pub use crate::doors::resp::fuzzing::{RespClient, resp_command};
 }

@@ -212,21 +212,19 @@ impl Metrics {
 
     /// Waits for a decision and records how long it took.
     pub(crate) async fn time<T>(&self, transport: Transport, deciding: impl Future<Output = T>) -> T {
-        let start = self.stopwatch.now();
+        let start = self.start();
         let decided = deciding.await;
         self.note_time(transport, start);
         decided
     }
 
-    /// Like [`Metrics::time`], for a decision that is made without waiting.
-    pub(crate) fn time_now<T>(&self, transport: Transport, decide: impl FnOnce() -> T) -> T {
-        let start = self.stopwatch.now();
-        let decided = decide();
-        self.note_time(transport, start);
-        decided
+    /// Returns when a decision begins, for [`Metrics::note_time`].
+    pub(crate) fn start(&self) -> Tick {
+        self.stopwatch.now()
     }
 
-    fn note_time(&self, transport: Transport, start: Tick) {
+    /// Records how long a decision took that began at `start`.
+    pub(crate) fn note_time(&self, transport: Transport, start: Tick) {
         let took: Duration = self.stopwatch.now().since(start);
         span_attributes::note(|notes| span_attributes::add(&mut notes.deciding, took));
         self.decision_times[transport as usize].observe(took);

@@ -327,7 +327,7 @@ async fn a_blocked_key_is_refused_to_redis_clients_too() {
     let (server, resp) = started().await;
     let block = r#"{"block": {"for": "10min", "reason": "abuse"}}"#;
     let path = "/v1/keys/per-user?user.id=1";
-    let put = running::send(server.addr, http::Method::PUT, path, &[], block).await;
+    let put = server.put(path, block).await;
     assert_eq!(put.status, 200, "{put:?}");
     let refused = say(resp, "TG.CHECK per-user user.id 1").await;
     assert!(refused.starts_with("*8\r\n:0\r\n$8\r\nper-user\r\n:-1\r\n:600000\r\n"), "{refused}");
@@ -335,7 +335,7 @@ async fn a_blocked_key_is_refused_to_redis_clients_too() {
     running::send(server.addr, http::Method::DELETE, path, &[], "").await;
     assert!(say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:1\r\n"));
     // Such a token can release the key too.
-    let put = running::send(server.addr, http::Method::PUT, path, &[], block).await;
+    let put = server.put(path, block).await;
     assert_eq!(put.status, 200, "{put:?}");
     assert!(say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:0\r\n"));
     assert_eq!(say(resp, "TG.RESET per-user user.id 1").await, "+OK\r\n+OK\r\n");

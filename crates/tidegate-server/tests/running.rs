@@ -108,6 +108,10 @@ impl Running {
         send(self.addr, Method::POST, path, &[], body).await
     }
 
+    pub(crate) async fn put(&self, path: &str, body: &str) -> Answer {
+        send(self.addr, Method::PUT, path, &[], body).await
+    }
+
     pub(crate) async fn check(&self, ip: &str) -> Answer {
         self.post("/v1/check", &format!(r#"{{"attributes": {{"client.ip": "{ip}"}}}}"#)).await
     }

@@ -1,7 +1,7 @@
 //! Serves one connection from accept to close.
 //!
-//! hyper reads requests and writes answers. The loop around it enforces how long each stage may last, sends what hyper
-//! has written, obeys the server's orders, answers what hyper cannot, and closes so that the last answer arrives.
+//! hyper reads requests and writes answers. The loop around it limits each stage, sends what hyper has written, obeys
+//! the server's orders, answers what hyper cannot, and closes so that the last answer arrives.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -31,37 +31,32 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use super::door::{Handler, Streamed};
-use super::places::{ConnectionPlace, ConnectionStage, Order, now};
+use super::bodies::{PIECE, StreamedBody, TimedBody};
+use super::places::{ConnectionPlace, ConnectionStage, Order, after, now};
 #[cfg(doc)]
 use super::stream::LINGER_BYTES;
 use super::stream::{LINGER, Stream, linger};
-use super::streamed_body::{PIECE, StreamedBody};
-use super::timed_body::TimedBody;
 use super::wire::{SharedStream, State, Wire};
-use super::{AfterOthers, after_others, protocol_errors};
+use super::{AfterOthers, Handler, Streamed, after_others, protocol_errors};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::problem::Delayed;
 
-/// The most bytes of a request line with its headers. Long cookies and URLs fit, even when a proxy copies them. Longer
-/// heads are answered 431.
+/// The most bytes of a request line with its headers; beyond, 431. Long cookies and URLs fit, even when a proxy
+/// copies them.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// The most header lines of a request, several times what browsers and proxies send. More are answered 431.
+/// The most header lines, several times what browsers and proxies send; beyond, 431.
 const HEAD_LINES: usize = 256;
 
-/// The longest time for a head on a connection of the reserve, and on every connection while the server drains.
+/// The longest time for a head in the reserve, and everywhere while the server drains.
 pub(super) const SHORT_HEAD: Duration = Duration::from_secs(2);
 
-/// How many requests that came together are answered before others have their turn. hyper answers as many in one go.
+/// How many pipelined requests are answered before others have their turn; hyper answers as many in one go.
 const SLICE: u64 = 16;
 
-/// How often the timer fires in stages without a deadline. One timer serves all stages.
+/// How often the one timer fires in stages without a deadline.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
-
-/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
-pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why serving a connection ended.
 enum HttpEnd {
@@ -71,14 +66,13 @@ enum HttpEnd {
     Late(State),
     /// The place was given to another connection.
     Vacated(State),
-    /// The connection was never served; this is the answer that says why.
+    /// Never served; this is the answer that says why.
     Refused(Response),
     /// The peer is gone, or the server cuts the connection.
     Cut,
 }
 
 impl HttpEnd {
-    /// Returns the reason that metrics count, if any.
     fn cut(&self) -> Option<CutReason> {
         match self {
             Self::Vacated(_) => Some(CutReason::vacated),
@@ -113,7 +107,7 @@ pub(super) async fn serve<H: Handler>(
     let (seen, reserved, handler) = (Arc::clone(&line), place.is_reserved(), &*handler);
     let service = service_fn(move |request: http::Request<Incoming>| {
         seen.begin();
-        // Before anything is answered: from now on the place is not given away.
+        // Before the answer: from now on the place is not given away.
         place.note_busy();
         let answering = Answering(Arc::clone(&seen));
         let operational = H::is_operational(request.uri().path());
@@ -129,10 +123,10 @@ pub(super) async fn serve<H: Handler>(
             if let Some(Delayed(time)) = delayed {
                 // A caller that closes its writing half meanwhile is answered too.
                 answering.0.hold(1);
-                // In another turn, since `Watch` records after this one that the connection is busy.
+                // In another turn: after this one, `Watch` records that the connection is busy.
                 after_others().await;
                 if time.is_zero() {
-                    // This yields until the runtime has looked at the sockets.
+                    // Until the runtime has looked at the sockets.
                     tokio::task::yield_now().await;
                 } else {
                     place.note(ConnectionStage::Idle, now());
@@ -168,7 +162,7 @@ pub(super) async fn serve<H: Handler>(
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
-    // An idle connection that gives up its place ends by hyper's own shutdown. It counts as vacated too.
+    // An idle connection that gives up its place ends by hyper's own shutdown, and counts as vacated.
     let yielded = matches!(ended, HttpEnd::Served(Ok(()))) && place.is_vacated();
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
         handler.connection_cut(reason);
@@ -183,7 +177,6 @@ pub(super) async fn serve<H: Handler>(
     close(&mut wire, ended, peer, place, timeouts).await;
 }
 
-/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(
     stream: Stream,
     peer: SocketAddr,
@@ -194,28 +187,26 @@ pub(super) async fn refuse_plain_text(
     close(&mut wire, HttpEnd::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
-/// Returns a body that must arrive in time. An empty body has arrived already and needs no timer.
+/// An empty body has arrived already and needs no timer.
 fn timed(body: Incoming, time: Duration) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time)) }
 }
 
 fn builder(reserved: bool) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // `Watch` has one timer for all stages; hyper's would cost one timer per request.
+    // `Watch` has one timer for all stages; hyper's costs one per request.
     http.header_read_timeout(None).keep_alive(!reserved);
-    // The buffer size alone does not bound the head: hyper may read beyond it.
+    // The buffer size alone does not bound the head, since hyper may read beyond it.
     http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES).max_headers(HEAD_LINES);
     http
 }
 
-/// Records the end of an answer when dropped, however the answer ended.
+/// Records the end of an answer when dropped.
 struct Answering(Arc<SharedStream>);
 
 impl Answering {
-    /// Waits until the peer has taken the earlier answers.
-    ///
-    /// hyper can start a request while the last answer is unsent: it does when the answer before was made without
-    /// reading its request's body.
+    /// Waits until the peer has taken the earlier answers: hyper may start a request before, if the last answer was
+    /// made without reading its body.
     async fn unblocked(&self) {
         // No waker needed: `Watch` polls again when the line is free.
         poll_fn(|_| if self.0.state().blocked() { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -228,24 +219,24 @@ impl Drop for Answering {
     }
 }
 
-/// Polls hyper, and does what hyper does not: timeouts, orders and sending.
+/// Polls hyper, and does what hyper does not: timeouts, orders, sending.
 struct Watch<'c> {
     line: &'c SharedStream,
     place: &'c ConnectionPlace,
     timeouts: Timeouts,
     state: Option<State>,
-    /// When the present stage times out; `None` if it has no deadline.
+    /// When the present stage times out, if it does.
     due: Option<Instant>,
     finishing: bool,
-    /// The turn that is given to other connections before answers are sent.
+    /// The turn of other connections before answers are sent.
     after: AfterOthers,
     /// Whether hyper was woken since it was last polled.
     woken: Woken,
     turn: Turn,
 }
 
-/// The turn of a connection: after [`SLICE`] requests, others have theirs. hyper stops by itself, but its task is ready again
-/// at once, and the runtime looks at the sockets of others only after 61 tasks.
+/// The turn of a connection: after [`SLICE`] requests, others have theirs. hyper stops by itself, but its task is
+/// ready again at once, and the runtime looks at sockets only after 61 tasks.
 #[derive(Default)]
 struct Turn {
     /// The number of requests when the turn began.
@@ -261,12 +252,12 @@ impl Turn {
         requests.saturating_sub(self.from) >= SLICE
     }
 
-    /// Returns whether the connection may go on. If not, its task is woken when it may.
+    /// Returns whether the connection may go on; otherwise its task is woken when it may.
     fn goes_on(&mut self, requests: u64, cx: &Context<'_>) -> bool {
         if !self.is_over(requests) {
             return true;
         }
-        // The task may be woken for other reasons meanwhile.
+        // The task may be woken for other reasons.
         let woken = self.woken.look(cx);
         if !self.yields {
             // The first poll asks the runtime to wake this waker once it has looked at the sockets.
@@ -301,7 +292,7 @@ impl Watch<'_> {
         if order == Order::Stay && !self.turn.goes_on(self.line.state().requests(), cx) {
             return Poll::Pending;
         }
-        // When this task runs again after the others, it has answers to send and usually no more work for hyper.
+        // Run again after the others: there are answers to send, and usually no more work for hyper.
         let mut only_send = !self.woken.look(cx) && self.after.waits() && order == Order::Stay;
         loop {
             let blocked = self.line.state().blocked();
@@ -310,7 +301,7 @@ impl Watch<'_> {
             {
                 return Poll::Ready(HttpEnd::Served(ended));
             }
-            // Before the answer is sent: a caller that has read it may count on the connection being idle.
+            // Before sending: a caller that has read the answer may count on the connection being idle.
             self.note(self.line.state(), sleep.as_mut());
             if order == Order::Stay && self.line.state().has_answers() && self.after.poll(cx).is_pending() {
                 return Poll::Pending;
@@ -408,10 +399,6 @@ impl Watch<'_> {
     }
 }
 
-fn after(now: Instant, time: Duration) -> Instant {
-    now.checked_add(time.min(NEVER)).unwrap_or(now)
-}
-
 /// Sends the final error response, if there is one, and closes.
 async fn close(
     wire: &mut Wire,
@@ -489,7 +476,6 @@ async fn close(
 // The task of a connection is woken for several reasons, and polling hyper for nothing costs as much as deciding a
 // request. So hyper gets its own waker, which records the call and wakes the task.
 
-/// The waker of one part of a task.
 #[derive(Debug)]
 pub(super) struct Woken {
     noted: Arc<Noted>,
@@ -508,14 +494,14 @@ impl Wake for Noted {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Release: a thread that reads the flag sees everything that happened before the wake.
+        // Release: a thread that reads the flag sees everything before the wake.
         self.woken.store(true, Ordering::Release);
         self.task.wake();
     }
 }
 
 impl Default for Woken {
-    /// Starts as woken, so that the part is polled the first time.
+    /// Woken, so that the part is polled the first time.
     fn default() -> Self {
         let noted = Arc::new(Noted { woken: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { waker: Arc::clone(&noted).into(), noted }
@@ -523,21 +509,21 @@ impl Default for Woken {
 }
 
 impl Woken {
-    /// Returns whether the part was woken since it was last polled. From now on the part wakes the task of `cx`.
+    /// Returns whether the part was woken since its last poll. From now on it wakes the task of `cx`.
     pub(super) fn look(&self, cx: &Context<'_>) -> bool {
         // The waker first, then the flag: a wake-up that comes later wakes the task.
         self.noted.task.register(cx.waker());
         self.noted.woken.load(Ordering::Acquire)
     }
 
-    /// Returns whether the part was woken since it was last polled, for the task that has just looked.
+    /// As [`Woken::look`], for the task that has just looked.
     pub(super) fn is_woken(&self) -> bool {
         self.noted.woken.load(Ordering::Relaxed)
     }
 
-    /// Polls the part, with a context whose waker is this one.
+    /// Polls the part with this waker.
     pub(super) fn poll<T>(&self, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
-        // The flag is reset before the poll, so that a wake-up during the poll counts.
+        // Reset before the poll, so that a wake-up during the poll counts.
         self.noted.woken.store(false, Ordering::Relaxed);
         poll(&mut Context::from_waker(&self.waker))
     }

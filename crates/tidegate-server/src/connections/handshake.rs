@@ -1,8 +1,6 @@
-//! The TLS handshake of a connection, before a door serves it.
-//!
-//! The handshake has its own time limit, [`Timeouts::head`], and its connection can lose its place like one with an
-//! incomplete head. The first byte is checked before the handshake begins, so that a caller that does not speak TLS is
-//! told so in its own protocol.
+//! The TLS handshake of a connection, before a door serves it. It lasts at most [`Timeouts::head`], and its
+//! connection can lose its place like one with an incomplete head. The first byte is checked before, so that a
+//! plain-text caller is told so in its own protocol.
 //!
 //! [`Timeouts::head`]: crate::options::Timeouts::head
 
@@ -26,9 +24,9 @@ pub(crate) struct Tls {
 pub(crate) enum NotEncrypted {
     /// The caller does not speak TLS and waits for an answer.
     PlainText(Stream),
-    /// The handshake took too long, or the place was given to another connection.
+    /// It took too long, or the place was given to another connection.
     Cut(CutReason),
-    /// The handshake failed, or the server stops; nothing is left to report.
+    /// It failed, or the server stops; nothing is left to report.
     Over,
 }
 
@@ -40,7 +38,7 @@ impl Tls {
 
 #[cfg(not(feature = "tls"))]
 mod absent {
-    //! Placeholders for a build without TLS. Nothing in this module is ever called.
+    //! For a build without TLS. Nothing here is ever called.
 
     use std::net::SocketAddr;
 
@@ -77,8 +75,8 @@ mod with_rustls {
     use tokio_rustls::server::TlsStream;
 
     use super::{NotEncrypted, Tls};
-    use crate::connections::connection::{NEVER, SHORT_HEAD};
-    use crate::connections::places::{ConnectionPlace, Order};
+    use crate::connections::connection::SHORT_HEAD;
+    use crate::connections::places::{ConnectionPlace, NEVER, Order};
     use crate::connections::stream::Stream;
     use crate::metrics::CutReason;
     use crate::metrics::tls::Reason;
@@ -89,16 +87,16 @@ mod with_rustls {
 
     enum Failed {
         PlainText(TcpStream),
-        /// The caller went away without sending anything, as port probes do.
+        /// The caller sent nothing, as port probes do.
         Silent,
         Handshake(io::Error),
     }
 
     impl Tls {
-        /// Encrypts a TCP connection. Returns one over a Unix socket unchanged.
+        /// Encrypts a TCP connection; returns one over a Unix socket unchanged.
         ///
         /// # Errors
-        /// [`NotEncrypted`]. Failures are counted and logged here; connections that were cut are counted by the caller.
+        /// [`NotEncrypted`]. Failures are counted and logged here, cut connections are counted by the caller.
         ///
         /// # Cancel safety
         /// Dropping the future closes the socket at once.
@@ -121,7 +119,7 @@ mod with_rustls {
             };
             let shaken = match shaken {
                 Some(shaken) => shaken,
-                // A handshake that is nearly done still gets through, but one that stalls does not hold up a drain.
+                // One that is nearly done still gets through; one that stalls does not hold up a drain.
                 None => tokio::select! {
                     biased;
                     () = place.ordered(Order::Yield) => return Err(yielded(place)),
@@ -141,7 +139,7 @@ mod with_rustls {
                     if reason == Reason::broken_off {
                         tracing::debug!(%peer, transport = ?self.transport, %error, "a TLS handshake broke off");
                     } else {
-                        // At the info level, for people who set up certificates.
+                        // For people who set up certificates.
                         tracing::info!(%peer, transport = ?self.transport, %error, "a TLS handshake failed");
                     }
                     Err(NotEncrypted::Over)

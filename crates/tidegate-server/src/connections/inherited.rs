@@ -1,8 +1,7 @@
 //! Listening sockets that the parent process hands over (socket activation).
 //!
-//! The service manager keeps them open while the program restarts, so that callers who connect in between wait in the
-//! queue instead of being refused. A socket goes to the door that is configured for its address, so no names are
-//! needed. A door without such a socket binds its address itself.
+//! The service manager keeps them open while the program restarts, so callers wait in the queue instead of being
+//! refused. A socket goes to the door of its address; a door without one binds its address itself.
 //!
 //! # Source
 //! `sd_listen_fds(3)`: `LISTEN_FDS` and `LISTEN_PID`.
@@ -18,7 +17,6 @@ use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::visible::excerpt;
 
-/// A listening socket that was handed over.
 #[derive(Debug)]
 pub(super) enum Inherited {
     Tcp(TcpListener),
@@ -26,17 +24,16 @@ pub(super) enum Inherited {
     Unix(UnixListener),
 }
 
-/// The sockets handed over to this process that no door has taken yet. They are read once, at the first use.
+/// The sockets that no door has taken yet, read at the first use.
 static INHERITED: LazyLock<Mutex<Vec<Inherited>>> = LazyLock::new(|| Mutex::new(handed_over()));
 
-/// Takes the socket of this address, if there is one.
+/// Takes the socket of this address.
 pub(super) fn take(address: &Address) -> Option<Inherited> {
     let mut inherited = INHERITED.lock();
     let at = inherited.iter().position(|socket| socket.is_at(address))?;
     Some(inherited.swap_remove(at))
 }
 
-/// Returns whether there is a socket of this address.
 pub(super) fn has(address: &Address) -> bool {
     INHERITED.lock().iter().any(|socket| socket.is_at(address))
 }
@@ -49,7 +46,7 @@ pub(crate) fn unclaimed() -> Vec<String> {
 /// The most sockets that are taken over: far more than there are doors.
 const MOST: usize = 64;
 
-/// Takes the handed-over sockets out of the environment. Logs those that are not listening stream sockets.
+/// Takes the sockets out of the environment. Logs those that are not listening stream sockets.
 fn handed_over() -> Vec<Inherited> {
     let said = |name| std::env::var(name).ok();
     if let Err(why) = believable(said("LISTEN_FDS").as_deref(), said("LISTEN_PID").as_deref()) {
@@ -67,11 +64,11 @@ fn handed_over() -> Vec<Inherited> {
     sockets
 }
 
-/// Checks whether `LISTEN_FDS` and `LISTEN_PID` can be trusted. Without `LISTEN_PID`, `LISTEN_FDS` may have been meant
-/// for another process, and the descriptors that it names are other files of this one.
+/// Checks whether the variables can be trusted. Without `LISTEN_PID`, `LISTEN_FDS` may be meant for another process,
+/// and its descriptors are other files of this one.
 ///
 /// # Errors
-/// Names the variable, its value, and what would work.
+/// The variable, its value, and what would work.
 fn believable(fds: Option<&str>, pid: Option<&str>) -> Result<(), String> {
     let Some(fds) = fds else { return Ok(()) };
     match fds.parse::<usize>() {

@@ -11,11 +11,9 @@ use super::stream::Stream;
 #[cfg(unix)]
 use super::unix_socket::UnixSocket;
 
-/// The length of the accept queue that is asked for. The system caps it (`net.core.somaxconn` on Linux, 4,096 by
-/// default).
+/// The accept queue that is asked for. The system caps it (`net.core.somaxconn` on Linux, 4,096 by default).
 const QUEUE: u32 = i32::MAX as u32;
 
-/// A listening socket that accepts connections.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
@@ -24,11 +22,11 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Listens on the address, on the socket that was handed over for it or on a new one. Returns the address with its
-    /// port filled in. Must be called inside a tokio runtime.
+    /// Listens on the socket that was handed over for the address, or on a new one. Returns the address with its
+    /// port. Call it inside a tokio runtime.
     ///
     /// # Errors
-    /// The system's error: the address is taken, belongs to another machine, or needs a privilege.
+    /// The system's: the address is taken, belongs to another machine, or needs a privilege.
     pub(crate) fn bind(address: &Address) -> io::Result<(Self, Address)> {
         if let Some(socket) = inherited::take(address) {
             tracing::info!(%address, "listens on a socket that was handed over");
@@ -41,7 +39,7 @@ impl Listener {
         }
         match address {
             Address::Tcp(addr) => {
-                let listener = listen(*addr)?;
+                let listener = bound(*addr)?.listen(QUEUE)?;
                 let addr = listener.local_addr()?;
                 Ok((Self::Tcp(listener), addr.into()))
             }
@@ -54,8 +52,8 @@ impl Listener {
         }
     }
 
-    /// Checks whether the address could be listened on, and leaves nothing behind. Does not listen: a caller who
-    /// connected meanwhile would be cut off, or would think that the server is ready.
+    /// Checks whether the address could be listened on, without listening: a caller who connected meanwhile would be
+    /// cut off, or take the server for ready.
     ///
     /// # Errors
     /// As [`Listener::bind`].
@@ -85,14 +83,10 @@ impl Listener {
     }
 }
 
-fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
-    bound(addr)?.listen(QUEUE)
-}
-
 fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Lets a restart bind while the last connections of the previous process are still open. Not on other systems,
-    // where the option lets two programs take the same port.
+    // A restart can bind while connections of the last process are open. Elsewhere the option lets two programs share
+    // a port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;

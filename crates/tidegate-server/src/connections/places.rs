@@ -1,20 +1,15 @@
 //! Decides which connections have a place, and which give theirs up when all are taken.
 //!
-//! When all places are taken, a new connection gets the place of a waiting one, chosen in this order: one that is being
-//! closed, the one that has idled longest between requests, the oldest with an incomplete head, and the one that has
-//! longest not read its answers. A connection whose request is being answered is never interrupted. One address gets
-//! three quarters of the places at most. Beyond that, its new connections take the places of its own, so no single
-//! caller can keep others out. IPv6 addresses count by /64, which is what one customer has.
+//! A new connection then gets the place of a waiting one: of one that is closing, the one idle longest, the oldest
+//! with an incomplete head, or the one that has longest not read its answers. One whose request is being answered is
+//! never interrupted. An address (IPv6: a /64) has at most three quarters of the places; beyond, its new connections
+//! take its own. If none waits, the new one goes to the reserve, which answers health checks and administration
+//! ([`super::Handler::is_operational`]), refuses the rest, and makes room for itself in the same way.
 //!
-//! If no connection is waiting, the new one goes to the reserve. There, health checks and administration are answered,
-//! and everything else is told to come back ([`super::Handler::is_operational`]). The reserve makes room for itself in
-//! the same way.
+//! The answers that are held for peers that do not read have a bound over all connections, [`UNREAD`]. Beyond it,
+//! those that have longest not read are cut.
 //!
-//! A peer that does not read makes the server hold its answers. Those of all connections together have a bound,
-//! [`UNREAD`]: beyond it the connections that have longest not read are cut, so that whoever reads is never among them.
-//!
-//! The state of a connection is one atomic, written by its own task. All connections are scanned only when the server
-//! is full, and then several places are vacated at once.
+//! The state of a connection is one atomic, written by its own task. All are scanned only when the server is full.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -22,6 +17,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -31,9 +27,9 @@ use tokio::time::Instant;
 
 /// Connections beyond the ordinary places, for health and administration.
 pub(crate) const RESERVE: usize = 64;
-/// A scan vacates one of this many places: it visits every connection, so it should free several.
+/// A scan, which visits every connection, vacates one of this many places.
 const AT_ONCE: usize = 256;
-/// The most bytes that the connections of one address hold for peers that do not read.
+/// The most bytes that all connections hold for peers that do not read.
 pub(crate) const UNREAD: usize = 32 << 20;
 
 /// The stage of a connection. Earlier stages give up their place first.
@@ -44,7 +40,7 @@ pub(crate) enum ConnectionStage {
     Closing,
     /// Between requests.
     Idle,
-    /// The head of a request is not complete, or has not begun on a new connection.
+    /// A request's head is incomplete, or has not begun on a new connection.
     Head,
     /// The peer does not read its answer.
     Stalled,
@@ -52,7 +48,7 @@ pub(crate) enum ConnectionStage {
     Busy,
 }
 
-/// An order of the server to a connection. A later variant overrides an earlier one.
+/// An order of the server to a connection; a later variant overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Order {
@@ -60,19 +56,18 @@ pub(crate) enum Order {
     Stay,
     /// Answer what is in flight, then close.
     Finish,
-    /// Like `Finish`, but wait for nothing else: the place is given to another connection.
+    /// As `Finish`, but wait for nothing else: the place is given away.
     Yield,
     /// Close at once.
     Cut,
 }
 
-/// All connections of a server.
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
     share: usize,
     start: Instant,
-    /// The bytes that all connections hold for peers that do not read.
+    /// The bytes held for peers that do not read.
     unread: AtomicUsize,
     taken: Mutex<Taken>,
 }
@@ -83,14 +78,14 @@ struct Taken {
     seats: HashMap<u64, Taker>,
     ordinary: usize,
     reserved: usize,
-    /// Ordinary places by address; entries are never zero.
+    /// Ordinary places by address; never zero.
     of: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct Taker {
     seat: Arc<Seat>,
-    /// The place is given away already, and the connection is about to close.
+    /// Given away already; the connection is about to close.
     vacated: bool,
 }
 
@@ -98,11 +93,11 @@ struct Taker {
 struct Seat {
     address: IpAddr,
     reserved: bool,
-    /// The three lowest bits hold the stage; the others hold when it began, in microseconds since the start.
+    /// The stage in the three lowest bits; above, when it began, in microseconds since the start.
     state: AtomicU64,
     /// The connection's part of [`Places::unread`].
     unread: AtomicUsize,
-    /// Since when it is not 0, in microseconds since the start.
+    /// Since when it is not 0, likewise.
     unread_since: AtomicU64,
     order: AtomicU8,
     waker: AtomicWaker,
@@ -117,19 +112,19 @@ pub(crate) struct ConnectionPlace {
 }
 
 impl Places {
-    /// Makes this many ordinary places, 1 or more, and the reserve.
+    /// Makes so many ordinary places, at least 1, and the reserve.
     pub(super) fn new(most: usize) -> Self {
         let most = most.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize) - RESERVE);
         let share = (most - most / 4).max(1);
         Self { most, share, start: now(), unread: AtomicUsize::new(0), taken: Mutex::default() }
     }
 
-    /// Returns the most open connections at once, the reserve included.
+    /// The most open connections at once.
     pub(super) fn sockets(&self) -> usize {
         self.most + RESERVE
     }
 
-    /// Gives a new connection a place: a free one, one of a waiting connection, or one in the reserve.
+    /// Gives a new connection a free place, one of a waiting connection, or one in the reserve.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
         let address = block(address);
         let mut taken = self.taken.lock();
@@ -159,12 +154,11 @@ impl Places {
         ConnectionPlace { places: Arc::clone(self), number, seat }
     }
 
-    /// Vacates some places of waiting connections, without giving them to another.
+    /// Vacates some places of waiting connections.
     pub(super) fn make_room(&self) {
         self.taken.lock().vacate(self.at_once(), |_| true);
     }
 
-    /// Gives an order to all connections.
     pub(super) fn order(&self, order: Order) {
         for taker in self.taken.lock().seats.values() {
             taker.seat.send_order(order);
@@ -199,8 +193,8 @@ impl Places {
 }
 
 impl Taken {
-    /// Orders connections that wait to yield, the earliest stage and longest wait first, among those that qualify.
-    /// Returns how many. Takes time linear in the number of connections.
+    /// Orders waiting connections that qualify to yield, the earliest stage and longest wait first. Returns how many.
+    /// Linear in the number of connections.
     fn vacate(&mut self, most: usize, qualifies: impl Fn(&Seat) -> bool) -> usize {
         let takers = self.seats.iter().filter(|(_, taker)| !taker.vacated && qualifies(&taker.seat));
         let mut waiting: Vec<(ConnectionStage, u64, u64)> = takers
@@ -254,8 +248,7 @@ impl Taken {
 }
 
 impl Seat {
-    // Relaxed throughout: these numbers and orders stand alone. The waker's own ordering makes an order visible to the
-    // task that it wakes.
+    // Relaxed throughout: these stand alone. The waker's ordering makes an order visible to the task that it wakes.
     fn note(&self, stage: ConnectionStage, start: Instant, since: Instant) {
         let micros = since.saturating_duration_since(start).as_micros() as u64;
         self.state.store(micros << 3 | stage as u64, Ordering::Relaxed);
@@ -289,37 +282,35 @@ impl Seat {
 }
 
 impl ConnectionPlace {
-    /// Returns whether the place is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
         self.seat.reserved
     }
 
-    /// Returns whether the place was given to another connection.
     pub(super) fn is_vacated(&self) -> bool {
         self.seat.order() == Order::Yield
     }
 
-    /// Records the connection's stage, and when it began.
+    /// Records the stage, and when it began.
     pub(crate) fn note(&self, stage: ConnectionStage, since: Instant) {
         self.seat.note(stage, self.places.start, since);
     }
 
-    /// Records that a request of the connection is being answered. The time does not matter.
+    /// Records that a request is being answered; since when does not matter.
     pub(crate) fn note_busy(&self) {
         self.seat.state.store(ConnectionStage::Busy as u64, Ordering::Relaxed);
     }
 
-    /// Records that the peer does not read its answers, for which this connection holds so many bytes. Cuts the
-    /// connections that have longest not read if all of them together hold more than [`UNREAD`].
+    /// Records that the peer does not read, and how many bytes are held for it. Cuts those that have longest not read
+    /// if all hold more than [`UNREAD`].
     pub(crate) fn note_unread(&self, since: Instant, bytes: usize) {
         self.note(ConnectionStage::Stalled, since);
-        // Relaxed: the numbers order nothing else. Each connection takes back what it has added.
+        // Relaxed: the numbers order nothing else.
         self.note_read();
         self.hold_since(since, bytes);
     }
 
-    /// Records how many bytes this connection holds for its peer, whatever its stage: answers that the peer has not taken,
-    /// and messages that it has not finished. Cuts connections like [`ConnectionPlace::note_unread`].
+    /// Records how many bytes are held for the peer in any stage: answers not taken, messages not finished. Cuts as
+    /// [`ConnectionPlace::note_unread`].
     pub(crate) fn hold(&self, bytes: usize) {
         let before = self.seat.unread.swap(0, Ordering::Relaxed);
         self.places.unread.fetch_sub(before, Ordering::Relaxed);
@@ -330,7 +321,7 @@ impl ConnectionPlace {
         }
     }
 
-    /// Returns whether the connection holds bytes for a peer that does not read, or does not finish its messages.
+    /// Returns whether anything is held for the peer.
     #[cfg(feature = "grpc")]
     pub(crate) fn holds(&self) -> bool {
         self.seat.unread.load(Ordering::Relaxed) > 0
@@ -351,19 +342,18 @@ impl ConnectionPlace {
         }
     }
 
-    /// Records that the peer has read what was noted as unread.
+    /// Records that the peer has read what it had not.
     pub(crate) fn note_read(&self) {
         let before = self.seat.unread.swap(0, Ordering::Relaxed);
         self.places.unread.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Returns the present order.
     pub(crate) fn order_now(&self) -> Order {
         self.seat.order()
     }
 
-    /// Waits for an order that is `least` or later in [`Order`]. Only the connection's own task may wait: a second
-    /// waiter would replace the first one's waker.
+    /// Waits for an order of at least `least`. Only the connection's own task may wait: a second waiter would replace
+    /// its waker.
     ///
     /// # Cancel safety
     /// Cancel safe: an order stays in force until the connection is gone.
@@ -374,7 +364,7 @@ impl ConnectionPlace {
         poll_fn(wanted).await;
     }
 
-    /// Returns the present order, and wakes the task when it changes.
+    /// Returns the present order; the task is woken when it changes.
     pub(crate) fn order(&self, waker: &Waker) -> Order {
         self.seat.waker.register(waker);
         self.seat.order()
@@ -391,13 +381,21 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// Reads the clock that measures how long connections wait.
+/// Reads the clock of connections.
 #[allow(clippy::disallowed_methods, reason = "the clock of connections, which tests pause")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns the block of addresses that counts as one: the /64 of an IPv6 address, or the IPv4 address itself.
+/// The longest timeout, a hundred years: an `Instant` cannot hold more.
+pub(crate) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Returns the instant `time` after `since`.
+pub(crate) fn after(since: Instant, time: Duration) -> Instant {
+    since.checked_add(time.min(NEVER)).unwrap_or(since)
+}
+
+/// Returns what counts as one address: the /64 of an IPv6 address, or the IPv4 address.
 fn block(address: IpAddr) -> IpAddr {
     match canonical(address) {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
@@ -407,8 +405,6 @@ fn block(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const MANY: [IpAddr; 5] = {

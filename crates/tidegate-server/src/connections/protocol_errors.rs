@@ -1,4 +1,4 @@
-//! Answers errors of connections that have no readable request or no place, through hyper.
+//! Answers connections that have no readable request or no place, through hyper.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use super::wire::Wire;
 use crate::problem::Problem;
 
-/// hyper answers requests only, so a peer that sent no readable request is answered as if it had sent this one.
+/// hyper answers requests only, so this is the request of a peer that sent no readable one.
 const NO_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
 
 /// 503: only places of the reserve are left.
@@ -32,7 +32,7 @@ pub(super) fn full() -> Response {
     closing(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
-/// 408: the head of the request took too long.
+/// 408: the head took too long.
 pub(super) fn late(most: Duration) -> Response {
     let detail = format!("the head of the request did not arrive within {}", in_words(most));
     closing(StatusCode::REQUEST_TIMEOUT, detail)
@@ -44,16 +44,15 @@ pub(super) fn cut_short() -> Response {
     closing(StatusCode::BAD_REQUEST, detail)
 }
 
-/// What a caller over gRPC is told that asks at an HTTP address. Its proxy logs it.
+/// What a gRPC caller at an HTTP address is told; its proxy logs it.
 const GRPC_AT_HTTP: &str =
     "this is an HTTP address and gRPC is served on server.grpc (--grpc); give the cluster that address";
 
-/// Returns whether a request is a call over gRPC.
 pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The answer to a call over gRPC at an HTTP address: the status UNIMPLEMENTED, in headers alone.
+/// The answer to a gRPC call at an HTTP address: UNIMPLEMENTED, in headers alone.
 pub(crate) fn grpc_at_http() -> Response {
     let mut response = Response::default();
     let headers = response.headers_mut();
@@ -63,8 +62,8 @@ pub(crate) fn grpc_at_http() -> Response {
     response
 }
 
-/// Answers a peer that speaks HTTP/2, which is mostly a proxy that asks for decisions over gRPC: in its own protocol, or
-/// it would only know that the connection broke. `begun` is what was read already. Calls `noted` for each request.
+/// Answers a peer that speaks HTTP/2, mostly a proxy that asks over gRPC, in its own protocol; else it would only see
+/// a broken connection. `begun` was read already. Calls `noted` for each request.
 #[cfg(feature = "grpc")]
 pub(super) async fn answer_http2(wire: &Wire, begun: Bytes, noted: impl Fn()) {
     let line = &wire.0;
@@ -98,7 +97,7 @@ pub(super) async fn answer_http2(wire: &Wire, begun: Bytes, noted: impl Fn()) {
     drop(tokio::time::timeout(HTTP2_LASTS, answering).await);
 }
 
-/// Without gRPC there is no HTTP/2 either, so the peer is told in HTTP/1.1.
+/// There is no HTTP/2 without gRPC, so the peer is told in HTTP/1.1.
 #[cfg(not(feature = "grpc"))]
 pub(super) async fn answer_http2(wire: &Wire, _: Bytes, noted: impl Fn()) {
     noted();
@@ -107,14 +106,14 @@ pub(super) async fn answer_http2(wire: &Wire, _: Bytes, noted: impl Fn()) {
     answer(&mut wire, closing(StatusCode::HTTP_VERSION_NOT_SUPPORTED, detail)).await;
 }
 
-/// How many calls of a connection over HTTP/2 are answered, that is, refused.
+/// How many calls over HTTP/2 are refused before the connection ends.
 #[cfg(feature = "grpc")]
 const HTTP2_STREAMS: u32 = 100;
 /// How long such a connection lasts.
 #[cfg(feature = "grpc")]
 const HTTP2_LASTS: Duration = Duration::from_secs(2);
 
-/// The writing half of a wire, which is sent when it is flushed: nothing else polls the line meanwhile.
+/// The writing half, sent at each flush: nothing else polls the line meanwhile.
 #[cfg(feature = "grpc")]
 struct Sending(Wire);
 
@@ -137,7 +136,7 @@ impl AsyncWrite for Sending {
     }
 }
 
-/// 400: the peer speaks plain text to a TLS address.
+/// 400: plain text at a TLS address.
 pub(super) fn plain_text() -> Response {
     closing(StatusCode::BAD_REQUEST, "this address is served over TLS; write https:// in place of http://")
 }
@@ -160,8 +159,8 @@ pub(super) async fn answer(wire: &mut Wire, response: Response) {
         async move { Ok::<_, Infallible>(response) }
     });
     let io = TokioIo::new(tokio::io::join(NO_REQUEST, wire));
-    // The made-up request is followed by an end of input, which hyper would take for a peer that closed; `half_close`
-    // makes it answer all the same. An error means that the peer is gone.
+    // After the made-up request the input ends, which hyper takes for a peer that closed unless `half_close` is set.
+    // An error means that the peer is gone.
     let _ =
         http1::Builder::new().half_close(true).header_read_timeout(None).serve_connection(io, service).await;
 }

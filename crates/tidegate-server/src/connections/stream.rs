@@ -18,10 +18,9 @@ use tokio::net::UnixStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::server::TlsStream;
 
-/// The address that callers on a Unix socket count as: this machine's loopback address.
+/// The address of callers on a Unix socket: this machine's loopback.
 pub(super) const THIS_MACHINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A connection that was accepted.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -32,7 +31,7 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection that moves to another runtime.
+/// A connection on its way to another runtime.
 #[derive(Debug)]
 pub(super) enum Moving {
     Tcp(std::net::TcpStream),
@@ -40,7 +39,6 @@ pub(super) enum Moving {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Calls a method of the stream that carries the bytes.
 macro_rules! carried {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -54,21 +52,20 @@ macro_rules! carried {
 }
 
 impl Stream {
-    /// Turns off Nagle's algorithm. Answers are written whole, so waiting for more data would only delay them.
+    /// Turns off Nagle's algorithm: answers are written whole.
     pub(crate) fn send_at_once(&self) {
         match self {
-            // This fails only on a socket that is gone already.
+            // Fails only on a socket that is gone.
             Self::Tcp(stream) => drop(stream.set_nodelay(true)),
             #[cfg(unix)]
             Self::Unix(_) => {}
-            // Was set before the handshake.
+            // Set before the handshake.
             #[cfg(feature = "tls")]
             Self::Tls(_) => {}
         }
     }
 
-    /// Makes the system discard on close what the peer did not take; otherwise it would keep it for minutes. A Unix
-    /// socket keeps nothing.
+    /// Makes the system discard on close what the peer did not take; it would keep it for minutes.
     pub(crate) fn forget_unsent(&self) {
         match self {
             Self::Tcp(stream) => drop(stream.set_zero_linger()),
@@ -79,8 +76,8 @@ impl Stream {
         }
     }
 
-    /// Sends the closing message of TLS (`close_notify`), without which clients take the end of a connection for an
-    /// attack. Does nothing on a plain connection. Does not wait until the message is sent.
+    /// Sends the closing message of TLS (`close_notify`), without which clients take the end for an attack. Does not
+    /// wait for it; nothing on a plain connection.
     pub(crate) fn say_end(&mut self) {
         match self {
             Self::Tcp(_) => {}
@@ -91,10 +88,10 @@ impl Stream {
         }
     }
 
-    /// Reads what has arrived, without waiting.
+    /// Reads what has arrived.
     ///
     /// # Errors
-    /// The system's error; [`io::ErrorKind::WouldBlock`] if nothing has arrived.
+    /// The system's; [`io::ErrorKind::WouldBlock`] if nothing has.
     pub(crate) fn try_read_buf(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read_buf(buffer),
@@ -107,11 +104,11 @@ impl Stream {
         }
     }
 
-    /// Writes as much as the system takes at once, and returns the number of bytes. [`Stream::is_flushed`] tells
-    /// whether they have left the TLS buffer.
+    /// Writes what the system takes at once, and returns how many bytes ([`Stream::is_flushed`]: whether they left
+    /// the TLS buffer).
     ///
     /// # Errors
-    /// The system's error; [`io::ErrorKind::WouldBlock`] if it takes nothing.
+    /// The system's; [`io::ErrorKind::WouldBlock`] if it takes nothing.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
@@ -121,14 +118,14 @@ impl Stream {
             Self::Tls(stream) => {
                 let written =
                     stream.write(bytes).now_or_never().unwrap_or(Err(io::ErrorKind::WouldBlock.into()))?;
-                // What the system does not take now stays in the TLS buffer; see [`Stream::is_flushed`].
+                // The rest stays in the TLS buffer.
                 drop(stream.flush().now_or_never());
                 Ok(written)
             }
         }
     }
 
-    /// Returns whether the system has taken everything that was written. Only TLS has a buffer of its own before that.
+    /// Returns whether the system has everything that was written: only TLS buffers before it.
     pub(crate) fn is_flushed(&self) -> bool {
         match self {
             Self::Tcp(_) => true,
@@ -139,16 +136,16 @@ impl Stream {
         }
     }
 
-    /// Detaches the connection from the runtime that made it.
+    /// Detaches the connection from its runtime.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system's.
     pub(super) fn into_moving(self) -> io::Result<Moving> {
         match self {
             Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
             #[cfg(unix)]
             Self::Unix(stream) => stream.into_std().map(Moving::Unix),
-            // Connections move to their thread before the handshake, so none is encrypted here.
+            // Connections move before the handshake.
             #[cfg(feature = "tls")]
             Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -156,10 +153,10 @@ impl Stream {
 }
 
 impl Moving {
-    /// Attaches the connection to the runtime that this is called in.
+    /// Attaches the connection to the present runtime.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system's.
     pub(super) fn arrive(self) -> io::Result<Stream> {
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
@@ -205,26 +202,24 @@ impl AsyncWrite for Stream {
     }
 }
 
-// Closes a connection without losing the last answer.
-
 /// How long a closing connection waits for its peer to close too.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// The most bytes that a closing connection reads and drops: several bodies of the greatest length that is accepted.
+/// The most bytes that a closing connection reads and drops: several of the longest bodies.
 pub(crate) const LINGER_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many bytes are read and dropped at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Closes a connection so that the last answer, which was sent already, arrives. Runs `closing`, which closes the
-/// writing half, then reads and drops what the peer still sends, until the peer closes too or [`LINGER_BYTES`] came.
-/// Has no timeout: callers bound it by [`LINGER`].
+/// Closes a connection so that the last answer, already sent, arrives: `closing` closes the writing half; then what
+/// the peer still sends is read and dropped, until it closes or [`LINGER_BYTES`] came. Callers bound the time by
+/// [`LINGER`].
 ///
-/// Closing a socket with unread bytes resets the connection, and a reset discards what the peer has not read yet. A
-/// proxy then reports a broken server instead of the answer, and stops asking it.
+/// Closing a socket with unread bytes resets it, which discards what the peer has not read. A proxy then reports a
+/// broken server, and stops asking it.
 ///
 /// # Errors
-/// The socket's error: the peer is gone.
+/// The socket's: the peer is gone.
 pub(crate) async fn linger(
     closing: impl Future<Output = io::Result<()>>,
     read: &mut (impl AsyncRead + Unpin),

@@ -1,7 +1,7 @@
 //! Runs the connections of all doors on one thread per core, each with its own runtime.
 //!
-//! A connection stays on its thread. One runtime over all threads would make a gRPC call half as expensive again: tasks
-//! would move between cores, and wake each other's threads.
+//! A connection stays on its thread. One runtime over all threads would make a gRPC call half as expensive again:
+//! tasks would change cores, and wake each other's threads.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,24 +13,23 @@ use tokio::sync::oneshot;
 
 use super::places::RESERVE;
 
-/// The most tasks that wait for one thread. Beyond that, [`Threads::run`] waits.
+/// The most tasks that wait for one thread.
 const WAITING: usize = 256;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The threads of a server. Dropping this ends them, and drops the tasks that run on them.
+/// The threads of a server. Dropping this ends them with their tasks.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<Sender<Task>>,
-    /// Counts tasks, so that the threads get them in turn.
     turn: AtomicUsize,
 }
 
 impl Threads {
-    /// Starts one thread for each core that this process may use.
+    /// Starts a thread for each core that this process may use.
     ///
     /// # Errors
-    /// The system's error if a thread cannot be started.
+    /// The system's, if a thread cannot be started.
     pub(crate) async fn start() -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut threads = Vec::with_capacity(cores);
@@ -40,19 +39,18 @@ impl Threads {
         Ok(Self { threads, turn: AtomicUsize::new(0) })
     }
 
-    /// Returns the number of threads.
     pub(crate) fn count(&self) -> usize {
         self.threads.len()
     }
 
-    /// Runs a task on the thread whose turn it is. Waits while [`WAITING`] tasks wait for that thread already.
+    /// Runs a task on the thread whose turn it is, once fewer than [`WAITING`] tasks wait for it.
     ///
     /// # Cancel safety
     /// If dropped before it ends, the task is dropped too.
     pub(super) async fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         // Relaxed: any order spreads the tasks.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        // A thread ends only when `self` is dropped. A task that it does not take is dropped.
+        // A thread ends, and drops what it did not take, only when `self` is dropped.
         let _ = self.threads[turn % self.threads.len()].send(Box::pin(task)).await;
     }
 }
@@ -60,8 +58,7 @@ impl Threads {
 async fn one(number: usize) -> io::Result<Sender<Task>> {
     let (sender, tasks) = channel(WAITING);
     let (tell, told) = oneshot::channel();
-    // The runtime is made on its own thread: a runtime must not be dropped inside another one, which would happen here
-    // if the thread did not start.
+    // Made on its own thread: if that does not start, the runtime would be dropped here, inside another one.
     let thread = move || match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let _ = tell.send(Ok(()));
@@ -79,19 +76,19 @@ async fn run(mut tasks: Receiver<Task>) {
     }
 }
 
-// How many connections the system lets this process hold open.
+// How many connections the system lets this process hold.
 //
-// Many systems give a process 1,024 descriptors, and let it raise that itself up to a far higher hard limit. The low
-// value protects programs that use `select`, which this one does not.
+// Many systems give a process 1,024 descriptors, and let it raise that to a far higher hard limit. The low one
+// protects programs that use `select`, which this one does not.
 
-/// Descriptors for everything but connections: the listener, files, the log and the runtime's own.
+/// Descriptors for all but connections: listeners, files, the log, the runtime's own.
 const OTHERS: usize = 64;
 
-/// Descriptors that the runtime of each door thread needs.
+/// Descriptors of each thread's runtime.
 const PER_THREAD: usize = 4;
 
-/// Returns how many of the `wanted` connections each of `doors` may have under the limit of descriptors; 1 or more.
-/// Raises the soft limit if that helps. Accounts for the descriptors that `threads` need.
+/// Returns how many of the `wanted` connections each door may have under the limit of descriptors, at least 1. Raises
+/// the soft limit if that helps.
 pub(crate) fn fitting(wanted: usize, doors: usize, threads: usize) -> usize {
     let (wanted, doors, others) = (wanted.max(1), doors.max(1), OTHERS + threads * PER_THREAD);
     let needed = wanted.saturating_add(RESERVE).saturating_mul(doors).saturating_add(others);
@@ -110,13 +107,12 @@ pub(crate) fn fitting(wanted: usize, doors: usize, threads: usize) -> usize {
     }
 }
 
-/// Returns how many connections each door may have beside its reserve, under a limit of descriptors; 1 or more.
+/// Returns the connections of each door beside its reserve under a limit, at least 1.
 fn under(limit: usize, doors: usize, others: usize) -> usize {
     (limit.saturating_sub(others) / doors).saturating_sub(RESERVE).max(1)
 }
 
-/// Raises the soft limit towards `needed`, and returns the limit that then applies; `None` if the system has no such
-/// limit.
+/// Raises the soft limit towards `needed`. Returns the limit that then applies, if the system has one.
 #[cfg(unix)]
 fn limit(needed: usize) -> Option<usize> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};

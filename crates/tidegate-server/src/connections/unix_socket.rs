@@ -1,8 +1,8 @@
 //! A listening Unix socket.
 //!
-//! Its file outlives a killed program, and nobody can bind there while it exists. Before binding, a socket file is
-//! removed if nobody listens on it. On drop, the file is removed by the process that bound it, unless another program
-//! has put a new one in its place.
+//! Its file outlives a killed program, and nobody can bind there while it exists. So a file on which nobody listens
+//! is removed before binding. On drop, the process that bound it removes it, unless another program put a new one
+//! there.
 
 use std::fs;
 use std::io;
@@ -15,19 +15,17 @@ use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 /// How often a try to lock the folder is repeated while another program binds, which takes microseconds.
 const TRIES: u32 = 10_000;
 
-/// A listening socket. Dropping it removes its file, unless another program bound it.
+/// Dropping it removes its file, unless another program bound it.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
-    /// The file, if this program bound it.
     bound: Option<Bound>,
 }
 
-/// Where the socket file is.
 #[derive(Debug)]
 struct Bound {
     path: PathBuf,
-    /// Device and inode of the file, to recognise it again.
+    /// Device and inode, to recognise the file again.
     file: (u64, u64),
 }
 
@@ -44,8 +42,8 @@ impl UnixSocket {
             fs::remove_file(path)?;
         }
         let socket = Socket::new_stream()?;
-        // Set before the file exists, so that users excluded by the mode cannot connect in between. On systems that
-        // ignore this, the change below takes effect a moment later.
+        // Before the file exists, so that no user excluded by the mode connects in between. Where systems ignore
+        // this, the change below comes a moment later.
         let unbound = fs::File::from(socket.as_fd().try_clone_to_owned()?);
         drop(unbound.set_permissions(fs::Permissions::from_mode(0o600)));
         drop(unbound);
@@ -57,10 +55,10 @@ impl UnixSocket {
         Ok(bound)
     }
 
-    /// Listens on a socket that another program bound. Its file is not removed on drop.
+    /// Listens on a socket that another program bound, whose file stays.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system's.
     pub(super) fn inherited(socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
         Ok(Self { listener: UnixListener::from_std(socket)?, bound: None })
     }
@@ -75,18 +73,17 @@ impl Drop for UnixSocket {
         let Some(Bound { path, file }) = &self.bound else { return };
         let now = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
         if now.is_ok_and(|now| now == *file) {
-            // If this fails, the next start removes the file.
+            // Else the next start removes it.
             drop(fs::remove_file(path));
         }
     }
 }
 
-/// Keeps other instances of this program from binding in a folder until the returned file is dropped. Otherwise, if two
-/// start at once, the second could take the first one's socket for a stale one, since it is bound and nobody listens
-/// yet.
+/// Keeps other instances from binding in a folder until the returned file is dropped: a second one could take the
+/// first's socket, bound and not yet listened on, for a stale one.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] if another program keeps the folder locked for too long.
+/// [`io::ErrorKind::AddrInUse`] if another program keeps it locked too long.
 fn alone_in(folder: &Path) -> io::Result<fs::File> {
     let folder = fs::File::open(folder)?;
     for _ in 0..TRIES {
@@ -99,10 +96,10 @@ fn alone_in(folder: &Path) -> io::Result<fs::File> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Checks that the path is free: nothing is there, or only a socket that nobody listens on.
+/// Checks that nothing is at the path, or only a socket on which nobody listens.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`], or the system's error.
+/// [`io::ErrorKind::AddrInUse`], or the system's.
 pub(super) fn is_free(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
@@ -113,13 +110,13 @@ pub(super) fn is_free(path: &Path) -> io::Result<()> {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AddrInUse.into()),
         Ok(_) => match connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-            // Somebody listens, or may listen: the queue may be full, or access may be denied.
+            // Somebody listens, or may: the queue may be full, or access denied.
             Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
         },
     }
 }
 
-/// Connects without waiting, since a listener that accepts nobody would hold up the start.
+/// Connects without waiting: a listener that accepts nobody would hold up the start.
 fn connect(path: &Path) -> io::Result<()> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

@@ -1,13 +1,12 @@
 //! The byte stream of one connection between hyper and the socket, and the state that follows from it.
 //!
-//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`SharedStream`] behind it. Answers
-//! gather in a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost
-//! one system call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more
-//! to read, so a peer that always sends and never reads makes hyper hold every answer.
+//! hyper uses a [`Wire`]; the connection's loop holds the [`SharedStream`] behind it. Answers gather in a bounded
+//! buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system call.
+//! hyper's `pipeline_flush` has no bound: a peer that always sends and never reads makes it hold every answer.
 //!
-//! Once the peer takes no more, the line is blocked until the whole buffer is sent: nothing is read, and no request
-//! that was read is answered. So a connection holds at most what hyper has read (twice the longest head at most), the
-//! buffer and one answer. [`super::places`] bounds the sum over all connections.
+//! Once the peer takes no more, the line is blocked until the buffer is sent: nothing is read, and no request is
+//! answered. So a connection holds what hyper has read (at most twice the longest head), the buffer and one answer.
+//! [`super::places`] bounds the sum of all.
 
 use std::io;
 use std::pin::Pin;
@@ -20,15 +19,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::places::ConnectionStage;
 use super::stream::Stream;
 
-/// The most bytes of unsent answers: more than sixteen ordinary answers, which is the most that hyper makes at once.
+/// The most bytes of unsent answers: more than sixteen ordinary ones, the most that hyper makes at once.
 const UNSENT_BYTES: usize = 64 * 1024;
-/// A larger buffer is freed once it is empty, so that an idle connection holds little memory.
+/// A larger buffer is freed once it is empty.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// The stream of a connection and the connection's state. Used by one task only, so the lock is never contended.
+/// The stream and the state of a connection. Used by one task, so the lock is never contended.
 #[derive(Debug)]
 pub(super) struct SharedStream {
-    /// The bits of a [`State`]. Outside the lock, since it is read several times for each request.
+    /// The bits of a [`State`]; outside the lock, since each request reads it several times.
     state: AtomicU64,
     /// The bytes that the body of the present answer holds.
     body: AtomicUsize,
@@ -41,24 +40,24 @@ struct Io {
     unsent: Vec<u8>,
 }
 
-/// The state of a connection, as a set of flags and the number of requests.
+/// Flags, and the number of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(u64);
 
 impl State {
-    /// The peer took no more. Ends when nothing is left unsent.
+    /// The peer took no more; until nothing is left unsent.
     const BLOCKED: u64 = 1;
     /// A request is being answered.
     const ANSWERING: u64 = 2;
     /// Bytes came since the last request.
     const RECEIVED: u64 = 4;
-    /// The last request has not been polled since some of its bytes were read.
+    /// The last request was not polled since some of its bytes were read.
     const UNPOLLED: u64 = 8;
     /// hyper wanted to read meanwhile, and was held back.
     const UNREAD: u64 = 16;
     /// There are unsent answers.
     const UNSENT: u64 = 32;
-    /// One request; the bits above the flags count the requests so far.
+    /// One request: the bits above the flags count them.
     const REQUEST: u64 = 64;
 
     fn has(self, flag: u64) -> bool {
@@ -73,12 +72,12 @@ impl State {
         self.has(Self::RECEIVED)
     }
 
-    /// Returns whether there are answers that nobody has tried to send yet.
+    /// Returns whether there are answers that nobody has tried to send.
     pub(super) fn has_answers(self) -> bool {
         self.0 & (Self::UNSENT | Self::BLOCKED) == Self::UNSENT
     }
 
-    /// Returns the state without the flags that change within one stage of one request.
+    /// Leaves out the flags that change within one stage of one request.
     pub(super) fn of_stage(self) -> Self {
         Self(self.0 & !(Self::UNPOLLED | Self::UNREAD | Self::UNSENT))
     }
@@ -106,7 +105,7 @@ impl SharedStream {
         Self { state: AtomicU64::new(0), body: AtomicUsize::new(0), io }
     }
 
-    // Relaxed throughout, and no read-modify-write operations: only one task reads and writes it.
+    // Relaxed, without read-modify-write: only one task reads and writes it.
     pub(super) fn state(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
     }
@@ -125,8 +124,8 @@ impl SharedStream {
         self.state.store(begun + State::REQUEST, Ordering::Relaxed);
     }
 
-    /// Records that the last request was polled. Returns whether hyper was held back from reading before, and must be
-    /// polled again.
+    /// Records that the last request was polled. Returns whether hyper, held back from reading before, must be polled
+    /// again.
     pub(super) fn was_polled(&self) -> bool {
         let unread = self.state().has(State::UNREAD);
         self.unset(State::UNPOLLED | State::UNREAD);
@@ -142,23 +141,22 @@ impl SharedStream {
         }
     }
 
-    /// Records how many bytes the body of the present answer holds; 0 for a body that ends when its caller does.
+    /// Records how many bytes the body of the answer holds; 0 for one that ends when its caller does.
     pub(super) fn hold(&self, bytes: usize) {
         self.body.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns whether a body is being given out in pieces.
     fn gives_pieces(&self) -> bool {
         self.body.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns about how many bytes the connection holds for a peer that does not read: those of the buffer and the body,
-    /// and what hyper has read or written meanwhile.
+    /// Returns about how many bytes are held for a peer that does not read: buffer, body, and what hyper has read or
+    /// written meanwhile.
     pub(super) fn held(&self) -> usize {
         self.io.lock().unsent.capacity() + self.body.load(Ordering::Relaxed) + UNSENT_BYTES
     }
 
-    /// Sends everything that is unsent. If this returns `Pending`, the line is blocked.
+    /// Sends all that is unsent; the line is blocked while this is `Pending`.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.io.lock().poll_send(cx);
         match sent {
@@ -174,12 +172,12 @@ impl SharedStream {
         Pin::new(&mut self.io.lock().stream).poll_shutdown(cx)
     }
 
-    /// Sends the closing message of TLS, as [`Stream::say_end`] does.
+    /// As [`Stream::say_end`].
     pub(super) fn say_end(&self) {
         self.io.lock().stream.say_end();
     }
 
-    /// Makes the system discard on close what the peer did not take; otherwise it would keep it for minutes.
+    /// As [`Stream::forget_unsent`].
     pub(super) fn forget_unsent(&self) {
         self.io.lock().stream.forget_unsent();
     }
@@ -200,7 +198,7 @@ impl Io {
             }
         }
         self.unsent.clear();
-        // TLS may hold data back until it is flushed. Does nothing on a plain connection.
+        // TLS may hold data back until it is flushed.
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if self.unsent.capacity() > KEPT_BYTES {
             self.unsent = Vec::new();
@@ -209,7 +207,7 @@ impl Io {
     }
 }
 
-/// A connection as hyper uses it. Flushing does not send: the loop that polls hyper sends afterwards.
+/// A connection as hyper uses it. Flushing does not send: the connection's loop does, afterwards.
 #[derive(Debug)]
 pub(super) struct Wire(pub(super) std::sync::Arc<SharedStream>);
 
@@ -222,18 +220,17 @@ impl AsyncRead for Wire {
         let line = &*self.0;
         let state = line.state();
         if state.blocked() {
-            // No waker is registered for reading: the writing side has one, and everything is polled again when it is
-            // woken.
+            // Not woken for reading: the writing side's waker has everything polled again.
             return Poll::Pending;
         }
         if line.gives_pieces() {
-            // hyper treats a caller that has closed its writing half as gone, and would end the answer here. Everything
-            // is polled again when the body has ended.
+            // hyper would take a closed writing half for a caller that is gone, and end the answer. All is polled
+            // again at the body's end.
             return Poll::Pending;
         }
         if state.has(State::UNPOLLED) && state.has(State::ANSWERING) {
-            // hyper treats a caller that has closed its writing half as gone, so the request must be polled once before
-            // hyper can read that. No waker is registered here either, since everything is polled again at once.
+            // For the same reason, a request is polled once before hyper can read the end. All is polled again at
+            // once.
             line.set(State::UNREAD);
             return Poll::Pending;
         }
@@ -265,7 +262,7 @@ impl AsyncWrite for Wire {
         if self.0.state().blocked() { self.0.poll_send(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Sends what is unsent. The task that serves the connection decides how it is closed.
+    /// Sends what is unsent; the connection's task closes.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_send(cx)
     }

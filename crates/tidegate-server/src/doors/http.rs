@@ -1,7 +1,7 @@
 //! The HTTP door: JSON checks, sub-requests of forward-auth, and operations.
 //!
-//! [`routes`] lists the paths and the scope of each. This module matches them by hand, the most frequent first: a check
-//! is answered without a router in between, and its future is small.
+//! [`routes`] lists the paths and their scopes. They are matched by hand, the most frequent first: a check passes no
+//! router, and its future is small.
 
 mod answer;
 mod batch;
@@ -30,11 +30,14 @@ use http::{Method, Request};
 use serde_json::json;
 use tidegate::visible;
 
+#[cfg(feature = "grpc")]
+pub(crate) use self::answer::mode;
 pub(crate) use self::routes::Serves;
 use self::routes::{Query, Route};
 use crate::app::App;
 use crate::auth::Scope;
 use crate::connections::{Handler, grpc_at_http, is_grpc};
+use crate::engine::Want;
 use crate::metrics::{CutReason, Transport};
 use crate::otlp::CallEnd;
 use crate::problem::{Delayed, Problem, WRONG_TOKEN};
@@ -45,7 +48,7 @@ use crate::uncovered_requests::Misdirected;
 pub(crate) struct HttpDoor {
     app: Arc<App>,
     serves: Serves,
-    /// Whether its connections are encrypted. If so, browsers have verified the server's name.
+    /// Whether its connections are encrypted; then browsers have verified the server's name.
     encrypted: bool,
 }
 
@@ -67,7 +70,7 @@ impl Handler for HttpDoor {
         answered.unwrap_or_else(Problem::into_response)
     }
 
-    /// The paths of health, metrics and reload are for operators.
+    /// The paths of health, metrics and reload are.
     fn is_operational(path: &str) -> bool {
         matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics" | "/v1/reload")
     }
@@ -95,7 +98,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     }
     match &found {
         Ok(Route { required_scope: None, .. }) => {}
-        // Nothing is there to be protected from a web page, and a proxy's sub-request may have any `Host`.
+        // Nothing is there to be protected, and a proxy's sub-request may have any `Host`.
         Err(_) if !app.access.needs_token() => {}
         found => authorize(door, &request, found.as_ref().ok().copied())?,
     }
@@ -118,9 +121,9 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         Query::none(request.uri())?;
     }
     match found.path {
-        "/v1/check" => check::check(app, request).await,
+        "/v1/check" => check::check(app, request, Want::Take).await,
         "/v1/forward-auth" => forward_auth::forward_auth(app, request, peer).await,
-        // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several times.
+        // Boxed: otherwise a check would reserve space for it, and its future is moved several times.
         _ => {
             Box::pin(async {
                 let change = Change::of(app, found, &request);
@@ -135,9 +138,9 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     }
 }
 
-/// A request that changes something for others: every one that needs the scope `admin`.
+/// A request that needs the scope `admin`: it changes something for others.
 struct Change {
-    /// The name of the caller's token; `None` if none is needed.
+    /// The name of the caller's token, if one is needed.
     token: Option<Box<str>>,
     method: Method,
     path: String,
@@ -148,13 +151,12 @@ impl Change {
         if found.required_scope != Some(Scope::Admin) {
             return None;
         }
-        // Without the query, which has keys of callers.
+        // Without the query, which has callers' keys.
         let path = request.uri().path().to_owned();
         Some(Self { token: app.access.name_of(request.headers()), method: request.method().clone(), path })
     }
 
-    /// Tells the log and the listeners of events who asked for a change, and whether it was made. The line about the
-    /// change itself is beside it.
+    /// Tells the log and the listeners of events who asked for a change, and whether it was made.
     fn tell(&self, app: &App, answered: &Result<Response, Problem>) {
         let Self { token, method, path } = self;
         let status = answered.as_ref().map_or_else(Problem::status, Response::status).as_u16();
@@ -167,13 +169,12 @@ impl Change {
     }
 }
 
-/// Answers requests that are rarer than checks.
 async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Result<Response, Problem> {
     let HttpDoor { app, serves, encrypted } = door;
     let uri = request.uri().clone();
     let method = request.method().clone();
     let path = uri.path();
-    // Pages that take long to make. Those that ask an engine take no turn, since an engine may be slow.
+    // Pages that take long to make; those that ask an engine take no turn, since it may be slow.
     let _turn = match found.path {
         "/metrics" | "/v1/policies" | "/v1/keys/top" => app.first_long_turn().await?,
         _ => None,
@@ -181,7 +182,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     match found.path {
         "/v1/settle" => settle::settle(app, request).await,
         "/v1/check/batch" => batch::batch(app, request).await,
-        "/v1/peek" => check::peek(app, request).await,
+        "/v1/peek" => check::check(app, request, Want::Peek).await,
         "/v1/extend" => settle::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {
@@ -223,8 +224,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     }
 }
 
-/// Returns whether a request at a wrong path or with a wrong method is probably a sub-request of a proxy that asks for a
-/// decision: it looks where people look for one, or describes an original request.
+/// Returns whether a request at a wrong path or with a wrong method is probably a proxy's sub-request.
 fn is_sub_request(app: &App, request: &Request<Body>) -> bool {
     const ORIGINAL: [&str; 4] = ["x-original-uri", "x-original-url", "x-original-method", "x-forwarded-uri"];
     let (path, headers) = (request.uri().path(), request.headers());
@@ -237,11 +237,11 @@ fn is_sub_request(app: &App, request: &Request<Body>) -> bool {
             || of_family())
 }
 
-/// Checks that the caller has the scope that the route requires. Counts and tells callers that have not.
+/// Checks that the caller has the route's scope. Counts and tells callers that have not.
 fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) -> Result<(), Problem> {
     let required = found.and_then(|route| route.required_scope);
     let app = &door.app;
-    // The `Host` and `Origin` of a sub-request come from the proxy's caller, so they prove nothing.
+    // The `Host` and `Origin` of a sub-request come from the proxy's caller and prove nothing.
     if !app.access.needs_token() && request.uri().path() == "/v1/forward-auth" {
         return Ok(());
     }
@@ -250,7 +250,7 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
         && app.access.needs_token()
     {
         app.engine.metrics.auth_failed(Transport::http);
-        // Proxies and programs may let such a request pass, or refuse it as if it were over a limit.
+        // Programs may let such a request pass, or take it for one over a limit.
         if let Some(route) = found.filter(|route| route.required_scope == Some(Scope::Check)) {
             let why = Misdirected::NoToken(route.path, problem.detail().to_owned());
             app.engine.live().unmet.note_misdirected(&why, None);
@@ -259,8 +259,8 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
     authorized
 }
 
-/// Returns whether the caller of a path for everybody may read what is not for everybody. Counts a wrong token, and sets
-/// `guessed`: otherwise the answer would tell at full speed which tokens are right.
+/// Returns whether the caller of a path for everybody may read what is not for everybody. Counts a wrong token, and
+/// sets `guessed`: at full speed the answer would tell which tokens are right.
 fn reads(app: &App, request: &Request<Body>, encrypted: bool, guessed: &mut bool) -> bool {
     let authorized = app.access.authorize(request.headers(), Some(Scope::Read), encrypted);
     *guessed = authorized.as_ref().is_err_and(Problem::is_guess);
@@ -270,29 +270,29 @@ fn reads(app: &App, request: &Request<Body>, encrypted: bool, guessed: &mut bool
     authorized.is_ok()
 }
 
-/// Returns the part of a path after its second segment: the `{name}` of its route.
+/// Returns the `{name}` in a path of that form.
 fn named(path: &str) -> &str {
     path.splitn(4, '/').nth(3).unwrap_or_default()
 }
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
-    //! The HTTP door for its fuzz target: answers requests without a connection.
+    //! The HTTP door without connections, for its fuzz target.
 
     use std::fmt;
     use std::net::{Ipv4Addr, SocketAddr};
 
     use axum::body::Body;
-    use http::{Request, StatusCode};
+    use http::{Request, Response, StatusCode};
     use tokio::runtime::Runtime;
 
-    pub use super::forward_auth::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
+    pub use super::forward_auth::fuzzing::ForwardAuthDoor;
     use super::{HttpDoor, Serves};
     use crate::connections::Handler as _;
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
-    /// The most bytes read from an answer, more than any answer to a fuzzed request has.
+    /// More than any answer to a fuzzed request has.
     const LONGEST: usize = 16 << 20;
 
     /// An HTTP door without connections.
@@ -307,17 +307,6 @@ pub(crate) mod fuzzing {
         }
     }
 
-    /// An answer of the door.
-    #[derive(Clone, Debug)]
-    pub struct ApiAnswer {
-        /// Its status.
-        pub status: StatusCode,
-        /// Its `content-type`; empty if it has none.
-        pub content_type: String,
-        /// Its body.
-        pub body: Vec<u8>,
-    }
-
     impl ApiDoor {
         /// Makes a door with the policies of this file.
         ///
@@ -330,13 +319,13 @@ pub(crate) mod fuzzing {
             Self { runtime, door: HttpDoor::new(app, Serves::All, false) }
         }
 
-        /// Answers a request as if it came from this machine. Answers that never end are not waited for: `/v1/events` has
-        /// an empty body here.
+        /// Answers a request as if it came from this machine. An endless answer (`/v1/events`) has an empty body
+        /// here.
         ///
         /// # Panics
         /// If the body of the answer cannot be read.
         #[must_use]
-        pub fn answer(&self, request: Request<Vec<u8>>) -> ApiAnswer {
+        pub fn answer(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
             let endless = request.uri().path() == "/v1/events";
             let (request, here) = (request.map(Body::from), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
             self.runtime.block_on(async {
@@ -347,10 +336,7 @@ pub(crate) mod fuzzing {
                         axum::body::to_bytes(body, LONGEST).await.expect("an answer has its bounds").to_vec()
                     }
                 };
-                let content_type = parts.headers.get(http::header::CONTENT_TYPE);
-                let content_type =
-                    content_type.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-                ApiAnswer { status: parts.status, content_type, body }
+                Response::from_parts(parts, body)
             })
         }
     }

@@ -9,8 +9,8 @@
 //! | `MULTI`, `EXEC`, `DISCARD` | keep commands, and run them together |
 //! | `PING`, `ECHO`, `HELLO`, `AUTH`, `SELECT`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`, `QUIT` | as in Redis, as far as clients need them |
 //!
-//! The commands of one read are decided one after the other and answered with one write. A wrong command gets an error
-//! of its own; only bytes that are not a command at all close the connection.
+//! Commands of one read are decided in turn and answered with one write. A wrong command gets an error; only bytes
+//! that are no command close the connection.
 
 mod command;
 mod connection;
@@ -52,7 +52,7 @@ impl Door for RespDoor {
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
-    //! Functions for the fuzz targets: parse commands, and run the commands of a client.
+    //! Parses commands and runs them, for the fuzz targets.
 
     use std::fmt;
 
@@ -65,35 +65,19 @@ pub(crate) mod fuzzing {
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
-    /// The result of parsing the first bytes.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub enum RespBytes {
-        /// A command, and how many bytes it took.
-        Command {
-            /// Its words.
-            words: Vec<Vec<u8>>,
-            /// The number of bytes.
-            took: usize,
-        },
-        /// The beginning of a command.
-        Incomplete,
-        /// Not a command.
-        Broken,
-    }
-
-    /// Parses the first command as the door does.
-    #[must_use]
-    pub fn resp_bytes(bytes: &[u8]) -> RespBytes {
+    /// Parses the first command: its words, and how many bytes they took; `None` if it is incomplete.
+    ///
+    /// # Errors
+    /// What is wrong with bytes that are no command.
+    pub fn resp_command(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, &'static str> {
         match next(bytes) {
-            Next::Command(words, took) => {
-                RespBytes::Command { words: words.iter().map(|word| word.to_vec()).collect(), took }
-            }
-            Next::Incomplete => RespBytes::Incomplete,
-            Next::Broken(_) => RespBytes::Broken,
+            Next::Command(words, took) => Ok(Some((words.into_vec(), took))),
+            Next::Incomplete => Ok(None),
+            Next::Broken(what) => Err(what),
         }
     }
 
-    /// A client of a door, without its connection. Two clients made from one policy file do not share counters.
+    /// A client without its connection, of a door of its own.
     pub struct RespClient {
         runtime: Runtime,
         door: RespDoor,
@@ -124,8 +108,8 @@ pub(crate) mod fuzzing {
             self.session = Session::new(&self.door.app.access);
         }
 
-        /// Runs the first command in these bytes like a connection. Returns the reply and how many bytes the command took;
-        /// `None` if the bytes do not begin with a complete command.
+        /// Runs the first command. Returns the reply and how many bytes it took; `None` if no complete command comes
+        /// first.
         pub fn run(&mut self, bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
             let Next::Command(words, took) = next(bytes) else { return None };
             let (door, session, mut replies) = (&self.door, &mut self.session, Replies::default());

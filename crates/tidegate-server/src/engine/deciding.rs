@@ -62,10 +62,12 @@ impl Deciding {
         transport: Transport,
     ) -> Conclusion {
         if self.base.decides_at_once && held.is_none() && only.is_none() {
-            let decided = self.base.metrics.time_now(transport, || match want {
+            let start = self.base.metrics.start();
+            let decided = match want {
                 Want::Take => self.base.gate.check(check),
                 Want::Peek => self.base.gate.peek(check),
-            });
+            };
+            self.base.metrics.note_time(transport, start);
             return self.conclude(live, &check, only, decided, want, transport);
         }
         // Boxed: otherwise checks that are decided at once would reserve space for it.
@@ -172,7 +174,10 @@ impl Deciding {
         out: &mut Settled,
     ) -> Result<(), StoreError> {
         let settled = if self.base.decides_at_once {
-            self.base.metrics.time_now(Transport::resp, || self.base.gate.settle_charge(op, charge, out))
+            let start = self.base.metrics.start();
+            let settled = self.base.gate.settle_charge(op, charge, out);
+            self.base.metrics.note_time(Transport::resp, start);
+            settled
         } else {
             let settling = pin!(self.base.gate.settle_charge_async(op, charge, out));
             self.base.metrics.time(Transport::resp, settling).await

@@ -21,7 +21,7 @@ policies:
 ";
 
 async fn block(server: &Running, ip: &str, body: &str) -> Answer {
-    send(server.addr, Method::PUT, &format!("/v1/keys/per-ip?client.ip={ip}"), &[], body).await
+    server.put(&format!("/v1/keys/per-ip?client.ip={ip}"), body).await
 }
 
 const TEN_MINUTES: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
@@ -86,8 +86,7 @@ async fn a_block_is_ended_without_forgetting_what_the_key_has_spent() {
     }
     assert_eq!(server.check("203.0.113.9").await.status, StatusCode::TOO_MANY_REQUESTS);
     // It works in every mode: a block set while the policy was enforced can be ended after a change to shadow.
-    let shadow =
-        send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=192.0.2.1", &[], r#"{"block": null}"#).await;
+    let shadow = server.put("/v1/keys/trial?client.ip=192.0.2.1", r#"{"block": null}"#).await;
     assert_eq!((shadow.status, &shadow.json()["unblocked"]), (StatusCode::OK, &json!(false)));
 }
 
@@ -121,12 +120,11 @@ async fn a_block_that_makes_no_sense_is_refused_and_says_why() {
     }
     let long = format!(r#"{{"block": {{"for": "1h", "reason": "{}"}}}}"#, "x".repeat(256));
     assert!(block(&server, "203.0.113.9", &long).await.detail().contains("has 256 bytes"));
-    let shadow = send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=192.0.2.1", &[], TEN_MINUTES).await;
+    let shadow = server.put("/v1/keys/trial?client.ip=192.0.2.1", TEN_MINUTES).await;
     assert_eq!(shadow.status, StatusCode::CONFLICT, "{}", shadow.text);
-    let keyless = send(server.addr, Method::PUT, "/v1/keys/per-ip", &[], TEN_MINUTES).await;
+    let keyless = server.put("/v1/keys/per-ip", TEN_MINUTES).await;
     assert!(keyless.detail().contains("`client.ip` is missing"));
-    let unknown =
-        send(server.addr, Method::PUT, "/v1/keys/per-pi?client.ip=192.0.2.1", &[], TEN_MINUTES).await;
+    let unknown = server.put("/v1/keys/per-pi?client.ip=192.0.2.1", TEN_MINUTES).await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
 }
 
@@ -165,9 +163,7 @@ async fn the_keys_of_a_policy_are_listed_by_pages_with_how_they_stand() {
 #[tokio::test]
 async fn a_caller_is_blocked_for_all_policies_at_once() {
     let server = start(FILE).await;
-    let put = async |query: &str, body: &str| {
-        send(server.addr, Method::PUT, &format!("/v1/keys{query}"), &[], body).await
-    };
+    let put = async |query: &str, body: &str| server.put(&format!("/v1/keys{query}"), body).await;
     let done = put("?client.ip=203.0.113.0/24", TEN_MINUTES).await;
     assert_eq!((done.status, &done.json()["policy"]), (StatusCode::OK, &json!(null)), "{}", done.text);
     assert_eq!(done.json()["block"]["until"], "2027-01-15T12:10:00.000Z");
@@ -268,9 +264,7 @@ async fn a_block_is_of_one_key_and_says_how_far_it_reaches() {
     assert_eq!(blocked["network"], "2001:db8::/64", "{blocked}");
     assert_eq!(server.check("2001:db8::2").await.status, StatusCode::FORBIDDEN);
     // As keys are listed.
-    let listed =
-        send(server.addr, Method::PUT, "/v1/keys/per-ip?client.ip=2001:db8::/64", &[], r#"{"block": null}"#)
-            .await;
+    let listed = server.put("/v1/keys/per-ip?client.ip=2001:db8::/64", r#"{"block": null}"#).await;
     assert_eq!(listed.json()["unblocked"], true, "{}", listed.text);
     assert_eq!(block(&server, "203.0.113.9", TEN_MINUTES).await.json().get("network"), None);
 }

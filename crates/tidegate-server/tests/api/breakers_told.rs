@@ -30,7 +30,7 @@ async fn report(server: &Running, answer: &Answer, status: u16) {
 }
 
 async fn put(server: &Running, path: &str, body: &str) -> Answer {
-    send(server.addr, Method::PUT, path, &[], body).await
+    server.put(path, body).await
 }
 
 async fn listed(server: &Running) -> Vec<Value> {

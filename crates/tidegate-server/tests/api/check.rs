@@ -288,7 +288,7 @@ async fn every_bad_input_is_a_problem_that_names_it() {
     }
     let long = format!(r#"{{"attributes": {{"a": "{}"}}}}"#, "x".repeat(70_000));
     assert_eq!(server.post("/v1/check", &long).await.status, StatusCode::PAYLOAD_TOO_LARGE);
-    let wrong = send(server.addr, Method::PUT, "/v1/check", &[], "").await;
+    let wrong = server.put("/v1/check", "").await;
     assert_eq!((wrong.status, wrong.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
 }
 
@@ -360,7 +360,7 @@ policies:
     assert_eq!((&told["now"]["answers"], &told["now"]["decision"]), (&json!("now"), &json!("allowed")));
     // Another configuration, without the policy that refused, changes only what would be now.
     let policy = r#"{"by": ["client.ip"], "limit": {"rate": "9/min"}}"#;
-    let put = send(server.addr, Method::PUT, "/v1/policies/more", &[], policy).await;
+    let put = server.put("/v1/policies/more", policy).await;
     assert!(put.status.is_success(), "{}", put.text);
     let later = ask().await.json();
     assert_eq!(later["configuration"], json!({ "number": 1, "in_force": false }));

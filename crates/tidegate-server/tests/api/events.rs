@@ -43,7 +43,7 @@ async fn denials_policies_and_keys_are_told_and_keys_are_hidden() {
     let reloaded = read_until(&mut stream, "in-force").await;
     assert!(reloaded.contains("event: policies"), "{reloaded}");
     let body = r#"{"block": {"for": "10min"}}"#;
-    send(server.addr, Method::PUT, "/v1/keys/per-ip?client.ip=203.0.113.9", &[], body).await;
+    server.put("/v1/keys/per-ip?client.ip=203.0.113.9", body).await;
     let blocked = read_until(&mut stream, "\"state\":\"blocked\"").await;
     assert!(blocked.contains("event: key") && !blocked.contains("203.0.113.9"), "{blocked}");
 }
@@ -105,7 +105,7 @@ policies:
     let opened = read_until(&mut stream, "\"to\":\"open\"").await;
     assert!(opened.contains("event: breaker") && opened.contains("\"from\":\"closed\""), "{opened}");
     let forced = r#"{"state": "closed", "reason": "upgrade"}"#;
-    send(server.addr, Method::PUT, "/v1/breakers/payments", &[], forced).await;
+    server.put("/v1/breakers/payments", forced).await;
     let told = read_until(&mut stream, "\"to\":\"forced-closed\"").await;
     assert!(told.contains("\"from\":\"open\"") && told.contains("upgrade"), "{told}");
 }

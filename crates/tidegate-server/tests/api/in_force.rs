@@ -35,7 +35,7 @@ async fn report(server: &Running, name: &str, value: u32) {
 }
 
 async fn turn(server: &Running, body: &str) {
-    let told = send(server.addr, Method::PUT, "/v1/switches/previews", &[], body).await;
+    let told = server.put("/v1/switches/previews", body).await;
     assert_eq!(told.status, StatusCode::OK, "{}", told.text);
 }
 

@@ -129,9 +129,7 @@ policies:
 #[tokio::test]
 async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
     let server = start(SWITCHED).await;
-    let put = async |name: &str, body: &str| {
-        send(server.addr, Method::PUT, &format!("/v1/switches/{name}"), &[], body).await
-    };
+    let put = async |name: &str, body: &str| server.put(&format!("/v1/switches/{name}"), body).await;
     let check = async |priority: &str| {
         let body = format!(r#"{{"attributes": {{}}, "priority": "{priority}"}}"#);
         send(server.addr, Method::POST, "/v1/check", &[], &body).await.status

@@ -26,7 +26,7 @@ async fn report(server: &Running, name: &str, value: &str) -> StatusCode {
 }
 
 async fn put(server: &Running, name: &str, body: &str) -> Value {
-    let told = send(server.addr, Method::PUT, &format!("/v1/switches/{name}"), &[], body).await;
+    let told = server.put(&format!("/v1/switches/{name}"), body).await;
     assert_eq!(told.status, StatusCode::OK, "{}", told.text);
     told.json()["switches"][0].clone()
 }
@@ -114,7 +114,7 @@ async fn a_hand_wins_until_it_ends() {
         (r#"{"state": "on", "for": "0s"}"#, "`0s` is not a time for a switch to be on"),
         (r#"{"state": "on", "for": "1h", "below": "critical"}"#, "has no `below`"),
     ] {
-        let refused = send(server.addr, Method::PUT, "/v1/switches/previews", &[], body).await;
+        let refused = server.put("/v1/switches/previews", body).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
         assert!(refused.detail().contains(says), "{body}: {}", refused.detail());
     }

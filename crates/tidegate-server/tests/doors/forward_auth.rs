@@ -232,7 +232,7 @@ async fn a_preflight_does_not_escape_a_block() {
     let server = asked_by("{ proxy: caddy }").await;
     let blocks = r#"{"block": {"for": "1h", "reason": "abuse"}}"#;
     for key in ["/v1/keys?client.ip=203.0.113.10", "/v1/keys/per-token?request.header.x-api-key=bad"] {
-        assert_eq!(send(server.addr, Method::PUT, key, &[], blocks).await.status, StatusCode::OK);
+        assert_eq!(server.put(key, blocks).await.status, StatusCode::OK);
     }
     let preflight = [("origin", "https://a.example"), ("access-control-request-method", "POST")];
     for (more, status) in [

@@ -78,7 +78,7 @@ async fn refusals_by_lists_and_blocks_are_counted() {
         assert_eq!(server.post("/v1/check", &body).await.status, status, "{ip} {user}");
     }
     let put = r#"{"block": {"for": "10min"}}"#;
-    send(server.addr, Method::PUT, "/v1/keys/per-ip?client.ip=203.0.113.4", &[], put).await;
+    server.put("/v1/keys/per-ip?client.ip=203.0.113.4", put).await;
     assert_eq!(server.check("203.0.113.4").await.status, StatusCode::FORBIDDEN);
     let metrics = server.get("/metrics").await.text;
     for line in [
@@ -132,7 +132,7 @@ async fn a_policy_of_any_name_can_be_shown_and_let_go() {
     }
     assert_eq!(server.check("192.0.2.1").await.status, StatusCode::OK, "all of them were let go");
     assert!(server.get("/v1/keys/top").await.json()["keys"].is_array());
-    let put = send(server.addr, Method::PUT, "/v1/keys/top", &[], "").await;
+    let put = server.put("/v1/keys/top", "").await;
     assert_eq!(put.status, StatusCode::BAD_REQUEST, "of the policy `top`, and without a body");
 }
 
@@ -172,7 +172,7 @@ async fn a_file_without_policies_is_told() {
     assert!(told().await.contains(&format!("[!] {empty}")), "{}", told().await);
     let warnings = server.post("/v1/reload", "").await.json()["warnings"].to_string();
     assert!(warnings.starts_with("[\"no policy: nothing is limited; write policies: ["), "{warnings}");
-    let put = send(server.addr, Method::PUT, "/v1/policies/all", &[], "limit: { rate: 1/s }").await;
+    let put = server.put("/v1/policies/all", "limit: { rate: 1/s }").await;
     assert!(!put.text.contains("nothing is limited"), "{}", put.text);
     assert!(told().await.contains(" in force, 1 policy\n"), "{}", told().await);
     let reload = async || server.post("/v1/reload", "").await.json();

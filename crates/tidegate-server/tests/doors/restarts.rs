@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::running::{NOON, Running, on_disk, send, start_with};
-use http::{Method, StatusCode};
+use crate::running::{NOON, Running, on_disk, start_with};
+use http::StatusCode;
 use serde_json::Value;
 use tidegate::ManualClock;
 
@@ -107,8 +107,7 @@ policies:
 
     let folder = tempfile::tempdir().unwrap();
     let server = start_on_disk(folder.path(), FILE).await;
-    let put =
-        send(server.addr, Method::PUT, "/v1/breakers/forced", &[], r#"{"state": "metrics-only"}"#).await;
+    let put = server.put("/v1/breakers/forced", r#"{"state": "metrics-only"}"#).await;
     assert_eq!(put.status, StatusCode::OK, "{}", put.text);
     fail(&server, "open").await;
     fail(&server, "forced").await;
@@ -144,14 +143,14 @@ policies:
     let folder = tempfile::tempdir().unwrap();
     let listed = async |server: &Running| server.get("/v1/breakers").await.json()["breakers"][0].clone();
     let server = start_on_disk(folder.path(), FILE).await;
-    send(server.addr, Method::PUT, "/v1/breakers/calls", &[], r#"{"state": "metrics-only"}"#).await;
+    server.put("/v1/breakers/calls", r#"{"state": "metrics-only"}"#).await;
     assert_eq!(listed(&server).await["since"], "2027-01-15T12:00:00.000Z");
     server.handle.stop();
     server.stopped().await;
     let server = start_later(folder.path(), FILE, Duration::from_secs(60)).await;
     let after = listed(&server).await;
     assert_eq!((&after["state"], &after["since"]), (&"metrics-only".into(), &Value::Null), "{after}");
-    send(server.addr, Method::PUT, "/v1/breakers/calls", &[], r#"{"state": "auto"}"#).await;
+    server.put("/v1/breakers/calls", r#"{"state": "auto"}"#).await;
     assert_eq!(listed(&server).await["since"], "2027-01-15T12:01:00.000Z", "this change it has seen");
 }
 
@@ -169,7 +168,7 @@ policies:
     let folder = tempfile::tempdir().unwrap();
     let server = start_on_disk(folder.path(), FILE).await;
     let forced = r#"{"state": "open", "reason": "the vendor is down"}"#;
-    send(server.addr, Method::PUT, "/v1/breakers/calls?upstream=a", &[], forced).await;
+    server.put("/v1/breakers/calls?upstream=a", forced).await;
     server.handle.stop();
     server.stopped().await;
     let server = start_later(folder.path(), FILE, Duration::from_secs(60)).await;

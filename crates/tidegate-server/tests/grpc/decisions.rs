@@ -272,7 +272,7 @@ async fn a_blocked_key_is_over_its_limit() {
     let mut client = Client::connect(grpc).await;
     let block = r#"{"block": {"for": "10min", "reason": "abuse"}}"#;
     let path = "/v1/keys/per-address?remote_address=192.0.2.1";
-    let put = send(server.addr, http::Method::PUT, path, &[], block).await;
+    let put = server.put(path, block).await;
     assert_eq!(put.status, 200, "{put:?}");
     let refused = client.ask(&call(&[&[("remote_address", "192.0.2.1")]])).await;
     assert_eq!(refused.overall_code, OVER, "{refused:?}");

@@ -1,4 +1,4 @@
-//! Answers one call: reads its head and its message, keeps its deadline, sends its answer.
+//! Answers one call: its head, its message, its deadline, its answer.
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -18,10 +18,10 @@ use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
+use super::Service;
 use super::counts::{CallCounts, Guesses, Memory, Turn, WAITING_CALL};
 use super::methods::Method;
 use super::reading::{self, Messages, head_bytes, pieces};
-use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
 use super::{framing, health, quota, rate_limit, reflection};
 use crate::auth::Access;
@@ -31,10 +31,10 @@ use crate::options::Timeouts;
 use crate::otlp::CallEnd;
 use crate::problem::WRONG_TOKEN;
 
-/// The header that says how long the caller waits for the answer.
+/// The header that says how long the caller waits.
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The state that the calls of one connection share.
+/// What the calls of one connection share.
 #[derive(Debug)]
 pub(super) struct Calls {
     service: Arc<Service>,
@@ -44,7 +44,7 @@ pub(super) struct Calls {
     pub(super) turn: Turn,
     guesses: Guesses,
     pub(super) memory: Memory,
-    /// The bytes of answers that were given to `h2` since the socket last took everything.
+    /// The bytes given to `h2` since the socket last took everything.
     pub(super) queued: AtomicUsize,
 }
 
@@ -73,17 +73,15 @@ impl Drop for Counted {
     }
 }
 
-/// A call that was accepted and is not answered yet.
+/// Accepted, not answered yet.
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// Begins to answer a call. Most calls are answered before this returns; a call that must wait continues in its own
-/// task.
-///
-/// `h2` sends the answer when the connection is polled next, so all calls of one read go out with one write.
+/// Begins to answer a call. Most are answered before this returns; one that must wait continues in its own task. `h2`
+/// sends answers when the connection is polled next, so all of one read go out with one write.
 pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut Context<'_>) {
     thread_local! {
-        /// The boxed future of the last call of this thread that was answered at once, for the next call. A call's
-        /// future is too large for the allocator's caches, and allocating it took 750 instructions.
+        /// The boxed future of this thread's last call that was answered at once, for the next one: it is too large
+        /// for the allocator's caches, and allocating it took 750 instructions.
         static BOX: Cell<Option<ReusableBoxFuture<'static, ()>>> = const { Cell::new(None) };
     }
     calls.counts.begun();
@@ -96,18 +94,18 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
         }
         Ok(None) | Err(_) => ReusableBoxFuture::new(call),
     };
-    // A panic is logged and ends this call only, as it would end a task. The other calls of the connection go on.
+    // A panic is logged and ends this call only.
     match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
         // The finished future holds nothing any more.
         Ok(Poll::Ready(())) => drop(BOX.try_with(|last| last.set(Some(running)))),
-        // The new task polls the future again, which registers that task's waker.
+        // The new task polls again, which registers its waker.
         Ok(Poll::Pending) => drop(tokio::spawn(running)),
         Err(_) => {}
     }
 }
 
 /// # Cancel safety
-/// A call that its caller gives up is dropped and has then spent nothing, except for reports, see [`Method::answer`].
+/// A dropped call has spent nothing, except for reports, see [`Method::answer`].
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
@@ -122,7 +120,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
         let mut answering = pin!(answer(calls, method, request));
         poll_fn(|cx| match answering.as_mut().poll(cx) {
             Poll::Ready(answered) => Poll::Ready(Some(answered)),
-            // Checked only if the call must wait: most calls are answered at once.
+            // Checked only now: most calls are answered at once.
             Poll::Pending => respond.poll_reset(cx).map(|_| None),
         })
         .await
@@ -135,9 +133,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
     };
 }
 
-/// Answers a streaming call until either side ends it.
-///
-/// It does not count as a request in flight: a drain ends it instead of waiting for it.
+/// Answers a streaming call until either side ends it. Not a request in flight: a drain ends it instead of waiting.
 async fn run_stream(
     calls: &Calls,
     method: Method,
@@ -155,7 +151,7 @@ async fn run_stream(
             begun.map_err(|status| status.response())
         }
     };
-    // Checked again for each message, because a token may have been revoked.
+    // For each message again: a token may have been revoked.
     let may_go_on = || method.may_be_called(&calls.service, false, &head.headers);
     let begun = match begun {
         Ok(deadline) if method == Method::StreamRateLimitQuotas => {
@@ -185,7 +181,7 @@ async fn run_stream(
     }
 }
 
-/// Reads the name of the service to watch.
+/// Reads the service to watch.
 ///
 /// # Errors
 /// As [`reading::whole`], [`framing::message`] and [`health::service`].
@@ -194,7 +190,7 @@ async fn watched(calls: &Calls, headers: &HeaderMap, body: RecvStream) -> Result
     health::service(framing::message(body)?)
 }
 
-/// Sends the answer of a call. Waits if the peer's window has no room for it.
+/// Sends the answer, or waits for room in the peer's window.
 async fn send(calls: &Calls, mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, CONTENT);
@@ -209,8 +205,8 @@ async fn send(calls: &Calls, mut respond: SendResponse<Bytes>, message: Bytes) -
     body.send_trailers(status::ok())
 }
 
-/// Sends an answer as the peer makes room for it. The call is reset if that takes too long. Meanwhile the answer counts as
-/// held for the peer, and the connection can lose its place like an idle one.
+/// Sends an answer as the peer makes room; resets the call if that takes too long. Meanwhile it counts as held, and
+/// the connection can lose its place like an idle one.
 async fn send_later(calls: &Calls, mut body: SendStream<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let _held = calls.memory.holding(WAITING_CALL + message.len());
     let _silent = calls.counts.silent();
@@ -223,10 +219,10 @@ async fn send_later(calls: &Calls, mut body: SendStream<Bytes>, message: Bytes) 
     }
 }
 
-/// Answers a call with the body of its answer.
+/// Answers a call.
 ///
 /// # Errors
-/// The response to send instead, without a body: a gRPC status, or an HTTP status if the request is not gRPC.
+/// The response to send instead: a gRPC status, or an HTTP status if it is not gRPC.
 async fn answer(
     calls: &Calls,
     method: Result<Method, Status>,
@@ -257,8 +253,8 @@ async fn answer(
             Some(span) => span.around(answering.as_mut(), ended).await,
         }
     };
-    // Pinned and passed by reference: a future passed by value takes up space in each future that it passes through,
-    // and each call would allocate all of that.
+    // By reference: a future passed by value takes up space in each that it passes through, and each call would
+    // allocate all of that.
     let answered = pin!(answered);
     let answered = match deadline {
         None => answered.await,
@@ -274,9 +270,9 @@ async fn answer(
     })
 }
 
-/// Checks whether a caller with these headers may call the method. The answer to a missing or wrong token waits; the
-/// connection can lose its place meanwhile. After a wrong one, the tokens of other calls are not looked at before it is
-/// answered: so a connection has as few guesses as at the other doors.
+/// Checks whether the caller may call the method. The answer to a missing or wrong token waits, and the connection can
+/// lose its place meanwhile. Before a wrong one is answered, no other token is looked at: so a connection has as few
+/// guesses as at the other doors.
 ///
 /// # Errors
 /// As [`Method::may_be_called`].
@@ -304,12 +300,11 @@ async fn may_be_called(calls: &Calls, method: Method, headers: &HeaderMap) -> Re
     may
 }
 
-/// Returns how a call was answered, for its tracing span.
 fn ended(answered: &Result<Bytes, Status>) -> CallEnd {
     CallEnd::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
 }
 
-/// Checks that a request is a gRPC call.
+/// Checks that it is a gRPC call.
 ///
 /// # Errors
 /// 405 or 415, as the protocol demands.
@@ -328,11 +323,11 @@ fn is_call(head: &request::Parts) -> Result<(), Response<()>> {
     }
 }
 
-/// Returns the instant at which the caller stops waiting, from the `grpc-timeout` header.
+/// Returns when the caller stops waiting.
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     match read_grpc_timeout(value.as_bytes()) {
-        // More than ten years counts as no deadline.
+        // Beyond ten years, there is none.
         Some(time) if time > Duration::from_secs(10 * 365 * 24 * 3600) => Ok(None),
         Some(time) => Ok(now().checked_add(time)),
         None => {

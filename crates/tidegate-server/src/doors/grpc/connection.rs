@@ -8,11 +8,10 @@
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
 //!
-//! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, the answers that the
-//! peer does not take, and incomplete messages of at most 4 MiB for all its calls together. The last two have a bound
-//! over all connections ([`ConnectionPlace::hold`]), beyond which those that have held longest are cut. Resets,
-//! settings, pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that
-//! floods it.
+//! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, answers that the
+//! peer does not take, and 4 MiB of incomplete messages. The last two have a bound over all connections
+//! ([`ConnectionPlace::hold`]). The `h2` crate bounds resets, settings, pings, header lists and empty frames, and
+//! ends a connection that floods it.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -29,33 +28,32 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::Service;
 use super::call::{self, Accepted, Calls};
-use super::service::Service;
-use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, linger, now};
+use crate::connections::{
+    ConnectionPlace, ConnectionStage, LINGER, NEVER, Order, Stream, after, linger, now,
+};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::uncovered_requests::Misdirected;
 
-/// The most calls of one connection at once. A proxy with more in flight opens another connection.
+/// The most calls at once. A proxy with more opens another connection.
 const STREAMS: u32 = 256;
 
-/// The longest list of headers of a call, in bytes. Fits several times what tracing adds to a call.
+/// The longest list of headers, in bytes: several times what tracing adds to a call.
 const HEADER_LIST: u32 = 16 << 10;
 
-/// How many bytes a peer may send in all streams together before they are read.
+/// How many bytes in all streams together a peer may send before they are read.
 const WINDOW: u32 = 256 << 10;
 
-/// The most bytes of one answer that wait for the peer's window.
+/// The most bytes of an answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
 
 /// The longest time for a preface while the server drains.
 const SHORT_PREFACE: Duration = Duration::from_secs(2);
 
-/// How often a ping checks whether the peer is still there.
+/// How often a ping checks whether the peer is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves one connection.
 ///
@@ -80,13 +78,13 @@ pub(super) async fn serve(
         && let Some((why, answer)) = other_protocol(first)
     {
         service.app.engine.telemetry.misdirected(&why);
-        // Short enough for the system's buffer, so it does not wait for the peer.
+        // Fits the system's buffer, so it does not wait.
         drop(timeout(LINGER, stream.write_all(answer)).await);
     }
     close(stream, ended, &place).await;
 }
 
-/// The answer to a call over HTTP/1, in headers alone: so Envoy takes it for the status of the call, and logs the message.
+/// In headers alone, so Envoy takes it for the status of the call and logs the message.
 const CALL_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: application/grpc\r\ngrpc-status: 12\r\n\
     grpc-message: this is a gRPC address and the call came over HTTP/1; set http2_protocol_options for the cluster\r\n\
@@ -97,7 +95,7 @@ const REQUEST_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain\r\ncontent-length: 87\r\nconnection: close\r\n\r\n\
     this is the gRPC address, which speaks HTTP/2 alone; HTTP/1.1 is served on server.http\n";
 
-/// Returns the protocol of a peer that has not begun with HTTP/2, and what to answer; `None` if it is unknown.
+/// Returns what a peer speaks instead of HTTP/2, and the answer; `None` if it is unknown.
 fn other_protocol(first: [u8; 4]) -> Option<(Misdirected, &'static [u8])> {
     match &first {
         b"POST" => Some((Misdirected::Http1AtGrpc, CALL_OVER_HTTP1)),
@@ -112,13 +110,13 @@ fn other_protocol(first: [u8; 4]) -> Option<(Misdirected, &'static [u8])> {
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrpcEnd {
-    /// The peer began with these bytes, which are not HTTP/2.
+    /// The peer's first bytes, which are not HTTP/2.
     Foreign([u8; 4]),
-    /// Everything was sent: the peer has closed, has made an error, or was told to go away.
+    /// Everything was sent: the peer closed, erred, or was told to go away.
     Done,
     /// The preface did not come in time.
     Late,
-    /// The peer does not answer pings, so it does not read answers either; or too much is held for peers like this one.
+    /// Pings are not answered, so answers are not read; or too much is held for such peers.
     Unread,
     /// The place was given to another connection.
     Vacated,
@@ -127,7 +125,6 @@ enum GrpcEnd {
 }
 
 impl GrpcEnd {
-    /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
             Self::Foreign(_) | Self::Done | Self::Cut => None,
@@ -157,7 +154,7 @@ async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> GrpcEnd {
     let shaken = tokio::select! {
         biased;
         () = place.ordered(Order::Finish) => {
-            // A peer that has just connected may have sent a call already; that call is answered.
+            // A peer that has just connected may have sent a call, which is answered.
             let soon = timeout(SHORT_PREFACE, handshake);
             tokio::select! {
                 biased;
@@ -184,25 +181,25 @@ async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> GrpcEnd {
 struct Connection {
     http2: Http2<LentSocket, Bytes>,
     blocked: Blocked,
-    /// The bytes of answers that count as held, since the socket takes no more.
+    /// The bytes that count as held, since the socket takes no more.
     queued: usize,
     calls: Arc<Calls>,
-    /// The calls of the last read that have not begun yet; at most [`STREAMS`].
+    /// Calls of the last read that have not begun; at most [`STREAMS`].
     accepted: Vec<Accepted>,
     pings: Option<PingPong>,
-    /// Whether a ping was sent and not answered yet.
+    /// Whether a ping is not answered yet.
     pinged: bool,
-    /// When to send the next ping, or when the last one must have been answered.
+    /// When to send the next ping, or when the last one is overdue.
     ping_at: Instant,
-    /// Whether a call was being answered when the state was last recorded.
+    /// Whether a call was being answered when last recorded.
     busy: bool,
-    /// Since when no call is being answered; `None` while one is.
+    /// Since when no call is being answered.
     idle: Option<Instant>,
-    /// How many calls stayed open when the state was last recorded.
+    /// How many calls stayed open when last recorded.
     open: usize,
-    /// Since when the peer has been told to go away, and how the connection will have ended.
+    /// Since when the peer has been told to go away, and how the connection ends.
     leaving: Option<(Instant, GrpcEnd)>,
-    /// The last order that was seen; its waker is registered.
+    /// The last order; its waker is registered.
     order: Option<Order>,
     timer: Pin<Box<Sleep>>,
 }
@@ -229,12 +226,12 @@ impl Connection {
         }
     }
 
-    /// Does all work that is possible now. Ready when the connection is over.
+    /// Does all that is possible now. Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<GrpcEnd> {
         self.calls.turn.begin();
         loop {
             let mut begun = false;
-            // Also reads and writes: the answers of all calls are flushed here, together.
+            // Also reads and writes: the answers of all calls are flushed here.
             while let Poll::Ready(accepted) = self.http2.poll_accept(cx) {
                 match accepted {
                     Some(Ok(accepted)) => {
@@ -247,8 +244,7 @@ impl Connection {
                     Some(Err(_)) | None => return Poll::Ready(self.ended()),
                 }
             }
-            // Begun only now: each `poll_accept` flushes pending writes, so otherwise each call's answer would be a
-            // write of its own.
+            // Only now: each `poll_accept` flushes, so each answer would be a write of its own.
             begun |= self.begin_accepted(cx);
             if !begun {
                 self.note_queued();
@@ -277,7 +273,7 @@ impl Connection {
         begun
     }
 
-    /// Records the answers that the socket does not take as held for the peer. To call when all that can be sent is sent.
+    /// Records what the socket does not take as held for the peer, when all that can be sent is.
     fn note_queued(&mut self) {
         let calls = &self.calls;
         let queued = if self.blocked.is_blocked() {
@@ -297,7 +293,6 @@ impl Connection {
         self.leaving.map_or(GrpcEnd::Done, |(_, ended)| ended)
     }
 
-    /// Carries out a new order of the server.
     fn obey(&mut self, cx: &mut Context<'_>) -> Option<GrpcEnd> {
         if self.order == Some(self.calls.place.order_now()) {
             return None;
@@ -307,7 +302,7 @@ impl Connection {
         match order {
             Order::Stay => {}
             Order::Finish => self.leave(GrpcEnd::Done),
-            // It holds what its peer neither reads nor finishes, and would for as long as it leaves.
+            // It would hold what its peer neither reads nor finishes as long as it leaves.
             Order::Yield if self.calls.place.holds() => return Some(GrpcEnd::Unread),
             Order::Yield => self.leave(GrpcEnd::Vacated),
             Order::Cut => return Some(GrpcEnd::Cut),
@@ -315,7 +310,7 @@ impl Connection {
         None
     }
 
-    /// Tells the peer to go away. Calls that it begins before it receives this are still answered.
+    /// Tells the peer to go away. Calls that it begins before it hears this are answered.
     fn leave(&mut self, ended: GrpcEnd) {
         if self.leaving.is_none() {
             self.http2.graceful_shutdown();
@@ -324,12 +319,12 @@ impl Connection {
         self.leaving = Some((now(), ended));
     }
 
-    /// Records the connection's stage, for the choice of connections that give up their place. It is busy also if calls
-    /// have `begun` and are answered already, since their answers are not sent yet. If all calls wait for their caller,
-    /// it can lose its place like an idle connection, but is not closed for idleness.
+    /// Records the stage. Busy also if calls have `begun` and are answered, since that is not sent yet. If all calls
+    /// wait for their caller, the place can be lost like an idle one's, but the connection is not closed for
+    /// idleness.
     fn note_stage(&mut self, begun: bool) {
         let open = self.calls.counts.open();
-        // When an open call ends, the idle time begins anew.
+        // The idle time begins anew when an open call ends.
         let fewer = open < std::mem::replace(&mut self.open, open);
         if begun || self.calls.counts.answered() > 0 {
             if !self.busy {
@@ -343,8 +338,8 @@ impl Connection {
         }
     }
 
-    /// Handles the deadlines that have passed. Returns whether there is something to send, and how the connection ended
-    /// if it is over.
+    /// Handles deadlines that have passed. Returns whether there is something to send, and how the connection ended,
+    /// if it did.
     fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> (bool, Option<GrpcEnd>) {
         if self.pinged
             && let Some(pings) = &mut self.pings
@@ -363,7 +358,7 @@ impl Connection {
             }
             let now = now();
             if let Some((since, ended)) = self.leaving {
-                // All answers are sent; do not wait any longer for the peer to close.
+                // All is sent; the peer is not waited for any longer.
                 if self.idle.is_some_and(|idle| after(idle.max(since), LINGER) <= now) {
                     return (false, Some(ended));
                 }
@@ -384,7 +379,7 @@ impl Connection {
         }
     }
 
-    /// Returns when to act if nothing else happens.
+    /// When to act if nothing else happens.
     fn due(&self) -> Instant {
         let ends = match (self.idle, self.leaving) {
             (None, _) => None,
@@ -396,10 +391,9 @@ impl Connection {
     }
 }
 
-/// Closes the connection so that the last answer arrives.
 async fn close(stream: Stream, ended: GrpcEnd, place: &ConnectionPlace) {
     match ended {
-        // Otherwise the system would keep for minutes what the peer does not take.
+        // The system would keep for minutes what the peer does not take.
         GrpcEnd::Unread => return stream.forget_unsent(),
         GrpcEnd::Cut | GrpcEnd::Vacated | GrpcEnd::Late => return,
         GrpcEnd::Done | GrpcEnd::Foreign(_) => {}
@@ -413,19 +407,13 @@ async fn close(stream: Stream, ended: GrpcEnd, place: &ConnectionPlace) {
     }
 }
 
-fn after(since: Instant, time: Duration) -> Instant {
-    since.checked_add(time.min(NEVER)).unwrap_or(since)
-}
-
-// Lends a socket to HTTP/2 and gets it back afterwards.
+// Lends a socket to HTTP/2 and gets it back.
 //
-// `h2` keeps the socket that it is given, and drops it. But dropping a socket with unread bytes resets the connection,
-// and a reset discards answers that the peer has not read yet. So the socket is needed again, to close it in an
-// orderly way.
-//
-// The first bytes are read before `h2` is asked, which would answer them in HTTP/2 whatever they are.
+// `h2` drops the socket that it is given; with unread bytes that resets the connection, and discards answers that the
+// peer has not read. It is needed again, to close it in an orderly way. The first bytes are read before: `h2` answers
+// them in HTTP/2 whatever they are.
 
-/// How many bytes tell the protocol of a peer.
+/// How many bytes tell the protocol.
 const FIRST: usize = 4;
 
 /// The beginning of HTTP/2.
@@ -434,7 +422,7 @@ const PREFACE: [u8; FIRST] = *b"PRI ";
 /// The slot to which the socket returns.
 pub(super) type ReturnSlot = Arc<Mutex<Option<Stream>>>;
 
-/// Tells whether the peer takes no more bytes.
+/// Whether the peer takes no more bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocked(Arc<AtomicBool>);
 
@@ -454,14 +442,14 @@ impl Blocked {
 pub(super) struct LentSocket {
     /// `Some` until this is dropped.
     stream: Option<Stream>,
-    /// What was read before HTTP/2 began.
+    /// Read before HTTP/2 began.
     begun: Vec<u8>,
     back: ReturnSlot,
     blocked: Blocked,
 }
 
 impl LentSocket {
-    /// Lends a socket. Returns the lent socket and the slot to which it returns when dropped.
+    /// Lends a socket. Returns the slot to which it returns when dropped.
     pub(super) fn new(stream: Stream) -> (Self, ReturnSlot) {
         let back = ReturnSlot::default();
         let lent = Self {
@@ -473,15 +461,14 @@ impl LentSocket {
         (lent, back)
     }
 
-    /// Returns a view of whether the peer takes no more bytes.
     pub(super) fn blocked(&self) -> Blocked {
         self.blocked.clone()
     }
 
-    /// Waits for the first bytes. HTTP/2 gets them afterwards.
+    /// Waits for the first bytes, which HTTP/2 gets afterwards.
     ///
     /// # Errors
-    /// The first bytes of a peer that does not begin like HTTP/2, filled up with zeros if it sends fewer.
+    /// Those that do not begin like HTTP/2, filled up with zeros.
     pub(super) async fn begins(&mut self) -> Result<(), [u8; FIRST]> {
         self.begun.reserve(256);
         while self.begun.len() < FIRST

@@ -1,9 +1,8 @@
-//! Counts what the calls of a connection cost: the calls that are being answered, those that stay open silently, the limits
-//! of a turn, the wrong tokens, and the bytes that are held.
+//! Counts what the calls of a connection cost: those being answered, those open silently, the limits of a turn, wrong
+//! tokens, and bytes held.
 //!
-//! A call that stays open for hours in silence does not make its connection busy: when all places are taken, the
-//! connection can lose its place like an idle one. But it does not end for idleness either, because a watcher may wait
-//! long for a change. When the connection leaves, such calls are told to end in an orderly way.
+//! A call open for hours in silence does not make its connection busy: it can lose its place like an idle one. But it
+//! does not end for idleness, since a watcher may wait long. When the connection leaves, such calls are told to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,18 +16,18 @@ use super::status::{Code, Status};
 use crate::app::App;
 use crate::connections::ConnectionPlace;
 
-/// The most calls of one connection that stay open and may be silent. Clients use one call for each service that they
-/// watch, and one for reflection.
+/// The most calls of a connection that may be silent: clients use one for each service that they watch, and one for
+/// reflection.
 const MOST_OPEN: usize = 16;
 
-/// After how many limits of a connection's calls others have their turn: about a millisecond.
+/// After how many limits others have their turn: about a millisecond.
 const SLICE: usize = 256;
 
-/// The turn of one connection: how many limits its calls have met since others had theirs.
+/// How many limits a connection's calls have met since others had their turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     limits: AtomicUsize,
-    /// The calls beyond the turn, in their order.
+    /// The calls beyond the turn, in order.
     queue: tokio::sync::Mutex<()>,
 }
 
@@ -38,40 +37,38 @@ impl Turn {
         self.limits.store(0, Ordering::Relaxed);
     }
 
-    /// Counts limits that a call has met.
     pub(super) fn met(&self, limits: usize) {
         self.limits.fetch_add(limits, Ordering::Relaxed);
     }
 
-    /// Returns whether others are to have their turn before the next call.
     pub(super) fn is_over(&self) -> bool {
         self.limits.load(Ordering::Relaxed) >= SLICE
     }
 
-    /// Waits for the next turn, behind other calls of the connection.
+    /// Waits for the next turn.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn next(&self, app: &App) {
         let _first = self.queue.lock().await;
         if self.is_over() {
-            // Given back at once, since an answer may have to wait. What counts is that others were ready before.
+            // At once, since an answer may have to wait: what counts is that others were ready before.
             drop(app.long_turn().await);
             self.begin();
         }
     }
 }
 
-/// The wrong tokens of one connection. After one, no other token of it is looked at for a while.
+/// The wrong tokens of one connection; after one, no other is looked at for a while.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    /// Whether there was one; calls without have no lock to take.
+    /// Whether there was one: calls without take no lock.
     any: AtomicBool,
     until: Mutex<Option<Instant>>,
 }
 
 impl Guesses {
-    /// Returns until when no token is looked at; `None` if one may be looked at now.
+    /// Returns until when no token is looked at, if so.
     pub(super) fn waits_until(&self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -79,7 +76,7 @@ impl Guesses {
         self.until.lock().filter(|until| *until > now())
     }
 
-    /// Records a wrong token, and returns when it may be answered.
+    /// Records a wrong token. Returns when it may be answered.
     pub(super) fn wrong(&self, now: Instant, wait: Duration) -> Instant {
         self.any.store(true, Ordering::Relaxed);
         let until = now.checked_add(wait).unwrap_or(now);
@@ -88,10 +85,10 @@ impl Guesses {
     }
 }
 
-/// About how many bytes a call takes that waits for its peer, besides its message or answer.
+/// About how many bytes a call takes that waits for its peer, without message or answer.
 pub(super) const WAITING_CALL: usize = 8 << 10;
 
-/// The bytes that one connection holds for its peer: messages that are not complete, and answers that wait for the peer.
+/// The bytes held for the peer: incomplete messages, and answers that wait.
 #[derive(Debug)]
 pub(super) struct Memory {
     place: Arc<ConnectionPlace>,
@@ -103,14 +100,13 @@ impl Memory {
         Self { place, bytes: AtomicUsize::new(0) }
     }
 
-    /// Adds bytes and returns the sum. The connection may be told to end for it, see [`ConnectionPlace::hold`].
+    /// Adds bytes and returns the sum. The connection may be told to end for it ([`ConnectionPlace::hold`]).
     pub(super) fn add(&self, bytes: usize) -> usize {
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.place.hold(all);
         all
     }
 
-    /// Takes back what [`Memory::add`] added.
     pub(super) fn sub(&self, bytes: usize) {
         if bytes > 0 {
             let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
@@ -133,7 +129,7 @@ pub(super) struct Holding<'c> {
 }
 
 impl Holding<'_> {
-    /// Changes the number of bytes, and returns the sum of the connection.
+    /// Changes the number of bytes. Returns the sum of the connection.
     pub(super) fn set(&mut self, bytes: usize) -> usize {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.all.sub(before.saturating_sub(bytes));
@@ -147,10 +143,9 @@ impl Drop for Holding<'_> {
     }
 }
 
-/// The calls of one connection. All atomics are relaxed: the calls and their connection are tasks of one thread.
+/// The calls of one connection. All relaxed: they and their connection are tasks of one thread.
 #[derive(Debug, Default)]
 pub(super) struct CallCounts {
-    /// Calls that are being answered.
     answered: AtomicUsize,
     /// Calls that stay open, silent or not.
     open: AtomicUsize,
@@ -164,7 +159,6 @@ impl CallCounts {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Undoes one [`CallCounts::begun`].
     pub(super) fn ended(&self) {
         self.answered.fetch_sub(1, Ordering::Relaxed);
     }
@@ -180,26 +174,25 @@ impl CallCounts {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Returns how many calls stay open.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Tells the calls that stay open to end, now or after their current answer.
+    /// Tells open calls to end, now or after their current answer.
     pub(super) fn end_open(&self) {
         self.leaving.send_replace(true);
     }
 
-    /// Counts a call that is being answered as one that stays open too.
+    /// Counts a call that is being answered as open too.
     pub(super) fn stay_open(&self) -> Open<'_> {
         self.open.fetch_add(1, Ordering::Relaxed);
         Open(self)
     }
 
-    /// Like [`CallCounts::stay_open`], for a call that may be silent from beginning to end.
+    /// As [`CallCounts::stay_open`], for a call that may be silent throughout.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`] if [`MOST_OPEN`] calls are open already.
+    /// [`Code::ResourceExhausted`] if [`MOST_OPEN`] are open.
     pub(super) fn keep_open(&self) -> Result<Open<'_>, Status> {
         let open = self.stay_open();
         if self.open() <= MOST_OPEN {
@@ -223,7 +216,7 @@ impl Drop for Open<'_> {
 }
 
 impl<'c> Open<'c> {
-    /// Counts the call as silent until the returned value is dropped.
+    /// As [`CallCounts::silent`].
     pub(super) fn silent(&self) -> Silent<'c> {
         self.0.silent()
     }
@@ -247,7 +240,7 @@ impl<'c> Open<'c> {
     }
 }
 
-/// A call that is silent; counted as such until this is dropped.
+/// A call that is silent until this is dropped.
 pub(super) struct Silent<'c>(&'c CallCounts);
 
 impl Drop for Silent<'_> {

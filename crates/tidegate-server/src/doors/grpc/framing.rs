@@ -8,16 +8,15 @@ use prost::Message;
 
 use super::status::{Code, Status};
 
-/// The length of the prefix of a message.
 const PREFIX: usize = 5;
-/// A size in bytes that fits ordinary answers: about ten statuses.
+/// The bytes of usual answers: about ten statuses.
 const USUAL: usize = 512;
 
-/// The longest message, in bytes. Far above anything that a client can make a proxy put into a message: a proxy that
-/// fails open lets a request pass on status 8, so clients must not be able to provoke that status by long headers.
+/// The longest message. Far above what a client can make a proxy put into one: a proxy that fails open lets a request
+/// pass on status 8, so no client may provoke it by long headers.
 pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
-/// Returns whether a content type is gRPC with protocol buffers.
+/// Whether a content type is gRPC with protocol buffers.
 pub(super) fn is_grpc(kind: &[u8]) -> bool {
     match kind.strip_prefix(b"application/grpc") {
         Some([]) => true,
@@ -27,10 +26,10 @@ pub(super) fn is_grpc(kind: &[u8]) -> bool {
     }
 }
 
-/// Returns the message in a complete body that holds exactly one.
+/// Returns the message in a complete body.
 ///
 /// # Errors
-/// [`Code::Unimplemented`] for a compressed message, [`Code::Internal`] for bytes that are not exactly one message.
+/// [`Code::Unimplemented`] if it is compressed, [`Code::Internal`] if it is not exactly one.
 pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     let Some(prefix) = body.first_chunk::<PREFIX>() else {
         let message =
@@ -57,10 +56,10 @@ pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     Ok(body.split_off(PREFIX))
 }
 
-/// Returns the length of the first message with its prefix; `None` if it is incomplete.
+/// Returns the length of the first message with its prefix, if it is complete.
 ///
 /// # Errors
-/// [`Code::ResourceExhausted`] for a message longer than [`MAX_MESSAGE`].
+/// [`Code::ResourceExhausted`] beyond [`MAX_MESSAGE`].
 pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
     let Some([_, length @ ..]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
     let length = PREFIX + u32::from_be_bytes(*length) as usize;
@@ -68,7 +67,7 @@ pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
     Ok((bytes.len() >= length).then_some(length))
 }
 
-/// Checks the length of a body, or of the part of it that has come, against [`MAX_MESSAGE`].
+/// Checks a body, or what came of it, against [`MAX_MESSAGE`].
 ///
 /// # Errors
 /// [`Code::ResourceExhausted`] if it is longer.
@@ -80,10 +79,9 @@ pub(super) fn bounded(length: usize) -> Result<(), Status> {
     Err(Status::new(Code::ResourceExhausted, message))
 }
 
-/// Writes a message as the body of an answer, in one allocation.
+/// Writes the body of an answer, in one allocation.
 pub(super) fn body(message: &impl Message) -> Bytes {
-    // Ordinary answers are short. They are written to the stack, without a capacity check for each byte and without
-    // measuring the message first.
+    // Ordinary answers go to the stack, without a capacity check for each byte, and are not measured before.
     let mut bytes = [0; USUAL];
     let mut room = &mut bytes[PREFIX..];
     if message.encode(&mut room).is_ok() {
@@ -102,14 +100,14 @@ pub(super) fn body(message: &impl Message) -> Bytes {
     out.freeze()
 }
 
-/// Begins the body of an answer that is written piece by piece. [`close`] ends it.
+/// Begins a body that is written piece by piece, until [`close`].
 pub(super) fn open() -> BytesMut {
     BytesMut::zeroed(PREFIX)
 }
 
-/// Ends the body of an answer that [`open`] began.
+/// Ends what [`open`] began.
 pub(super) fn close(mut out: BytesMut) -> Bytes {
-    // An answer is bounded far below 4 GiB.
+    // As above.
     let length = out.len().saturating_sub(PREFIX) as u32;
     if let Some(prefix) = out.get_mut(1..PREFIX) {
         prefix.copy_from_slice(&length.to_be_bytes());

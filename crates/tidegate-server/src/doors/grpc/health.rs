@@ -1,7 +1,7 @@
-//! `grpc.health.v1`: whether to send calls to this server; the same as `/readyz`.
+//! `grpc.health.v1`: whether to send calls here, as `/readyz`.
 //!
-//! `Check` answers once. `Watch` answers at once and again when the answer changes, which happens once in the life of a
-//! server: when it drains. Then the call ends.
+//! `Check` answers once. `Watch` answers at once and when that changes, once in the life of a server: when it drains.
+//! Then the call ends.
 //!
 //! # Source
 //! "gRPC Health Checking Protocol".
@@ -21,12 +21,11 @@ use crate::app::App;
 use crate::connections::Phase;
 use crate::options::Timeouts;
 
-/// The paths of the methods.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 pub(super) const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// The services whose health can be asked for. The empty name is the whole server.
+/// The services that can be asked for; the empty name is the server.
 const SERVICES: [&str; 7] = [
     "",
     "envoy.service.ratelimit.v3.RateLimitService",
@@ -37,10 +36,10 @@ const SERVICES: [&str; 7] = [
     "grpc.reflection.v1alpha.ServerReflection",
 ];
 
-/// Answers whether the server, or one of its services, takes calls.
+/// Answers whether a service takes calls.
 ///
 /// # Errors
-/// [`Code::NotFound`] for an unknown service, [`Code::Internal`] for bytes that are not such a message.
+/// [`Code::NotFound`] for an unknown one, [`Code::Internal`] for bytes that are no such message.
 pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
     match status(app, &service(message)?) {
         ServingStatus::ServiceUnknown => Err(Status::new(
@@ -51,10 +50,10 @@ pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
     }
 }
 
-/// Reads the name of the service from a request.
+/// Reads the service of a request.
 ///
 /// # Errors
-/// [`Code::Internal`] for bytes that are not such a message.
+/// [`Code::Internal`] for bytes that are no such message.
 pub(super) fn service(message: Bytes) -> Result<String, Status> {
     let asked = HealthCheckRequest::decode(message).map_err(|error| {
         Status::new(Code::Internal, format!("the message is not a HealthCheckRequest: {error}"))
@@ -63,9 +62,7 @@ pub(super) fn service(message: Bytes) -> Result<String, Status> {
 }
 
 /// Answers whether a service takes calls, now and when that changes, until the server drains, the caller gives up or
-/// the deadline comes.
-///
-/// An unknown service is reported as such and stays so: the protocol has no error for it.
+/// the deadline comes. An unknown service stays so: the protocol has no error for it.
 pub(super) async fn watch(
     app: &App,
     service: &str,

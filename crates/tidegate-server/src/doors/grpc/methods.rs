@@ -1,21 +1,22 @@
-//! The methods of the door, by path: each maps the bytes of a message to the bytes of its answer.
+//! The methods, by path: each maps the bytes of a message to those of its answer.
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
+use super::Service;
 use super::counts::Turn;
 use super::rate_limit::limitador;
-use super::service::Service;
 use super::status::{Code, Status};
 use super::{health, quota, rate_limit, reflection};
 use crate::auth::Scope;
 use crate::metrics::Transport;
 
-/// As how many limits a call of another method than Envoy's counts. It has a few descriptors, and writes more for each.
+/// As how many limits a call of another method than Envoy's counts: it has a few descriptors, and writes more for
+/// each.
 const OTHERS: usize = 16;
 
-/// A method of the door. All but the streaming ones take one message and answer one.
+/// All but the streaming ones take one message and answer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`
@@ -39,49 +40,38 @@ pub(super) enum Method {
 }
 
 impl Method {
+    /// All methods by their paths.
+    const ALL: [(&'static str, Self); 10] = [
+        (rate_limit::PATH, Self::ShouldRateLimit),
+        (quota::PATH, Self::StreamRateLimitQuotas),
+        (limitador::CHECK, Self::CheckRateLimit),
+        (limitador::REPORT, Self::Report),
+        (limitador::RESERVE, Self::Reserve),
+        (limitador::COMMIT, Self::Commit),
+        (health::CHECK, Self::HealthCheck),
+        (health::WATCH, Self::HealthWatch),
+        (reflection::PATH, Self::ServerReflectionInfo),
+        (reflection::PATH_ALPHA, Self::ServerReflectionInfo),
+    ];
+
     /// Finds the method of a path.
     ///
     /// # Errors
-    /// [`Code::Unimplemented`] for an unknown path; the message names the methods that exist.
+    /// [`Code::Unimplemented`]; the message names those there are.
     pub(super) fn of(path: &str) -> Result<Self, Status> {
-        match path {
-            rate_limit::PATH => Ok(Self::ShouldRateLimit),
-            quota::PATH => Ok(Self::StreamRateLimitQuotas),
-            limitador::CHECK => Ok(Self::CheckRateLimit),
-            limitador::REPORT => Ok(Self::Report),
-            limitador::RESERVE => Ok(Self::Reserve),
-            limitador::COMMIT => Ok(Self::Commit),
-            health::CHECK => Ok(Self::HealthCheck),
-            health::WATCH => Ok(Self::HealthWatch),
-            reflection::PATH | reflection::PATH_ALPHA => Ok(Self::ServerReflectionInfo),
-            _ => {
-                let message = format!(
-                    "there is no such method here; there are {}",
-                    [
-                        rate_limit::PATH,
-                        quota::PATH,
-                        limitador::CHECK,
-                        limitador::REPORT,
-                        limitador::RESERVE,
-                        limitador::COMMIT,
-                        health::CHECK,
-                        health::WATCH,
-                        reflection::PATH,
-                        reflection::PATH_ALPHA,
-                    ]
-                    .join(", ")
-                );
-                Err(Status::new(Code::Unimplemented, message))
-            }
-        }
+        let found = Self::ALL.iter().find(|(known, _)| *known == path);
+        found.map(|(_, method)| *method).ok_or_else(|| {
+            let paths = Self::ALL.map(|(path, _)| path).join(", ");
+            Status::new(Code::Unimplemented, format!("there is no such method here; there are {paths}"))
+        })
     }
 
-    /// Returns whether the method is streaming: messages are exchanged until either side ends the call.
+    /// Whether messages are exchanged until either side ends the call.
     pub(super) const fn is_streaming(self) -> bool {
         matches!(self, Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo)
     }
 
-    /// Returns whether the method decides or settles, and answers once.
+    /// Whether it decides or settles, and answers once.
     pub(super) const fn decides(self) -> bool {
         matches!(
             self,
@@ -89,12 +79,12 @@ impl Method {
         )
     }
 
-    /// Returns whether the answer of the method can be a refusal.
+    /// Whether the answer can be a refusal.
     pub(super) const fn refuses(self) -> bool {
         matches!(self, Self::ShouldRateLimit | Self::CheckRateLimit)
     }
 
-    /// Returns the scope that a token must have; `None` if anybody may call the method.
+    /// The scope of a token; `None` if anybody may call.
     const fn required_scope(self) -> Option<Scope> {
         match self {
             Self::ShouldRateLimit
@@ -108,24 +98,22 @@ impl Method {
         }
     }
 
-    /// Returns whether callers must show a token, if the server has any.
     pub(super) const fn needs_token(self) -> bool {
         self.required_scope().is_some()
     }
 
-    /// Checks whether a caller with these headers may call the method. `full`: the connection is in the reserve,
-    /// because all ordinary places are taken.
+    /// Checks whether the caller may call. `full`: only the reserve has places.
     ///
     /// # Errors
     /// [`Code::Unavailable`] if the server is full, [`Code::Unauthenticated`] without a token,
-    /// [`Code::PermissionDenied`] with a token for another scope.
+    /// [`Code::PermissionDenied`] with one for another scope.
     pub(super) fn may_be_called(
         self,
         service: &Service,
         full: bool,
         headers: &HeaderMap,
     ) -> Result<(), Status> {
-        // Health checks need no token and work even when the server is full.
+        // Health needs no token, and works in a full server.
         let Some(scope) = self.required_scope() else { return Ok(()) };
         if full {
             return Err(Status::new(
@@ -141,11 +129,11 @@ impl Method {
         })
     }
 
-    /// Answers a message with the body of the answer. Counts the limits that it meets.
+    /// Answers a message, and counts the limits that it meets.
     ///
     /// # Cancel safety
-    /// If dropped before it ends, it has spent nothing. But a [`Method::Report`] or [`Method::Commit`] may have booked
-    /// a part, and that stays booked, since the usage has happened.
+    /// If dropped, it has spent nothing; but what a [`Method::Report`] or [`Method::Commit`] has booked stays so,
+    /// since the usage has happened.
     pub(super) async fn answer(
         self,
         service: &Service,
@@ -180,7 +168,7 @@ pub(super) mod fuzzing {
     use super::super::rate_limit::fuzzing::RateLimitDoor;
     use super::{Method, Status, Turn};
 
-    /// Answers a message to the method at a path with the body of the answer.
+    /// Answers a message to the method at a path.
     ///
     /// # Errors
     /// The code and the message of the status.

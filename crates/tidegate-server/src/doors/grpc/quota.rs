@@ -1,21 +1,11 @@
-//! `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`: proxies limit requests themselves,
-//! by buckets, so no request waits for an answer.
+//! `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`: proxies limit requests
+//! themselves, by buckets, so no request waits for an answer.
 //!
-//! A proxy sorts its requests into buckets, and reports every few seconds how many it allowed and denied in each. The
-//! answer assigns it a part of the limit: a token bucket that is valid for some seconds. A bucket becomes a request to
-//! the policies like a descriptor of [`super::rate_limit`]: its pairs are attributes, and the domain is `rls.domain`.
-//! Every limit that the bucket meets is divided over the buckets of all proxies that meet the limit
-//! ([`tidegate_core::division`]), and the proxy is told the smallest part. The requests that it allowed are booked in
-//! the limit, so other doors see them.
-//!
-//! | | |
-//! |---|---|
-//! | [`buckets`] | the buckets of one proxy: answers its reports |
-//! | [`bucket`] | one bucket: the limits that it meets, and its part of them |
-//! | [`pools`] | the limits that are divided, for all proxies, and the memory budget for the pairs of all buckets |
-//! | [`reports`] | decodes a report |
-//! | [`assignment`] | the answer to a proxy about a bucket |
-//! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and benchmarks |
+//! Every few seconds a proxy reports how many requests it allowed and denied in each bucket, and is assigned a part
+//! of the limit: a token bucket for some seconds. A bucket is a request to the policies as a descriptor of
+//! [`super::rate_limit`] is. Each limit that it meets is divided over the buckets of all proxies that meet it
+//! ([`tidegate_core::division`]), and the proxy is told the smallest part. What it allowed is booked in the limit, so
+//! other doors see it.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -40,37 +30,36 @@ use tidegate::visible::excerpt;
 use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
+use super::Service;
 use super::counts::Open;
 use super::reading::{Answers, Holding, Messages, over};
-use super::service::Service;
 use super::status::{Code, Status};
 
-/// The path of the method.
 pub(super) const PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
-/// The call metadata that says for how many seconds an assignment is valid.
+/// The metadata that says for how many seconds an assignment is valid.
 const TTL: &str = "x-tidegate-assignment-ttl";
 
-/// How long an assignment is valid unless the call says otherwise: four of Envoy's report intervals of five seconds.
+/// How many seconds an assignment is valid unless the call says otherwise: four of Envoy's report intervals.
 const USUAL_TTL: u64 = 20;
 
-/// The longest validity of an assignment. For that long, a proxy that vanishes keeps its part from others.
+/// The most seconds. For that long, a proxy that vanishes keeps its part from others.
 const LONGEST_TTL: u64 = 600;
 
-/// The longest time between two reports. A proxy that has buckets reports every few seconds.
+/// The longest time between two reports; a proxy with buckets reports every few seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// The settings of one call.
 pub(super) struct Terms<'c> {
     pub(super) deadline: Option<Instant>,
-    /// How long an answer may wait until the proxy reads it.
+    /// How long an answer may wait to be read.
     pub(super) unread: Duration,
-    /// Counts the call; it counts as silent while it waits for the proxy.
+    /// Counts the call, as silent while it waits for the proxy.
     pub(super) open: Open<'c>,
 }
 
-/// Answers the reports of one proxy until either side ends the call. Calls `may_go_on` for each report.
+/// Answers one proxy's reports until either side ends the call; `may_go_on` is asked for each.
 pub(super) async fn serve(
     service: &Service,
     headers: &HeaderMap,
@@ -115,7 +104,7 @@ pub(super) async fn serve(
             ended = &mut over => (ended, false),
         };
         {
-            // The proxy has its answer and does not wait for the booking.
+            // The proxy does not wait for the booking.
             let _silent = terms.open.silent();
             buckets.book(service).await;
         }
@@ -129,8 +118,8 @@ pub(super) async fn serve(
 /// Answers a report.
 ///
 /// # Errors
-/// As [`Buckets::answer`]; [`Code::ResourceExhausted`] if the connection holds too many bytes; [`Code::Unavailable`] if
-/// the proxy does not read its answer, and the call is then reset.
+/// As [`Buckets::answer`]; [`Code::ResourceExhausted`] if the connection holds too much; [`Code::Unavailable`], and
+/// the call is reset, if the answer is not read.
 async fn answer(
     service: &Service,
     buckets: &mut Buckets,
@@ -146,7 +135,7 @@ async fn answer(
 /// Reads how long an assignment is valid.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`]; the message names valid values.
+/// [`Code::InvalidArgument`], with valid values.
 fn ttl(headers: &HeaderMap) -> Result<Duration, Status> {
     let Some(value) = headers.get(TTL) else { return Ok(Duration::from_secs(USUAL_TTL)) };
     let seconds = value.to_str().ok().and_then(|text| text.parse().ok());
@@ -189,7 +178,7 @@ pub(super) mod fuzzing {
             Self { door, buckets: Buckets::new(Duration::from_secs(USUAL_TTL)) }
         }
 
-        /// Answers a report with the body of the answer. After an error the call is over.
+        /// Answers a report. After an error the call is over.
         ///
         /// # Errors
         /// The code and the message of the final status.

@@ -1,8 +1,8 @@
 //! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: each call decides one request of a proxy's client.
 //!
-//! Each descriptor is a request to the policies: its entries are attributes, and the domain is `rls.domain`. Either all
-//! descriptors of a call are charged, or none is. A refusal is an answer, never an error: by default, proxies let a
-//! request pass when they get an error, so no error may depend on what a proxy's client sends.
+//! A descriptor is a request to the policies: its entries are attributes, and the domain is `rls.domain`. All
+//! descriptors of a call are charged, or none. A refusal is an answer, never an error: by default proxies let a
+//! request pass on an error, so no error may depend on what a client sends.
 
 pub(super) mod descriptors;
 mod details;
@@ -24,22 +24,22 @@ use tidegate::{Charged, Check, Cost, Deadline};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
+use super::Service;
 use super::counts::Turn;
 use super::framing;
-use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
+use crate::doors::HungUp;
 use crate::engine::{Conclusion, Engine, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
-/// The path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Decides a call, and counts the limits that it meets.
 ///
 /// # Errors
-/// [`Code::Internal`] for bytes that are not such a message, [`Code::InvalidArgument`] for mistakes that only the
-/// proxy's configuration can make: those of [`descriptors::read`], unknown details, and different quotas for one key.
+/// [`Code::Internal`] for bytes that are no such message; [`Code::InvalidArgument`] for mistakes of the proxy's
+/// configuration: those of [`descriptors::read`], unknown details, different quotas for one key.
 ///
 /// # Cancel safety
 /// If dropped before it ends, it has spent nothing.
@@ -65,19 +65,19 @@ pub(super) async fn answer(
     Ok(framing::body(&answer))
 }
 
-/// Answers a call whose message is too long to be read: it is over the limit, as one value that is too long is. What makes
-/// a message long comes from a proxy's client, so an error would let that client pass at a proxy that fails open.
+/// Answers a message too long to be read: it is over the limit, as a value too long is. What makes it long
+/// comes from a proxy's client, and an error would let that client pass at a proxy that fails open.
 pub(super) fn too_long(service: &Service) -> Bytes {
     service.app.engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
     framing::body(&response::refused(&[]))
 }
 
-/// Decodes the message of a call. Repairs invalid UTF-8 in it if need be.
+/// Decodes a call; repairs invalid UTF-8.
 fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     let mut request = RateLimitRequest::decode(&**message)
         .or_else(|_| {
             let mut repaired = message.to_vec();
-            repair_utf8(&mut repaired);
+            repair_utf8(&mut repaired, Shape::Call);
             RateLimitRequest::decode(&*repaired)
         })
         .map_err(|error| {
@@ -89,11 +89,11 @@ fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     Ok(request)
 }
 
-/// The tag of `hits_addend` in a message, as a number of variable length.
+/// The tag of `hits_addend`, a varint.
 const HITS: u8 = 3 << 3;
 
-/// Returns the last `hits_addend` of a message, 0 if there is none; `None` if it does not fit its 32 bits. The decoder
-/// drops the bits above, and 2^32 units would be none.
+/// Returns the last `hits_addend`, 0 without one; `None` beyond 32 bits: the decoder drops those above, and 2^32
+/// units would be none.
 fn hits(mut message: &[u8]) -> Option<u32> {
     let mut hits = 0;
     while let Ok((tag, kind)) = decode_key(&mut message) {
@@ -106,20 +106,6 @@ fn hits(mut message: &[u8]) -> Option<u32> {
     u32::try_from(hits).ok()
 }
 
-/// Undoes the charges if it is dropped before the caller was answered.
-struct HungUp<'a> {
-    engine: &'a Engine,
-    held: Option<Charged>,
-}
-
-impl Drop for HungUp<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.engine.tickets.undo_unwatched(&held);
-        }
-    }
-}
-
 async fn decide(
     engine: &Engine,
     turn: &Turn,
@@ -129,7 +115,7 @@ async fn decide(
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
     let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default) };
+    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default), ticket: None };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {
@@ -154,7 +140,7 @@ async fn decide(
     };
     turn.met(conclusions.iter().map(Conclusion::met).sum());
     if !wait.is_zero() {
-        // A proxy cannot delay its client's request, so the answer is delayed instead.
+        // A proxy cannot delay its client's request.
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
@@ -165,8 +151,8 @@ async fn decide(
     Ok(answer)
 }
 
-/// Decides the descriptors that spend or peek; either all of them are charged or none. If they are allowed, the
-/// descriptors that give units back are carried out too.
+/// Decides the descriptors that spend or peek, all or none. If they are allowed, those that give back are carried out
+/// too.
 async fn decide_several(
     engine: &Engine,
     live: &ActiveConfig,
@@ -193,7 +179,7 @@ async fn decide_several(
     Ok(Box::pin(give_back(engine, live, descriptors, together)).await)
 }
 
-/// Gives units back, if the other descriptors are allowed. `together` is the decision on those.
+/// Gives units back if `together`, the decision on the others, allows it.
 async fn give_back(
     engine: &Engine,
     live: &ActiveConfig,
@@ -219,8 +205,8 @@ async fn give_back(
     together
 }
 
-/// Warns once of each policy that is asked for 0 units and then refuses a larger number. Those are probably reports of
-/// what was used, which Envoy sends when a stream ends (`apply_on_stream_done`): nothing in the call says so.
+/// Warns once of a policy that is asked for 0 units and refuses a larger number: probably reports of use, which Envoy
+/// sends when a stream ends (`apply_on_stream_done`).
 fn warn_of_lost_reports<'l>(
     descriptors: &[CallDescriptor<'_>],
     conclusions: &[Conclusion],
@@ -252,19 +238,17 @@ fn warn_of_lost_reports<'l>(
     }
 }
 
-/// Returns when the caller stops waiting, if a policy may delay requests.
+/// When the caller stops waiting, if a policy may delay.
 fn waits_until(engine: &Engine, live: &ActiveConfig, headers: &HeaderMap) -> Option<Deadline> {
     let left = if live.delays { headers.get("grpc-timeout")? } else { return None };
     Some(Deadline::Tick(engine.now().after(read_grpc_timeout(left.as_bytes())?)))
 }
 
-// Repairs invalid UTF-8 in the strings of a call. A proxy puts headers of its client into them, byte by byte.
+// Repairs invalid UTF-8 in the strings of a call: each such byte becomes a question mark.
 //
-// Envoy sends such bytes unchanged, and lets the request pass if it is told that its message cannot be decoded.
-// Without the repair, a single such byte in a header that makes a key would evade the limit. Each invalid byte becomes
-// a question mark.
+// A proxy puts its client's headers into them. Envoy lets the request pass if its message cannot be decoded, so one
+// such byte in a header that makes a key would evade the limit.
 
-/// The type of a field's content.
 #[derive(Clone, Copy)]
 enum Shape {
     Call,
@@ -285,13 +269,8 @@ impl Shape {
     }
 }
 
-/// Replaces the invalid bytes in the strings of a call, in place. Stops at bytes that are not a message, which decoding
-/// then reports.
-fn repair_utf8(call: &mut [u8]) {
-    walk(call, Shape::Call);
-}
-
-fn walk(mut bytes: &mut [u8], shape: Shape) {
+/// Repairs the strings of a message of this shape. Stops at bytes that are not a message, which decoding reports.
+fn repair_utf8(mut bytes: &mut [u8], shape: Shape) {
     while let Some(key) = varint(&mut bytes) {
         let length = match key & 7 {
             0 => {
@@ -309,14 +288,14 @@ fn walk(mut bytes: &mut [u8], shape: Shape) {
         let Some((field, rest)) = bytes.split_at_mut_checked(length) else { return };
         match shape.of(key >> 3) {
             Shape::Text if key & 7 == 2 => text(field),
-            inner @ (Shape::Descriptor | Shape::Entry) if key & 7 == 2 => walk(field, inner),
+            inner @ (Shape::Descriptor | Shape::Entry) if key & 7 == 2 => repair_utf8(field, inner),
             _ => {}
         }
         bytes = rest;
     }
 }
 
-/// Reads a varint of up to ten bytes, and advances past it.
+/// Reads a varint, and advances past it.
 fn varint(bytes: &mut &mut [u8]) -> Option<u64> {
     let mut number = 0_u64;
     for at in 0..bytes.len().min(10) {
@@ -339,7 +318,6 @@ fn text(bytes: &mut [u8]) {
     }
 }
 
-/// The door without connections, for the fuzz target: bytes in, bytes out.
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
     use std::fmt;
@@ -350,11 +328,10 @@ pub(crate) mod fuzzing {
     use tidegate::Clock;
     use tokio::runtime::Runtime;
 
+    use super::super::Service;
     use super::super::counts::Turn;
     use super::super::framing;
-    use super::super::service::Service;
     use crate::fuzzed_app;
-    use crate::options::ServerOptions;
 
     /// A door without its connections.
     pub struct RateLimitDoor {
@@ -374,23 +351,13 @@ pub(crate) mod fuzzing {
         /// # Panics
         /// If the file has errors.
         #[must_use]
-        pub fn new(policies: &str) -> Self {
-            Self::with_clock(policies, ServerOptions::default().clock)
-        }
-
-        /// Makes a door with the policies of this file and the given clock.
-        ///
-        /// # Panics
-        /// If the file has errors.
-        #[must_use]
-        pub fn with_clock(policies: &str, clock: Arc<dyn Clock>) -> Self {
+        pub fn new(policies: &str, clock: Arc<dyn Clock>) -> Self {
             let runtime = fuzzed_app::runtime();
             let service = runtime.block_on(async { Service::new(fuzzed_app::app(policies, clock).await) });
             Self { runtime, service }
         }
 
-        /// Answers the body of a call with the body of the answer, or with a code and a message. `details` is the value
-        /// of the `x-tidegate-details` metadata.
+        /// Answers the body of a call, or with a code and a message. `details`: the value of `x-tidegate-details`.
         pub fn answer(&self, details: &'static str, body: &[u8]) -> Result<Vec<u8>, (u8, String)> {
             let mut headers = HeaderMap::new();
             headers.insert("x-tidegate-details", HeaderValue::from_static(details));
@@ -420,7 +387,7 @@ mod tests {
         let mut call =
             b"\x0a\x02d\xff\x12\x0c\x0a\x0a\x0a\x01k\x12\x05a\xc3(\xe2\x82\x18\x01\x52\x01\xff".to_vec();
         assert!(RateLimitRequest::decode(&call[..]).is_err());
-        repair_utf8(&mut call);
+        repair_utf8(&mut call, Shape::Call);
         let read = RateLimitRequest::decode(&call[..]).unwrap();
         assert_eq!((&*read.domain, read.hits_addend), ("d?", 1));
         assert_eq!(read.descriptors[0].entries[0].value, "a?(??");
@@ -430,7 +397,7 @@ mod tests {
         #[test]
         fn any_bytes_end_and_what_can_be_read_stays(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let before = RateLimitRequest::decode(&bytes[..]).ok();
-            repair_utf8(&mut bytes);
+            repair_utf8(&mut bytes, Shape::Call);
             if let Some(before) = before {
                 prop_assert_eq!(RateLimitRequest::decode(&bytes[..]).ok(), Some(before));
             }

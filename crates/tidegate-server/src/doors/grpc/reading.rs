@@ -1,4 +1,4 @@
-//! Reads messages as they arrive: one that is the whole body of a call, or the sequence of a streaming call.
+//! Reads messages as they arrive: a whole body, or the sequence of a streaming call.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const MAX_UNFINISHED: usize = 4 << 20;
 /// Bytes of an incomplete message; counted until this is dropped.
 struct Unfinished<'c> {
     held: HeldMemory<'c>,
-    /// The bytes of the call itself, which are held as long.
+    /// The bytes of the call itself, held as long.
     head: usize,
     bytes: BytesMut,
 }
@@ -43,7 +43,7 @@ impl Unfinished<'_> {
         Ok(())
     }
 
-    /// Removes the first message, if it is complete.
+    /// Takes the first message, if it is complete.
     ///
     /// # Errors
     /// As [`framing::first`].
@@ -55,19 +55,18 @@ impl Unfinished<'_> {
     }
 }
 
-/// Reads the whole body of a call with these headers. The part that has not come yet must arrive within `rest`. `memory`
-/// counts for all calls of the connection.
+/// Reads the body of a call. What has not come yet must arrive within `rest`. `memory` counts for the connection.
 ///
 /// # Errors
-/// [`Code::ResourceExhausted`] if the body is too long, or the connection holds too much; [`Code::DeadlineExceeded`] if
-/// it does not arrive in time; [`Code::Internal`] if it breaks off.
+/// [`Code::ResourceExhausted`] if it is too long, or the connection holds too much; [`Code::DeadlineExceeded`] if it
+/// is late; [`Code::Internal`] if it breaks off.
 pub(super) async fn whole(
     memory: &Memory,
     rest: Duration,
     headers: &HeaderMap,
     mut body: RecvStream,
 ) -> Result<Bytes, Status> {
-    // Usually the message came with the head, in one piece. Then no clock is read, and nothing is copied.
+    // Usually the message came with the head, in one piece: then no clock is read, and nothing copied.
     let first = match chunk(&mut body).now_or_never() {
         None => None,
         Some(first) => match first? {
@@ -83,7 +82,7 @@ pub(super) async fn whole(
     }
 }
 
-/// Collects a body that comes in pieces; `first` has arrived already.
+/// Collects a body in pieces after `first`.
 async fn gather(
     memory: &Memory,
     head: usize,
@@ -116,7 +115,7 @@ pub(super) struct Messages<'c> {
 }
 
 impl<'c> Messages<'c> {
-    /// Reads messages from this body; `memory` counts for all calls of the connection.
+    /// `memory` counts for the connection.
     pub(super) fn new(memory: &'c Memory, body: RecvStream) -> Self {
         Self {
             memory,
@@ -125,16 +124,16 @@ impl<'c> Messages<'c> {
         }
     }
 
-    /// Returns a counter for other bytes that the call holds, starting at 0.
+    /// Returns a counter for other bytes of the call.
     pub(super) fn holding(&self) -> Holding<'c> {
         Holding(self.memory.holding(0))
     }
 
-    /// Returns the next message; `None` after the last.
+    /// Returns the next message.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`] if the message is too long, or the connection holds too much; [`Code::Internal`] if
-    /// it breaks off; the errors of [`framing::message`].
+    /// Those of [`framing::message`]; [`Code::ResourceExhausted`] if it is too long, or the connection holds too
+    /// much; [`Code::Internal`] if it breaks off.
     ///
     /// # Cancel safety
     /// Cancel safe: an incomplete message is kept.
@@ -154,11 +153,11 @@ impl<'c> Messages<'c> {
     }
 }
 
-/// Bytes that a call holds beside incomplete messages; counted with those of its connection until this is dropped.
+/// Bytes beside incomplete messages, counted until this is dropped.
 pub(super) struct Holding<'c>(HeldMemory<'c>);
 
 impl Holding<'_> {
-    /// Sets the number of bytes that are counted.
+    /// Sets how many are counted.
     ///
     /// # Errors
     /// [`Code::ResourceExhausted`] if the connection holds too much.
@@ -172,7 +171,7 @@ impl Holding<'_> {
     }
 }
 
-/// Returns about how many bytes the headers of a call take.
+/// Returns about how many bytes the headers take.
 pub(super) fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum()
 }
@@ -185,7 +184,7 @@ async fn chunk(body: &mut RecvStream) -> Result<Option<Bytes>, Status> {
     match body.data().await {
         None => Ok(None),
         Some(Ok(chunk)) => {
-            // Lets the peer send as much again. An error means that the peer is gone.
+            // The peer may send as much again. An error means that it is gone.
             let _ = body.flow_control().release_capacity(chunk.len());
             Ok(Some(chunk))
         }
@@ -193,16 +192,14 @@ async fn chunk(body: &mut RecvStream) -> Result<Option<Bytes>, Status> {
     }
 }
 
-// Sends the answers of a streaming call one after the other, and ends the call.
-
-/// The sending side of one call.
+/// Sends the answers of a streaming call, and ends it.
 pub(super) struct Answers {
     stream: SendStream<Bytes>,
-    /// How long the caller may take to read one answer.
+    /// How long an answer may wait to be read.
     unread: Duration,
 }
 
-/// The error if the caller is gone, or does not read.
+/// The caller is gone, or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallerGone;
 
@@ -215,7 +212,7 @@ impl Answers {
         Some(Self { stream, unread })
     }
 
-    /// Sends the body of an answer, piece by piece, as the caller makes room.
+    /// Sends an answer as the caller makes room.
     ///
     /// # Errors
     /// [`CallerGone`]; the call is then reset.
@@ -244,7 +241,7 @@ impl Answers {
     }
 }
 
-/// Waits for the server-side end of a streaming call: a drain, or the deadline that the caller set.
+/// Waits for the server's end of a streaming call: a drain, or the caller's deadline.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -262,10 +259,10 @@ pub(super) async fn over(app: &App, deadline: Option<Instant>) -> Result<(), Sta
     }
 }
 
-/// Sends the body of an answer, piece by piece, as the caller makes room.
+/// Sends an answer as the caller makes room.
 ///
 /// # Errors
-/// That of `h2` if the call or its connection has ended.
+/// That of `h2`, if the call or its connection has ended.
 pub(super) async fn pieces(stream: &mut SendStream<Bytes>, mut answer: Bytes) -> Result<(), h2::Error> {
     while !answer.is_empty() {
         stream.reserve_capacity(answer.len());

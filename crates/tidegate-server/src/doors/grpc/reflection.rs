@@ -1,13 +1,7 @@
-//! Server reflection: describes the services of the door and their messages to tools that have no files of them
-//! (`grpcurl`, Postman).
+//! Server reflection: describes services and messages to tools without files of them (`grpcurl`, Postman).
 //!
-//! The two versions of the protocol have the same messages under two names, so they are one method here. An answer
-//! holds one file; tools ask for the files that it imports.
-//!
-//! | | |
-//! |---|---|
-//! | [`files`] | the files, by name and by what they declare, with those of Google that the others import |
-//! | [`envoy`] | Envoy's files and Limitador's, as far as they are served |
+//! The two versions have the same messages under two names, so they are one method here. An answer holds one file;
+//! tools ask for its imports.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -18,15 +12,14 @@
 //! # Source
 //! "gRPC Server Reflection Protocol", `grpc.reflection.v1`.
 
-mod envoy;
-mod files;
-
+use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use prost::Message as _;
+use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use tokio::time::{Instant, timeout};
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Question;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse as Answer;
@@ -35,7 +28,6 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, ServerReflectionResponse, ServiceResponse,
 };
 
-use self::files::Files;
 use super::counts::Open;
 use super::framing;
 use super::reading::{Answers, Messages, over};
@@ -43,22 +35,20 @@ use super::status::{Code, Status};
 use crate::app::App;
 use crate::options::Timeouts;
 
-/// The paths of the method.
 pub(super) const PATH: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
 pub(super) const PATH_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
-/// The longest time between two questions. Tools ask them in sequence, and end the call when they know enough.
+/// The longest time between two questions. Tools ask in sequence, and end the call when they know enough.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The longest question, in bytes. A name has about a hundred bytes, and each answer repeats its question.
+/// The longest question, in bytes: a name has about a hundred, and each answer repeats its question.
 const MOST: usize = 4096;
 
-/// Made on the first question, which takes a third of a millisecond.
+/// Made on the first question.
 static FILES: LazyLock<Files> = LazyLock::new(Files::of_all);
 
-/// Answers questions until either side ends the call. `may_go_on` says before each answer whether the caller may still
-/// ask.
+/// Answers questions until either side ends the call; `may_go_on` is asked before each answer.
 #[allow(clippy::too_many_arguments, reason = "what the call brings, and how long it may last")]
 pub(super) async fn serve(
     app: &App,
@@ -80,7 +70,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers questions until the caller ends the call, or is silent for too long; `None` if the caller is gone.
+/// Answers until the caller ends the call or is silent too long; `None` if it is gone.
 async fn answer_all(
     mut messages: Messages<'_>,
     answers: &mut Answers,
@@ -101,11 +91,10 @@ async fn answer_all(
     }
 }
 
-/// Answers one question with the body of the answer. An unknown name is an answer too, not an error.
+/// Answers one question. An unknown name is an answer too.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] for a question that is too long or empty, [`Code::Internal`] for bytes that are not a
-/// question.
+/// [`Code::InvalidArgument`] for one too long or empty, [`Code::Internal`] for bytes that are no question.
 fn answer(message: &[u8]) -> Result<Bytes, Status> {
     if message.len() > MOST {
         let message = format!("the question has {} bytes; ask with at most {MOST}", message.len());
@@ -158,16 +147,107 @@ fn not_found(message: &str) -> Answer {
     Answer::ErrorResponse(ErrorResponse { error_code, error_message })
 }
 
+/// Envoy's files as far as they are served, Limitador's, and Google's that they import. Compiled in `reflection/` by
+/// `protoc -I . --include_imports --descriptor_set_out=services.binpb envoy/service/ratelimit/v3/rls.proto
+/// envoy/service/rate_limit_quota/v3/rlqs.proto kuadrantrls.proto`.
+const SERVICES: &[u8] = include_bytes!("reflection/services.binpb");
+
+/// All files, encoded, with the names that they declare.
+#[derive(Debug, Default)]
+struct Files {
+    files: Vec<(String, Vec<u8>)>,
+    /// The index of the file that declares a full name.
+    declared: HashMap<String, usize>,
+    services: Vec<String>,
+}
+
+impl Files {
+    fn of_all() -> Self {
+        let sets = [
+            SERVICES,
+            tonic_health::pb::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+        ];
+        let mut all = Self::default();
+        // A test decodes all of them.
+        for set in sets.into_iter().filter_map(|set| FileDescriptorSet::decode(set).ok()) {
+            set.file.iter().for_each(|file| all.add(file));
+        }
+        all
+    }
+
+    fn services(&self) -> impl Iterator<Item = &str> {
+        self.services.iter().map(String::as_str)
+    }
+
+    fn named(&self, name: &str) -> Option<&[u8]> {
+        let found = self.files.iter().find(|(have, _)| have == name);
+        found.map(|(_, file)| file.as_slice())
+    }
+
+    /// Returns the file that declares a service, method, message, field, enum or enum value.
+    fn that_declares(&self, name: &str) -> Option<&[u8]> {
+        let index = self.declared.get(name)?;
+        self.files.get(*index).map(|(_, file)| file.as_slice())
+    }
+
+    fn add(&mut self, file: &FileDescriptorProto) {
+        let package = file.package();
+        for message in &file.message_type {
+            self.declare_message(package, message);
+        }
+        for choice in &file.enum_type {
+            self.declare_enum(package, choice);
+        }
+        for service in &file.service {
+            let name = self.declare(package, service.name());
+            for method in &service.method {
+                self.declare(&name, method.name());
+            }
+            self.services.push(name);
+        }
+        self.files.push((file.name().to_owned(), file.encode_to_vec()));
+    }
+
+    /// Records a name of the file being added. Returns it in full.
+    fn declare(&mut self, within: &str, name: &str) -> String {
+        let full = format!("{within}.{name}");
+        self.declared.insert(full.clone(), self.files.len());
+        full
+    }
+
+    fn declare_message(&mut self, within: &str, message: &DescriptorProto) {
+        let name = self.declare(within, message.name());
+        for field in &message.field {
+            self.declare(&name, field.name());
+        }
+        for choice in &message.enum_type {
+            self.declare_enum(&name, choice);
+        }
+        // The recursion is as deep as the files nest messages, and those are fixed.
+        for nested in &message.nested_type {
+            self.declare_message(&name, nested);
+        }
+    }
+
+    /// Values are declared in the scope of the enum itself, as the language demands.
+    fn declare_enum(&mut self, within: &str, choice: &EnumDescriptorProto) {
+        self.declare(within, choice.name());
+        for value in &choice.value {
+            self.declare(within, value.name());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    //! The descriptors written down here match Envoy's own, and no imported file is missing.
-
     use std::path::Path;
     use std::process::Command;
 
-    use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
+    use prost_types::FieldDescriptorProto;
 
-    use super::{files, *};
+    use super::*;
 
     /// Reads the descriptors from which the crate of Envoy's messages was built. They are in its sources, but not in its
     /// API.
@@ -185,19 +265,21 @@ mod tests {
         FileDescriptorSet::decode(&*bytes).unwrap()
     }
 
-    /// Compares a message with its original by what is sent and what tools show; options and comments affect neither.
+    /// Compares a message with its original by what is sent and what tools show; options affect neither.
     fn is_like(ours: &DescriptorProto, theirs: &DescriptorProto) {
         assert_eq!(ours.field.len(), theirs.field.len(), "{}", ours.name());
         for field in &ours.field {
-            let mut original =
-                theirs.field.iter().find(|original| original.name == field.name).unwrap().clone();
-            let group = |message: &DescriptorProto, index: Option<i32>| {
-                index.map(|index| message.oneof_decl[index as usize].name().to_owned())
+            let original = theirs.field.iter().find(|original| original.name == field.name).unwrap();
+            let group = |message: &DescriptorProto, field: &FieldDescriptorProto| {
+                field.oneof_index.map(|index| message.oneof_decl[index as usize].name().to_owned())
             };
-            let (own, other) = (group(ours, field.oneof_index), group(theirs, original.oneof_index));
-            assert_eq!(own, other, "{}", field.name());
-            (original.options, original.json_name, original.oneof_index) = (None, None, field.oneof_index);
-            assert_eq!(*field, original, "{}", ours.name());
+            assert_eq!(group(ours, field), group(theirs, original), "{}", field.name());
+            let sent = |field: &FieldDescriptorProto| FieldDescriptorProto {
+                options: None,
+                oneof_index: None,
+                ..field.clone()
+            };
+            assert_eq!(sent(field), sent(original), "{}", ours.name());
         }
         let is_map = |message: &DescriptorProto| {
             message.options.as_ref().is_some_and(prost_types::MessageOptions::map_entry)
@@ -224,10 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_is_what_envoys_files_say() {
+    fn the_files_kept_here_say_what_envoys_say() {
         let originals = originals();
-        let ours = envoy::files().into_iter().chain(files::well_known_files());
-        for file in ours {
+        let ours = FileDescriptorSet::decode(SERVICES).unwrap().file;
+        // Limitador's file is not among Envoy's.
+        for file in ours.iter().filter(|file| file.name() != "kuadrantrls.proto") {
             let original = originals.file.iter().find(|original| original.name == file.name).unwrap();
             assert_eq!((&file.package, &file.syntax), (&original.package, &original.syntax));
             for message in &file.message_type {

@@ -9,7 +9,6 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// The codes that this server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Code {
@@ -25,7 +24,7 @@ pub(super) enum Code {
 }
 
 impl Code {
-    /// Returns the name of the code as in the gRPC specification.
+    /// Returns the name in the gRPC specification.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
@@ -53,7 +52,7 @@ pub(super) struct Status {
 pub(super) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// The bytes of a message that are escaped: everything but printable ASCII, and the escape character itself.
+/// All but printable ASCII, and the escape character.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 impl Status {
@@ -61,7 +60,7 @@ impl Status {
         Self { code, message: message.into() }
     }
 
-    /// Returns whether the call itself is wrong, so that the same call fails again.
+    /// Whether the same call fails again.
     pub(super) const fn is_the_callers(&self) -> bool {
         matches!(
             self.code,
@@ -75,7 +74,7 @@ impl Status {
         )
     }
 
-    /// Returns the answer that consists of headers only: nothing but the status.
+    /// The answer in headers alone.
     pub(super) fn response(&self) -> Response<()> {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::OK;
@@ -85,7 +84,7 @@ impl Status {
         response
     }
 
-    /// Returns the trailers of a call that was answered in part.
+    /// For a call that was answered in part.
     pub(super) fn trailers(&self) -> HeaderMap {
         let mut trailers = HeaderMap::with_capacity(2);
         self.write(&mut trailers);
@@ -101,7 +100,7 @@ impl Status {
     }
 }
 
-/// Returns the trailers of a call that succeeded.
+/// For a call that succeeded.
 pub(super) fn ok() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(STATUS, HeaderValue::from_static("0"));

@@ -1,10 +1,9 @@
 //! Turns a conclusion into an answer: status, headers, body.
 //!
-//! An allowed request is answered 200. A denied one has the status of the policy that binds: 429 for a caller over a
-//! quota, 503 if the server itself is short. Its body is the decision inside `application/problem+json` ([`RefusalBody`]).
-//! Behind a proxy the body is short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)), since the
-//! proxy may show it to anybody: Caddy and Traefik pass the answer of forward-auth to their client. Operators find the
-//! full decision by its id: `/v1/explain?id=`.
+//! Allowed: 200. Denied: the status of the policy that binds (429 over a quota, 503 if the server itself is short),
+//! and the decision inside `application/problem+json` ([`RefusalBody`]). Behind a proxy, which may show it to
+//! anybody, the body is short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)); operators find
+//! the decision by its id (`/v1/explain?id=`).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -39,7 +38,7 @@ struct InBatch<'a> {
     decision: &'a DecisionBody<'a>,
 }
 
-/// The body of a refusal to an API caller: a problem document that contains the full decision.
+/// A problem document with the full decision.
 #[derive(Debug, Serialize)]
 struct RefusalBody<'a> {
     #[serde(flatten)]
@@ -49,13 +48,12 @@ struct RefusalBody<'a> {
 }
 
 impl<'a> RefusalBody<'a> {
-    /// Makes the body of a refusal with this status.
     fn of(refusal: Refusal<'a>, decision: &'a DecisionBody<'a>, status: StatusCode) -> Self {
         Self { problem: refusal.problem(status, decision.decision_id.as_deref()), decision }
     }
 }
 
-/// The parts from which the answer to one check is made.
+/// What the answer to one check is made of.
 #[derive(Debug)]
 pub(crate) struct Reply<'a, 'd> {
     pub(crate) engine: &'a Engine,
@@ -63,7 +61,7 @@ pub(crate) struct Reply<'a, 'd> {
     pub(crate) conclusion: &'a Conclusion,
     pub(crate) facts: Cow<'a, [Facts]>,
     pub(crate) want: Want,
-    /// The id of the decision; `None` for a look.
+    /// `None` for a look.
     pub(crate) id: Option<Ulid>,
     /// The ticket, or why there is none; `None` if nobody wants one.
     pub(crate) ticket: Option<TicketAnswer>,
@@ -104,9 +102,8 @@ impl<'a, 'd> Reply<'a, 'd> {
         response
     }
 
-    /// Returns the response for a proxy. A refusal has a short body, since the proxy may show it to anybody; any other
-    /// answer has none, since proxies read only status and headers. `denied` is the status of all refusals if the proxy
-    /// accepts no other.
+    /// The answer for a proxy, which reads only status and headers. A refusal has a short body; `denied` is its
+    /// status if the proxy accepts no other.
     pub(crate) fn to_proxy(&self, live: &ActiveConfig, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
             StatusCode::OK.into_response()
@@ -125,7 +122,7 @@ impl<'a, 'd> Reply<'a, 'd> {
         response
     }
 
-    /// Writes the entry of one check in a batch: the body of the answer alone, and its status.
+    /// Writes the entry of a batch: the body alone, and its status.
     pub(crate) fn write_in_batch(&self, out: &mut Vec<u8>) {
         let decision = self.decision_body();
         let status = self.status();
@@ -138,7 +135,7 @@ impl<'a, 'd> Reply<'a, 'd> {
         }
     }
 
-    /// Returns the decision alone, as the answers of explain and dry-run embed it.
+    /// Returns the decision alone, for explain and dry-run.
     pub(crate) fn value(&self) -> serde_json::Value {
         serde_json::to_value(self.decision_body()).unwrap_or_default()
     }
@@ -155,7 +152,7 @@ impl<'a, 'd> Reply<'a, 'd> {
         }
     }
 
-    /// Writes the rate-limit headers, and forbids caches to keep the answer.
+    /// Writes the rate-limit headers; caches must not keep the answer.
     fn headers(&self, live: &ActiveConfig, out: &mut HeaderMap) {
         out.insert(CACHE_CONTROL, NO_STORE);
         if let Conclusion::Decided(decision) = self.conclusion
@@ -175,7 +172,6 @@ impl<'a, 'd> Reply<'a, 'd> {
         shown.write(live.headers, out);
     }
 
-    /// Returns what refuses the request.
     fn refusal(&self) -> Refusal<'a> {
         match self.conclusion {
             Conclusion::Decided(decision) => Refusal::of_gate(decision).for_request(self.request),
@@ -183,13 +179,11 @@ impl<'a, 'd> Reply<'a, 'd> {
         }
     }
 
-    /// Returns the state of the breaker that refuses the request. Callers of the check API see a person's reason for it,
-    /// as for a block; clients of proxies do not.
+    /// Returns the breaker that refuses. Callers of the API see a person's reason for it; clients of proxies do not.
     fn breaker(&self) -> Option<BreakerView> {
         self.engine.breakers.refusing(self.request, self.conclusion)
     }
 
-    /// Returns the status code of the answer to a check.
     pub(crate) fn status(&self) -> StatusCode {
         if self.allowed() { StatusCode::OK } else { self.refusal().status() }
     }
@@ -199,77 +193,72 @@ impl<'a, 'd> Reply<'a, 'd> {
     }
 }
 
-// A decision as JSON, with one entry for each limit that took part in it.
-
 /// A decision as response bodies show it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct DecisionBody<'a> {
-    /// `now` for a look, which says how a request would be decided; absent for a decision.
+    /// `now` for a look; absent for a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     answers: Option<&'static str>,
     decision: &'static str,
-    /// The policy that binds: of a denial, the one with the longest wait; otherwise the one with least left.
+    /// The policy that binds: of a denial the one with the longest wait, else the one with least left.
     policy: Option<&'a str>,
     remaining: Option<u64>,
     limit: Option<u64>,
-    /// `after`, `unknown` or `never`: when it is worth repeating a refused request; absent if allowed.
+    /// `after`, `unknown` or `never`; absent if allowed.
     retry: Option<&'static str>,
     /// Absent if allowed, or if no wait is known.
     retry_after_ms: Option<u64>,
     reset_at: Option<String>,
     delay_ms: u64,
     decision_id: Option<String>,
-    /// The ticket that settles the decision; absent if nobody wants one.
+    /// Absent if nobody wants one.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
-    /// Why there is no ticket although one is wanted.
+    /// Why there is none although one is wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket_error: Option<String>,
     policies: Vec<LimitBody<'a>>,
-    /// The policies over whose limit the request is, and that let it pass with a mark.
+    /// The policies that let the request pass over their limit, with a mark.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     marked: Vec<&'a str>,
     /// The policies that lowered its priority.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     demoted: Vec<&'a str>,
-    /// The priority that the request was decided for, if it was lowered.
+    /// The lowered priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<String>,
 }
 
-/// The part of one limit in the decision.
 #[derive(Debug, Serialize)]
 struct LimitBody<'a> {
     name: &'a str,
     mode: &'static str,
-    /// Whether the limit only measures, in a shadow policy or as a `shadow_limit`.
+    /// Whether the limit only measures.
     shadow: bool,
     decision: &'static str,
-    /// The units that a request of this priority may still take.
+    /// What a request of this priority may still take.
     remaining: u64,
-    /// Further units that are left, but kept back for requests of higher priority.
+    /// What is left beyond, for higher priorities.
     #[serde(skip_serializing_if = "is_zero")]
     kept_back: u64,
     limit: u64,
-    /// By how many units the limit is below empty.
+    /// How many units the limit is below empty.
     debt: u64,
     retry: Option<&'static str>,
     retry_after_ms: Option<u64>,
     reset_after_ms: u64,
     /// `None` if it cannot be determined, which refuses the request.
     cost: Option<u64>,
-    /// Whether the cost was charged.
     charged: bool,
-    /// Whether the charge waits for a report about the end of the work, which keeps it or returns it.
+    /// Whether a report about the end of the work keeps or returns the charge.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     awaits_report: bool,
 }
 
 impl<'a> DecisionBody<'a> {
-    /// Makes the body of a conclusion. `want` says whether the cost was charged; `id` and `ticket` are further parts of
-    /// the answer to a check.
+    /// Makes the body of a conclusion; `want` says whether the cost was charged.
     fn of(conclusion: &'a Conclusion, want: Want, id: Option<Ulid>, ticket: Option<&TicketAnswer>) -> Self {
         let decision_id = id.map(|id| id.to_string());
         let answers = (want == Want::Peek).then_some("now");
@@ -280,20 +269,10 @@ impl<'a> DecisionBody<'a> {
                     answers,
                     decision: if *allowed { "allowed" } else { "denied" },
                     policy: policy.as_deref(),
-                    remaining: None,
-                    limit: None,
                     retry: (!allowed).then_some("unknown"),
-                    retry_after_ms: None,
-                    reset_at: None,
-                    delay_ms: 0,
                     decision_id,
-                    ticket: None,
-                    ticket_error: None,
-                    policies: Vec::new(),
-                    marked: Vec::new(),
-                    demoted: Vec::new(),
-                    priority: None,
                     store_error: Some(error.to_string()),
+                    ..Self::default()
                 };
             }
         };
@@ -316,7 +295,7 @@ impl<'a> DecisionBody<'a> {
             retry: (!decision.allowed).then(|| decision.retry().as_str()),
             retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
             reset_at: bound.and_then(|bound| {
-                // An engine with a clock of its own has the time of day.
+                // An engine's own clock has the time of day.
                 let moment = if decision.by == DecidedBy::Engine { wall_moment } else { moment };
                 moment(decision.at, bound.decision.standing.reset_after)
             }),
@@ -385,7 +364,7 @@ fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 
-/// Returns whether the limit lends a place, which is returned when the work ends.
+/// Returns whether the limit lends a place.
 fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
     policy.limit(limit.limit).is_some_and(Limit::is_guard)
 }
@@ -399,37 +378,34 @@ pub(crate) fn mode(mode: Mode) -> &'static str {
     }
 }
 
-// The headers of forward-auth. The library writes those of rate limits ([`tidegate::http_answer`]).
-
-// Headers of forward-auth for the proxy and the application behind it: the decision id, the policy that refused, and
-// the ticket.
+// Headers of forward-auth for the proxy and the application behind it. The library writes those of rate limits
+// ([`tidegate::http_answer`]).
 
 /// The id of the decision, for logs.
 const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
 
-/// The policy that refused, for proxies that write the answer themselves and can insert the value of a header.
+/// The policy that refused, for proxies that write the answer themselves.
 const POLICY: HeaderName = HeaderName::from_static("x-tidegate-policy");
 
-/// The longest policy name in the header, in bytes: the whole head must fit the 4 KiB buffer into which nginx reads it.
+/// In bytes: the whole head must fit nginx's buffer of 4 KiB.
 const LONGEST_POLICY: usize = 128;
 
-/// The ticket that settles the decision, if a policy expects a settlement.
+/// The ticket that settles the decision.
 const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
 
-/// Why there is no ticket, or one for the places alone, although a policy expects a settlement.
+/// Why there is none, or one for the places alone.
 const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
 
-/// Writes the policy that refused. The name is percent-encoded as in a path, so that it can stand between quotes in any
-/// language. A long name is cut.
+/// Writes the policy that refused, percent-encoded as in a path, so that it can stand between quotes, and cut.
 pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
     let mut value = String::new();
     push_escaped(name, LONGEST_POLICY, &mut value);
     insert(out, POLICY, value);
 }
 
-/// Writes the headers with the decision id and the ticket.
+/// Writes the decision id and the ticket.
 pub(crate) fn write_decision(id: Option<Ulid>, answer: Option<&TicketAnswer>, out: &mut HeaderMap) {
-    // Letters and digits only, which any header can carry.
+    // Letters and digits, which any header can carry.
     if let Some(Ok(value)) = id.map(|id| HeaderValue::from_str(id.array_to_str(&mut [0; ULID_LEN]))) {
         out.insert(DECISION_ID, value);
     }

@@ -1,8 +1,8 @@
 //! `POST /v1/check/batch`: decides many requests of one call.
 //!
-//! A batch of 26 KB may ask for an answer of 5 MB. So checks are decided while the answer is read, a few hundred limits
-//! at a time: a caller that does not read makes the server hold its own bytes and one piece of the answer, and between
-//! two pieces others have their turn. An answer that fits one piece is made at once and has a length.
+//! A batch of 26 KB may ask for an answer of 5 MB. So checks are decided while the answer is read, a few hundred
+//! limits at a time: a caller that does not read costs its own bytes and one piece of the answer, and others have
+//! their turn between two pieces. A short answer is made at once and has a length.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use crate::engine::{Conclusion, TicketFor, Want};
 use crate::json;
 use crate::problem::Problem;
 
-/// After how many limits a slice of the work ends: about a millisecond. Also the most checks of a slice.
+/// After how many limits, and at most how many checks, a slice of the work ends: about a millisecond.
 const SLICE: usize = 256;
-/// The same if an engine decides, which is asked once for a slice.
+/// The same if an engine decides, asked once for a slice.
 const ENGINE_SLICE: usize = 1024;
-/// How many checks the first slice has.
+/// The checks of the first slice.
 const FIRST: usize = 64;
-/// The longest body that is read without waiting for a turn of long work, in bytes.
+/// The longest body that is read without a turn of long work, in bytes.
 const SHORT: usize = 4096;
-/// How long an answer gets before it is given out.
+/// How long a piece of the answer gets, in bytes.
 const PIECE: usize = 64 * 1024;
 
 type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
@@ -41,7 +41,7 @@ type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
 /// Decides many requests, in order. All are read before the first is charged.
 ///
 /// # Errors
-/// Those of reading the body. 503 if the bodies of all callers hold too much, or if there is no turn for long work.
+/// Those of reading the body; 503 without room for it, or without a turn for long work.
 pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, MAX_BATCH_BODY).await?;
     let room = request_body::room_for(bytes.len())?;
@@ -96,7 +96,7 @@ impl Pieces {
     }
 }
 
-/// Decides the checks of a batch and writes the answer, piece by piece.
+/// Decides the checks and writes the answer, piece by piece.
 ///
 /// # Errors
 /// Before anything is decided: 400 if a check cannot be read or names an unknown policy, 503 without a turn.
@@ -111,9 +111,9 @@ async fn make(
     let checks = request_body::batch(bytes)?;
     let live = Arc::clone(&app.engine.live());
     for (at, asked) in checks.iter().enumerate() {
-        named(&live, asked).map_err(|problem| problem.with("index", at))?;
+        named(&live.set, asked).map_err(|problem| problem.with("index", at))?;
     }
-    // In an answer, a ticket takes as much room for each limit as the limit's own entry.
+    // A ticket takes as much of the answer for each limit as the limit's own entry.
     let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
     let mut batch = Batch {
         app,
@@ -136,7 +136,7 @@ async fn make(
         let end = (batch.at + batch.slice).min(batch.count);
         batch.slice(&live, &checks[batch.at..end], turn.take()).await;
     }
-    // What was read is dropped, since the caller may take its time. The rest is read again, slice by slice.
+    // The caller may take its time: what was read is dropped, and the rest read again slice by slice.
     let mut rest = request_body::batch_after(bytes, batch.at);
     drop((checks, live));
     while !batch.is_complete() {
@@ -157,10 +157,8 @@ async fn make(
     Ok(())
 }
 
-/// The state of the work on a batch.
 struct Batch<'a> {
     app: &'a App,
-    /// How many checks there are.
     count: usize,
     /// After how many limits no more checks are decided.
     most_limits: usize,
@@ -170,9 +168,9 @@ struct Batch<'a> {
     limits: usize,
     /// After how many limits a slice ends.
     slice_limits: usize,
-    /// How many checks the next slice has, such that they meet about that many.
+    /// How many checks the next slice has, to meet about as many limits.
     slice: usize,
-    /// The answer so far, without what was given out.
+    /// What was not given out yet.
     written: Vec<u8>,
 }
 
@@ -181,7 +179,7 @@ impl Batch<'_> {
         self.at >= self.count
     }
 
-    /// Decides some of the next checks, one at least, and writes their answers.
+    /// Decides at least one of the next checks, and writes the answers.
     async fn slice(
         &mut self,
         live: &ActiveConfig,
@@ -191,9 +189,9 @@ impl Batch<'_> {
         let Self { app, most_limits, slice_limits, .. } = *self;
         let mut chosen = Vec::with_capacity(checks.len());
         for asked in checks {
-            match named(live, asked) {
+            match named(&live.set, asked) {
                 Ok(only) => chosen.push(only),
-                // Its policy was there when the batch began, and was removed since.
+                // Its policy was removed since the batch began.
                 Err(problem) if chosen.is_empty() => return self.write(&problem.in_batch()),
                 Err(_) => break,
             }
@@ -206,7 +204,7 @@ impl Batch<'_> {
         let conclusions = match first {
             Poll::Ready(conclusions) => conclusions,
             Poll::Pending => {
-                // Others work while this waits for an engine or for the disk.
+                // Others work while this waits for an engine or the disk.
                 turn = None;
                 deciding.await
             }
@@ -251,7 +249,7 @@ impl Batch<'_> {
     }
 }
 
-/// The answer to a check of a batch that was not decided, because the answers before it are long enough already.
+/// The answer to a check that was not decided, because the answers before it are long enough.
 fn undecided(most_limits: usize) -> Value {
     let detail = format!(
         "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"

@@ -8,7 +8,7 @@ use http::{Request, Uri};
 use serde_json::{Value, json};
 use tidegate::Criticality;
 use tidegate::breaker::{Condition, Force, Totals};
-use tidegate::policy::{Descriptor, Mode, Over, PolicySet, span};
+use tidegate::policy::{Descriptor, Mode, Over, PolicySet};
 use tidegate::store::StoreError;
 
 use super::answer::mode;
@@ -23,20 +23,13 @@ use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 
-/// The longest body, in bytes: room for a reason of 255 bytes.
-const MAX_BODY: usize = 4096;
-
-/// The longest time for which a state can be forced, unless it is forced until released: far beyond the usual open
-/// times of breakers.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
-
 /// The states that a body can name.
 const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"];
 
 const EXAMPLE: &str = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#;
 
-/// `GET /v1/breakers?reveal=`: the breakers of all policies. A policy with a key has a breaker for each key; of these,
-/// only breakers that have ever been in another state than closed are listed.
+/// `GET /v1/breakers?reveal=`: the breakers of all policies. Of a policy's keys, only those whose breaker was ever in
+/// another state than closed.
 pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();
@@ -44,7 +37,7 @@ pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     Ok(json::shown(&breakers_json(app, &listed, reveal)))
 }
 
-/// `GET /v1/breakers/{policy}`: one breaker; its key is given by its attributes as parameters.
+/// `GET /v1/breakers/{policy}`: one breaker, its key given as parameters.
 pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
@@ -66,13 +59,13 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
     handle(app, &live, at, &key, None).await
 }
 
-/// `PUT /v1/breakers/{policy}`: forces the breaker of one key into a state, or releases it.
+/// `PUT /v1/breakers/{policy}`: forces the breaker of a key into a state, or releases it.
 pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let token = app.access.name_of(request.headers());
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = wanted(&bytes)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if let Wanted::Forced { .. } = wanted
@@ -96,7 +89,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
     Ok(answer)
 }
 
-/// Returns why a breaker that is forced open refuses nobody all the same; `None` if it refuses calls.
+/// Returns why a breaker that is forced open refuses nobody all the same, if so.
 fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Option<String> {
     let policy = &set.policies()[at];
     let name = &policy.name;
@@ -118,7 +111,7 @@ fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Optio
             ));
         }
     }
-    // A condition that holds for some levels of priority holds for the lowest.
+    // What holds for some priorities holds for the lowest.
     if let Some(why) = set.why_idle(at, Criticality::Sheddable.into()) {
         return Some(format!(
             "policy {name:?} is not in force, so its breaker refuses nobody until it is: {why}"
@@ -143,7 +136,7 @@ async fn handle(
         Some(Wanted::Forced { to: Force::Open, .. }) => refuses_nobody(&live.set, policy, &listed),
         _ => None,
     };
-    // The key is shown in full: the caller named it.
+    // The caller named the key, so it is shown in full.
     let mut answer = breakers_json(app, &listed, true);
     if let Some(note) = note {
         answer["note"] = note.into();
@@ -193,15 +186,8 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
             return Err(refuse("state", format!("{} is not a state of a breaker; {advice}", quoted(other))));
         }
     };
-    let lasts = lasts.map(|text| match span(&text) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => Err(format!(
-            "{} is not a time to force a state for; use up to 30d, or leave it out",
-            quoted(&text)
-        )),
-        Err(error) => Err(error.to_string()),
-    });
-    let lasts = lasts.transpose().map_err(|detail| refuse("for", detail))?;
+    let not = "a time to force a state for; use up to 30d, or leave it out";
+    let lasts = lasts.map(|text| request_body::lasts(&text, not)).transpose()?;
     Ok(Wanted::Forced { to, lasts, reason: request_body::reason(reason)? })
 }
 

@@ -27,24 +27,15 @@ use crate::problem::{Delayed, Problem};
 use crate::settings::Refused;
 use crate::{json, requests};
 
-/// After a check that met more limits than this, others have their turn.
+/// After a check of more limits, others have their turn.
 const MANY: usize = 64;
 
-/// Decides one request and charges its cost.
-pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    one(app, request, Want::Take).await
-}
-
-/// Decides one request and charges nothing.
-pub(crate) async fn peek(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    one(app, request, Want::Peek).await
-}
-
-async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
+/// Decides one request: `/v1/check`, or without charging `/v1/peek`.
+pub(crate) async fn check(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     let live = app.engine.live();
-    let only = named(&live, &asked)?;
+    let only = named(&live.set, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let (mut held, only) = (Charged::default(), only.as_deref());
     let keep = ticket.keeps(&live).then_some(&mut held);
@@ -69,10 +60,10 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
     }
 }
 
-/// Makes the reply to a decision: gives it its id and its ticket. `held` has its charges, which may be undone here.
+/// Gives a decision its id and its ticket. `held` has its charges.
 ///
 /// # Errors
-/// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone.
+/// [`NoTicket`] if a place was taken and no ticket can return it; then everything is undone.
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what came of it")]
 pub(crate) async fn reply_to<'a, 'd>(
     app: &'a App,
@@ -91,25 +82,11 @@ pub(crate) async fn reply_to<'a, 'd>(
     Ok(Reply { engine, request, conclusion, facts, want, id, ticket })
 }
 
-/// Returns the indices of the policies that a caller named.
+/// Returns the indices in `set`, which need not be in force, of the policies that a caller named.
 ///
 /// # Errors
 /// 400 for an unknown policy name.
-pub(crate) fn named(
-    live: &ActiveConfig,
-    asked: &CheckBody<'_>,
-) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
-    named_among(&live.set, asked)
-}
-
-/// Returns the indices in `set` of the policies that a caller named. The set need not be in force.
-///
-/// # Errors
-/// As [`named`].
-pub(crate) fn named_among(
-    set: &PolicySet,
-    asked: &CheckBody<'_>,
-) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+pub(crate) fn named(set: &PolicySet, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     let Some(names) = &asked.policies else { return Ok(None) };
     let find = |name: &Cow<'_, str>| {
         requests::find(set, name).map_err(|none| {
@@ -120,16 +97,14 @@ pub(crate) fn named_among(
     names.iter().map(find).collect::<Result<_, _>>().map(Some)
 }
 
-// `POST /v1/dry-run`: answers how a request would be decided, now or after a change of the policies. Charges nothing.
+// `POST /v1/dry-run`: how a request would be decided, now or after a change of the policies. Charges nothing.
 //
-// Proposed policies are evaluated over the present counters. A policy finds its keys by its name, so the answer is
-// what the first check after a reload would get. Proposed policies are never in force, have no metric series, and are
-// dropped after the answer.
+// Proposed policies are evaluated over the present counters: a policy finds its keys by its name, so the answer is
+// that of the first check after a reload. They are never in force, and have no series.
 
-/// The longest body that is answered on a thread of connections, in a turn of long work.
+/// The longest body that is answered on a thread of connections.
 const SHORT: usize = 1024;
 
-/// Proposed policies, with warnings about them.
 struct Proposed {
     set: Arc<PolicySet>,
     warnings: Vec<String>,
@@ -138,8 +113,8 @@ struct Proposed {
 /// Answers how a request would be decided.
 ///
 /// # Errors
-/// 400 for a malformed body, 413 if the text of the policies is too long, 422 with every mistake in it, and 503 while
-/// the most texts that may be read at once are being read.
+/// 400 for a malformed body, 413 for too long a text, 422 with every mistake in it, 503 while the most texts are
+/// being read.
 pub(crate) async fn dry_run(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let reveal = Query::of(request.uri(), &["reveal"])?.flag("reveal")?;
     let bytes = request_body::read(request, MAX_PROPOSED_BODY).await?;
@@ -157,12 +132,11 @@ pub(crate) async fn dry_run(app: &Arc<App>, request: Request<Body>) -> Result<Re
         let _place = place;
         runtime.block_on(answer(&app, &bytes, reveal))
     };
-    // Reading thousands of policies, asking them, writing and dropping them takes longer than others should wait.
+    // Thousands of policies take longer than others should wait.
     let answered = tokio::task::spawn_blocking(answering).await;
     answered.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the dry run failed"))?
 }
 
-/// Answers a body.
 async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Problem> {
     let asked = request_body::dry_run(bytes)?;
     let live = app.engine.live();
@@ -171,9 +145,9 @@ async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Probl
         None => None,
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
-    let only = named_among(set, &asked.check)?;
+    let only = named(set, &asked.check)?;
     let conclusion = app.engine.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
-    // Without headers: they need facts, which policies that are not in force do not have.
+    // Without headers, whose facts only policies in force have.
     let reply = Reply::of_look(&app.engine, &asked.check.request, &conclusion);
     let mut answer = explained(app, set, &reply, only.as_deref(), reveal);
     answer["status"] = reply.status().as_u16().into();
@@ -182,7 +156,6 @@ async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Probl
     Ok(json::shown(&answer))
 }
 
-/// Parses proposed policies.
 fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     if text.len() > MAX_PROPOSED {
         let detail = format!("`config` has {} bytes; at most {MAX_PROPOSED} are read here", text.len());

@@ -21,18 +21,18 @@ use crate::connections::{Phase, Streamed};
 use crate::events::{Event, Listener, MOST_LISTENERS};
 use crate::problem::Problem;
 
-/// A comment is sent after this time without an event. It is shorter than the timeouts of proxies, and detects
-/// listeners that are gone.
+/// How long without an event until a comment is sent: less than proxies' timeouts. It also finds listeners that are
+/// gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The beginning of every stream. Events have no ids, so clients never send `Last-Event-ID`, and it would be ignored.
+/// Events have no ids, so a `Last-Event-ID` would be ignored.
 const BEGINNING: &str =
     "retry: 2000\n: events from now on; none are kept, so Last-Event-ID means nothing here\n\n";
 
-/// The last words of a stream whose token was taken away.
+/// The end of a stream whose token was taken away.
 const NO_LONGER: &str = ": the token that this was asked with is no longer valid for it\n\n";
 
-/// Answers with a stream that ends when the caller goes away, its token is no longer valid, or the server stops.
+/// Answers with a stream that ends when the caller goes, its token is no longer valid, or the server stops.
 ///
 /// # Errors
 /// 503 while the most listeners are connected.
@@ -81,9 +81,8 @@ enum StreamStage {
 struct Streaming<M> {
     listener: Listener,
     phase: watch::Receiver<Phase>,
-    /// Is told when the tokens in force change.
+    /// Told when the tokens in force change.
     tokens: watch::Receiver<()>,
-    /// Whether the caller may still listen.
     may_go_on: M,
     stage: StreamStage,
 }
@@ -104,7 +103,7 @@ impl<M: Fn() -> bool> Streaming<M> {
         loop {
             let stops = self.phase.wait_for(|phase| *phase != Phase::Serving);
             let received = tokio::select! {
-                // The tokens first, so that nothing is sent after a token was taken away.
+                // First, so that nothing is sent after a token was taken away.
                 biased;
                 _ = stops => return None,
                 // An error means that the server is gone.
@@ -130,7 +129,7 @@ impl<M: Fn() -> bool> Streaming<M> {
     }
 }
 
-/// Formats an event. JSON has no raw line ends, since those within strings are escaped, so one `data` line holds it.
+/// One `data` line holds an event: JSON has no raw line ends.
 fn piece(event: &Event) -> String {
     format!("event: {}\ndata: {}\n\n", event.name, event.data)
 }

@@ -1,9 +1,7 @@
-//! `/v1/explain`: explains a decision, and what would let the request pass.
+//! `/v1/explain`: explains a decision, and what would let the request pass. Charges nothing.
 //!
-//! `POST` takes the body of a check and says how it would be decided now. `GET ?id=` takes the id of a recent refusal: it
-//! answers with the record of that decision, and under `now` with how the same request would be decided now. Nothing is
-//! charged. `answers` says which of the two a document is. `lines` is the answer for a terminal, `reasons` the same for
-//! programs.
+//! `POST` takes a check and says how it would be decided now. `GET ?id=` answers the record of a recent refusal, and
+//! under `now` how its request would be decided now. `lines` is for a terminal, `reasons` the same for programs.
 
 use std::time::Duration;
 
@@ -31,7 +29,6 @@ use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::text::{moment, quoted};
 
-/// Decides without charging, and explains the decision.
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let query = Query::of(&parts.uri, &["id", "reveal"])?;
@@ -47,12 +44,12 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     let bytes = request_body::read(Request::from_parts(parts, body), request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     let mut answer = json::shown(&would(app, &live, &asked, reveal).await?);
-    // Explaining takes many times as long as deciding, so others have their turn after each.
+    // Explaining takes many times as long as deciding, so others have their turn.
     answer.extensions_mut().insert(Delayed(Duration::ZERO));
     Ok(answer)
 }
 
-/// Answers with the record of a decision, and how its request would be decided now.
+/// Answers with the record of a refusal, and how its request would be decided now.
 async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
     let Refused { record, stated, request } =
         app.engine.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
@@ -66,7 +63,7 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
             let policies = names.map(|names| names.map(Into::into).collect());
             let Stated { cost, priority } = stated;
             let asked = CheckBody { request: request.descriptor(), cost, priority, policies, ticket: None };
-            // What cannot be asked again does not hide the record.
+            // The record is shown all the same.
             would(app, live, &asked, reveal).await.ok()
         }
         None => None,
@@ -123,7 +120,7 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
     })))
 }
 
-/// Returns the cause of a refusal. The entry of a list has a caller's address or name in it, so it is shown as keys are.
+/// The entry of a list has a caller's address or name, so it is shown as keys are.
 fn shown_cause(app: &App, record: &Record, reveal: bool) -> String {
     match record.by {
         "list" => app.redact.text(&record.cause, reveal),
@@ -131,7 +128,6 @@ fn shown_cause(app: &App, record: &Record, reveal: bool) -> String {
     }
 }
 
-/// Returns a record as lines for a terminal.
 fn record_lines(
     record: &Record,
     key: Option<&str>,
@@ -202,14 +198,14 @@ fn seen_line(seen: &SeenLimit, key: Option<&str>) -> String {
     line
 }
 
-/// Decides about a request without charging it, and explains how it would go now.
+/// Decides without charging, and explains the decision.
 async fn would(
     app: &App,
     live: &ActiveConfig,
     asked: &CheckBody<'_>,
     reveal: bool,
 ) -> Result<Value, Problem> {
-    let only = named(live, asked)?;
+    let only = named(&live.set, asked)?;
     let only = only.as_deref();
     let deciding = &app.engine.deciding;
     let conclusion = deciding.decide(live, asked.check(), only, Want::Peek, None, Transport::http).await;
@@ -229,8 +225,8 @@ async fn would(
     Ok(answer)
 }
 
-/// Returns the breakers of the request whose decision does not say enough, since they are open for some cause, they try
-/// the service, they refuse a share of the calls, or a person has forced them: policy, index of the limit, and the state.
+/// Returns the breakers of the request whose decision does not say enough: open for a cause, half-open, shedding, or
+/// forced. Policy, index of the limit, state.
 async fn breaker_states(
     app: &App,
     live: &ActiveConfig,
@@ -243,7 +239,7 @@ async fn breaker_states(
         if breakers_of(policy).next().is_none() {
             continue;
         }
-        // A store that does not answer leaves what the decision says.
+        // Without an answer of the store, what the decision says stays.
         let listed = app.engine.breakers.handle(live, at, &asked.request, None).await.unwrap_or_default();
         for one in listed {
             let seen = &one.noted.seen;
@@ -256,7 +252,7 @@ async fn breaker_states(
                 Condition::HalfOpen { in_flight, at_most, .. } => {
                     trying(in_flight, at_most, one.lapses_after)
                 }
-                // Once the open time is over the call is the first probe, and the decision says that it passes.
+                // Once the open time is over, the call is the first probe, and the decision says so.
                 Condition::Open { until, .. } if until > seen.at => {
                     let until = moment(until, Duration::ZERO).unwrap_or_default();
                     format!(
@@ -279,8 +275,8 @@ async fn breaker_states(
     states
 }
 
-/// Says in words that a breaker is half-open, and what its probes do. `lapses_after`: the time after which the place of a
-/// probe is free again although nobody has reported its end.
+/// Says that a breaker is half-open, and what its probes do. `lapses_after`: when an unreported probe frees its
+/// place.
 fn trying(in_flight: u64, at_most: u64, lapses_after: Option<Duration>) -> String {
     let calls = if at_most == 1 { "call" } else { "calls" };
     let does = match lapses_after {
@@ -294,7 +290,7 @@ fn trying(in_flight: u64, at_most: u64, lapses_after: Option<Duration>) -> Strin
     format!("is half-open: tries the service with {at_most} {calls} at a time, {in_flight} under way; {does}")
 }
 
-/// Says in words that a person has forced a breaker, until when and why. Who it was is not kept.
+/// Says that a person has forced a breaker, until when and why.
 fn forced_state(to: Force, until: Option<&str>, reason: &str) -> String {
     let to = match to {
         Force::Open => "open",
@@ -307,7 +303,7 @@ fn forced_state(to: Force, until: Option<&str>, reason: &str) -> String {
     format!("is forced {to} by a person {until}{reason}")
 }
 
-/// Returns a decision with its reasons, under the policy set of that decision. `only`: the policies that were asked.
+/// Returns a decision with its reasons, under its set. `only`: the policies that were asked.
 pub(super) fn explained(
     app: &App,
     set: &PolicySet,
@@ -342,7 +338,6 @@ fn put(answer: &mut Value, explanation: &Explanation) {
     answer["reasons"] = json!(explanation.reasons);
 }
 
-/// Parses a decision id.
 fn decision_id(text: &str) -> Result<Ulid, Problem> {
     Ulid::from_string(text).map_err(|_| {
         let detail = format!("{} is not a decision id, which has 26 letters and digits", quoted(text));
@@ -350,8 +345,7 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
     })
 }
 
-/// Makes the problem for an id that is not remembered. It is not answered by a new decision, which would not be the one
-/// that is asked about.
+/// Not answered by a new decision, which is not the one that is asked about.
 fn unknown(app: &App, id: Ulid) -> Problem {
     let since = moment(app.engine.started(), Duration::ZERO).unwrap_or_default();
     let detail = format!(

@@ -1,18 +1,17 @@
-//! `/v1/forward-auth`: a proxy asks for a decision on each request before it passes the request on.
+//! `/v1/forward-auth`: a proxy asks for a decision before it passes a request on.
 //!
-//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request that carries the
-//! original one in headers. A 2xx lets the request pass. Caddy and Traefik pass any other answer to the client
-//! unchanged, with its headers. So a refusal is written for the public, even if the sub-request has a token: the token
-//! is the proxy's, but its client reads the answer. nginx accepts only 401 and 403 as refusals, so its usual
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request with the original one
+//! in headers. A 2xx lets it pass. Caddy and Traefik pass any other answer on to the client, so a refusal is written
+//! for the public even if the sub-request has a token. nginx takes only 401 and 403 for refusals, so its usual
 //! `status` is 403.
 //!
-//! Whatever the proxy does not replace in the sub-request comes from the caller. So nothing in it changes how the door
-//! works but the three headers of the configured family, and the priority if the file names a header for it. The query
-//! is not read at all, since Caddy passes on the caller's query.
+//! What the proxy does not replace comes from the caller. So nothing in it changes how the door works but the three
+//! headers of the configured family, and the priority if the file names a header for it. The query is not read, since
+//! Caddy passes on the caller's.
 //!
-//! A browser's preflight passes uncharged, because otherwise a page would be refused before it asked for anything.
-//! Deny-lists, deadlines and blocks still apply to it. The answer to a delayed request is held back, since proxies cannot delay requests; a
-//! caller that hangs up before that has spent nothing.
+//! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists,
+//! deadlines and blocks still apply. Proxies cannot delay requests, so the answer to a delayed one is held back, and
+//! a caller that hangs up before has spent nothing.
 
 mod original;
 
@@ -26,35 +25,17 @@ use http::header::{
 };
 use http::{Request, StatusCode};
 use tidegate::Charged;
-use tidegate::gate::ticket::Ticket;
 
 use self::original::{Original, add_others, taken_for_named};
 use super::answer::write_decision;
 use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
 use crate::app::App;
+use crate::doors::HungUp;
 use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
 use crate::uncovered_requests::Misdirected;
-
-/// Undoes the charges if it is dropped before the caller was answered.
-struct HungUp<'a> {
-    app: &'a App,
-    held: Option<Charged>,
-    ticket: Option<Ticket>,
-}
-
-impl Drop for HungUp<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.app.engine.tickets.undo_unwatched(&held);
-            if let Some(ticket) = &self.ticket {
-                self.app.engine.tickets.withdraw(ticket);
-            }
-        }
-    }
-}
 
 /// Decides the original request.
 ///
@@ -102,7 +83,7 @@ pub(crate) async fn forward_auth(
     }
     let proxied = TicketFor::Proxied;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    // A block, so that the reply is gone before the delay: it would make the future of every request larger.
+    // A block, so that the reply, which is large, is gone before the delay.
     let (response, wait, ticket) = {
         let reply = reply_to(app, &live, &asked, None, Want::Take, proxied, &conclusion, &held).await;
         let reply = reply.map_err(|none| unreturnable(&none, too_long))?;
@@ -111,14 +92,14 @@ pub(crate) async fn forward_auth(
         (response, reply.wait(), reply.ticket.and_then(|answer| answer.ticket))
     };
     if !wait.is_zero() {
-        let mut hung_up = HungUp { app, held: Some(held), ticket };
+        let mut hung_up = HungUp { engine: &app.engine, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;
     }
     Ok(response)
 }
 
-/// Returns whether a request is a CORS preflight, which a browser sends by itself before a page's request.
+/// Returns whether a request is a CORS preflight, which a browser sends by itself.
 ///
 /// # Source
 /// The Fetch standard, "CORS-preflight fetch": the method, its two headers, and never credentials.
@@ -131,7 +112,7 @@ fn is_preflight(method: &str, headers: &HeaderMap) -> bool {
         && !headers.contains_key(COOKIE)
 }
 
-/// Reads a sub-request like the door, for fuzzing.
+/// Reads a sub-request as the door does.
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
     use std::net::IpAddr;
@@ -142,9 +123,6 @@ pub(crate) mod fuzzing {
     use super::{Original, add_others};
     use crate::proxy::Proxy;
     use crate::settings::Settings;
-
-    /// The most attributes from headers that no policy names.
-    pub const MAX_ATTRIBUTES: usize = super::super::request_body::MAX_ATTRIBUTES;
 
     /// A forward-auth door made from settings.
     #[derive(Debug)]
@@ -163,7 +141,7 @@ pub(crate) mod fuzzing {
             &self.0.named
         }
 
-        /// Returns the attributes of the original request; `None` if the sub-request is refused.
+        /// The attributes of the original request; `None` if the sub-request is refused.
         #[must_use]
         pub fn attributes(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Vec<(String, String)>> {
             let mut request = Original::of(headers, peer, &self.0).ok()?.descriptor;

@@ -11,11 +11,10 @@ use super::policies::find;
 use super::routes::Query;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
-use crate::engine::{LetGo, NotForgotten};
+use crate::engine::LetGo;
 use crate::problem::Problem;
 use crate::{json, requests, top_keys};
 
-/// The default number of keys listed.
 const LISTED: usize = 20;
 
 /// Whose keys are listed.
@@ -25,10 +24,9 @@ enum Chosen {
     Policy(usize),
 }
 
-/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys that were refused most, or were near their limit
-/// most often.
+/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys most often refused, or near their limit.
 ///
-/// A count exceeds the true one by at most its `error`. `error` is zero until a policy has met more keys than are
+/// A count exceeds the true one by at most its `error`, which is zero until a policy has met more keys than are
 /// counted.
 pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Problem> {
     let query = Query::of(request.uri(), &["policy", "by", "limit", "reveal"])?;
@@ -47,7 +45,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
         },
     };
     let live = app.engine.live();
-    // The lists of no policy are listed as policies; a policy that has its name stands before it.
+    // The lists of no policy are listed as policies, after a policy of the same name.
     let lists = app.engine.telemetry.lists();
     let own = |name: &str| {
         let list = lists.iter().find(|list| list.name == name).map(|list| list.name);
@@ -94,14 +92,14 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     Ok(json::shown(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
-/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what one key has spent, and ends its block. The parameters
-/// are the attributes that the policy's `by` names.
+/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what a key has spent, and ends its block.
 pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     let let_go = app.engine.keys.let_go(&live, at, &key).await;
-    let LetGo { unblocked, places, still_forced } = let_go.map_err(|error| not_forgotten(&error))?;
+    let LetGo { unblocked, places, still_forced } =
+        let_go.map_err(|error| Problem::unavailable(error.to_string()))?;
     let digest = app.redact.key(&live.set, words, &key, false);
     Ok(json::shown(&json!({
         "policy": words.name,
@@ -113,7 +111,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     })))
 }
 
-/// Reads the key of a policy from the parameters of a request, which are the attributes that the policy's `by` names.
+/// Reads the key of a policy from parameters: the attributes that its `by` names.
 pub(super) fn key_of<'q>(
     live: &ActiveConfig,
     policy: usize,
@@ -123,9 +121,4 @@ pub(super) fn key_of<'q>(
     let pairs = form_urlencoded::parse(query.as_bytes());
     requests::key_of(&live.set, policy, pairs)
         .map_err(|wrong| Problem::bad_request(wrong.to_string()).with("key", by.as_slice()))
-}
-
-/// Makes the problem for a key that was not reset, although its block may have ended.
-fn not_forgotten(error: &NotForgotten) -> Problem {
-    Problem::unavailable(error.to_string())
 }

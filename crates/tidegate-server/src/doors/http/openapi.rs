@@ -1,8 +1,7 @@
-//! `GET /openapi.json`: describes the API in OpenAPI 3.1, for programs that generate clients.
+//! `GET /openapi.json`: describes the API in OpenAPI 3.1.
 //!
-//! Paths, methods and scopes come from [`ROUTES`], so the document has exactly these. The requests and answers of each
-//! are described beside the code in `openapi/*.json`, one file per tag: summary, parameters, body, and the schema of
-//! each status. A test client checks the running server against the document.
+//! Paths, methods and scopes come from [`ROUTES`]. Summary, parameters, body and the schema of each status are in
+//! `openapi/*.json`, one file per tag. A test client checks the running server against the document.
 //!
 //! # Source
 //! The OpenAPI Specification 3.1.1.
@@ -26,7 +25,7 @@ const TAGS: [&str; 4] = [
     include_str!("../../../openapi/policies.json"),
     include_str!("../../../openapi/operations.json"),
 ];
-/// The methods that a path item can have. A route that takes any method has all of them.
+/// The methods of a path item; a route that takes any has all.
 const METHODS: [&str; 8] = ["GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"];
 
 const ABOUT: &str = "The HTTP/1.1 API of Tidegate. A path that does not exist is answered with 404, a method that it lacks with 405 \
@@ -35,14 +34,13 @@ const ABOUT: &str = "The HTTP/1.1 API of Tidegate. A path that does not exist is
 
 static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| json::bytes(&document()));
 
-/// Answers with the document, which is made on the first request.
+/// Answers with the document, made on the first request.
 pub(crate) fn openapi() -> Response {
     let mut response = DOCUMENT.as_slice().into_response();
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
-/// Makes the document.
 fn document() -> Value {
     let mut components = parsed(COMMON);
     let (mut tags, mut operations) = (Vec::new(), Map::new());
@@ -80,13 +78,13 @@ fn methods(route: &Route) -> Vec<&'static str> {
     if route.methods == "*" { METHODS.to_vec() } else { route.methods.split(", ").collect() }
 }
 
-/// Returns the names under which a tag's file may have an operation. `HEAD` falls back to `GET`.
+/// Returns the names that an operation may have in its tag's file; `HEAD` falls back to `GET`.
 fn names(route: &Route, method: &str) -> [String; 3] {
     let get = if method == "HEAD" { "GET" } else { method };
     [method, get, "*"].map(|method| format!("{method} {}", route.path))
 }
 
-/// Returns one operation. It would be empty if no file had it; a test checks that none is.
+/// Returns one operation. A test checks that every one is described.
 fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Value {
     let found = names(route, method).iter().find_map(|name| operations.get(name));
     let mut operation = found.cloned().unwrap_or_else(|| json!({}));
@@ -96,7 +94,7 @@ fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Va
     operation["security"] =
         if scope.is_some() { json!([asked("bearer"), asked("header")]) } else { json!([]) };
     if scope.is_some() {
-        // Answers of every route with a scope that come before the route itself.
+        // Answers that come before the route itself.
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("404", "NotFound")] {
             if operation["responses"].get(status).is_none() {
                 operation["responses"][status] = json!({ "$ref": format!("#/components/responses/{name}") });
@@ -117,7 +115,7 @@ fn without_bodies(operation: &mut Value) {
     }
 }
 
-/// Returns the id of an operation: `getPoliciesByName`.
+/// For example `getPoliciesByName`.
 fn id(method: &str, path: &str) -> String {
     let mut id = method.to_ascii_lowercase();
     let words = path.trim_start_matches("/v1/").split(|c: char| !c.is_ascii_alphanumeric());

@@ -24,16 +24,16 @@ use crate::settings::limits_nothing;
 use crate::text::moment;
 use crate::uncovered_requests::{SeenKind, Unmet};
 
-/// `/livez`: the process runs. Checks nothing, least of all the store: a restart would not repair it.
+/// `/livez`: the process runs. Does not check the store: a restart would not repair it.
 pub(crate) fn livez() -> Response {
     "ok\n".into_response()
 }
 
-/// `/readyz`: whether to send requests here. 503 from the moment that a drain begins. `?verbose` lists the checks.
+/// `/readyz`: whether to send requests here; 503 once a drain begins. `?verbose` lists the checks.
 ///
-/// Health needs no token, so that load balancers can ask. The results of the checks tell about the file, keys and
-/// traffic, so they are shown only to callers that may read such things; others see the state alone. If operations have
-/// their own address, `may_read` is true only there. It is asked only if the checks were asked for.
+/// Health needs no token, so that load balancers can ask. The checks tell about the file, keys and traffic, so they
+/// are shown only to callers that may read such things, and at the admin address if there is one: `may_read`, asked
+/// only for them.
 pub(crate) fn readyz(
     app: &App,
     uri: &http::Uri,
@@ -49,13 +49,12 @@ pub(crate) fn readyz(
     Ok((status, text).into_response())
 }
 
-/// The part that everybody may see.
+/// Returns what everybody may see.
 fn state(serving: bool) -> String {
     let (mark, word) = if serving { ("[+]", "ready") } else { ("[-]", "not ready") };
     format!("{mark} serving\n{word}\n")
 }
 
-/// Every check with its result.
 fn checks(app: &App, serving: bool) -> String {
     app.engine.conditions.tell();
     let live = app.engine.live();
@@ -80,7 +79,7 @@ fn checks(app: &App, serving: bool) -> String {
         ),
     };
     let kind = app.engine.storage.kind();
-    // Neither does a store outage: the policies say what happens then, and no other node would have the store.
+    // Nor does a store outage: policies say what happens then, and no other node would have the store.
     let store = match (app.engine.storage.outage(), app.engine.storage.trouble()) {
         (None, Some((reason, lasts))) => {
             let seconds = lasts.as_secs();
@@ -158,12 +157,12 @@ fn checks(app: &App, serving: bool) -> String {
     )
 }
 
-/// How many kinds of requests, and how many policies, are told.
+/// How many kinds of requests, and policies, are told.
 const TOLD: usize = 5;
 
 /// Describes the requests that no policy is about, and the policies that no request has reached.
 fn unmet_lines(live: &ActiveConfig, metrics: &Metrics) -> String {
-    /// After so many requests a policy that none has reached is probably a mistake.
+    /// After so many requests, a policy that none has reached is probably a mistake.
     const MANY: u64 = 100;
     let since = |tick| moment(tick, Duration::ZERO).unwrap_or_default();
     let unmet = live.unmet.unlimited();
@@ -211,7 +210,7 @@ fn unmet_lines(live: &ActiveConfig, metrics: &Metrics) -> String {
                 .then(|| format!("\n      {name} needs {missing}, which no request was seen to have{others}"))
         });
         let lacking: Vec<String> = lacking.take(TOLD).filter(|_| decided > 0).collect();
-        // By itself it may only say that nobody has asked yet.
+        // Else it may only say that nobody has asked yet.
         let is_odd = unmet.is_some() || !lacking.is_empty() || decided >= MANY;
         let mark = if is_odd { "[!]" } else { "[+]" };
         let of = if decided == 0 { String::new() } else { format!(", of {decided} in all") };
@@ -222,7 +221,7 @@ fn unmet_lines(live: &ActiveConfig, metrics: &Metrics) -> String {
     lines
 }
 
-/// Describes the policies that limit nothing because a number of their conditions is not known any more.
+/// Describes the policies that limit nothing because a number of theirs is not known any more.
 fn out_of_date_line(policies: &[&str]) -> String {
     let named: Vec<_> = policies.iter().take(TOLD).map(|name| visible::line(name)).collect();
     let more = match policies.len().saturating_sub(TOLD) {
@@ -236,7 +235,7 @@ fn out_of_date_line(policies: &[&str]) -> String {
     )
 }
 
-/// Describes which of the policies published for all nodes are in force.
+/// Describes which of the policies for all nodes are in force.
 fn policies_line(taken: &Taken) -> String {
     let in_force = taken.in_force.as_ref().map_or_else(
         || "those of the file are in force".to_owned(),
@@ -289,7 +288,7 @@ pub(crate) fn schema() -> Response {
 /// `POST /v1/reload`: reads the configuration again.
 ///
 /// # Errors
-/// 422 with every mistake. The old configuration stays in force.
+/// 422 with every mistake; the old one stays in force.
 pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
     match app.read_again().await {
         Ok(warnings) => {
@@ -312,9 +311,7 @@ pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
     }
 }
 
-// The format of `/metrics`: OpenMetrics, or the older text format of Prometheus where the caller prefers that.
-
-/// A format of metrics.
+/// The format of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetricsFormat {
     OpenMetrics,
@@ -322,7 +319,7 @@ pub(super) enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// Returns the format that a caller prefers: OpenMetrics unless its `accept` ranks `text/plain` higher.
+    /// Returns OpenMetrics, unless `accept` ranks `text/plain` higher.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let (mut open, mut text, mut any) = (None, None, None);
         let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -356,8 +353,7 @@ impl MetricsFormat {
     }
 }
 
-/// Rewrites the heads of families: in the text format, a counter is called as its samples are, an info is a gauge, and
-/// there are no units and no end.
+/// Rewrites the heads of families: a counter is called as its samples, an info is a gauge, without units and end.
 fn as_text(page: &str) -> String {
     let mut out = String::with_capacity(page.len());
     let mut help = "";

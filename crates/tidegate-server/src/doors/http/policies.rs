@@ -56,7 +56,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     let (mut shown, tag) = json_and_tag(app, &live, policy);
     let mut moving = add_in_force(&mut shown, &live, at);
     if let Some(seen) = live.set.settlements_learnt(at) {
-        // The estimate is null until enough settlements were seen; `estimate_from` shows how many are needed.
+        // Null until enough settlements were seen; `estimate_from` shows how many are needed.
         shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
         moving = true;
@@ -66,7 +66,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         moving = true;
     }
     if moving {
-        // The tag covers the policy, not these figures. So a caller that has the tag is still sent the body.
+        // The tag does not cover these figures, so a caller that has it is still sent the body.
         let mut response = json::shown(&shown);
         write_tag(&tag, &mut response);
         return Ok(response);
@@ -74,8 +74,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     Ok(tagged(&shown, &tag, request))
 }
 
-/// Adds what is in force now to a policy's description: whether its conditions hold, and the rates that follow a number.
-/// Returns whether anything was added.
+/// Adds whether a policy's conditions hold, and the rates that follow a number. Returns whether there was anything.
 fn add_in_force(shown: &mut Value, live: &ActiveConfig, at: usize) -> bool {
     let mut moving = false;
     if let Some(since) = live.unreached_since(at) {
@@ -97,19 +96,19 @@ fn add_in_force(shown: &mut Value, live: &ActiveConfig, at: usize) -> bool {
     moving
 }
 
-/// Returns the part of a policy's description that does not change by itself, and its tag.
+/// What does not change by itself, and its tag.
 pub(super) fn json_and_tag(app: &App, live: &ActiveConfig, policy: &Policy) -> (Value, String) {
     let shown = policy_json(live, policy, owner(app, live, policy));
     let tag = tag_of(live, policy);
     (shown, tag)
 }
 
-/// Returns the tag of a policy; `None` if there is no policy of this name.
+/// Returns the tag of a policy; `None` if there is no such policy.
 pub(super) fn tag_in(live: &ActiveConfig, name: &str) -> Option<String> {
     live.set.find(name).map(|(_, policy)| tag_of(live, policy))
 }
 
-/// The tag covers everything shown except the owner, which follows from the rest.
+/// Covers all but the owner, which follows from the rest.
 fn tag_of(live: &ActiveConfig, policy: &Policy) -> String {
     tag(&policy_json(live, policy, "").to_string())
 }
@@ -172,7 +171,7 @@ fn policy_json(live: &ActiveConfig, policy: &Policy, owner: &str) -> Value {
             "deny": policy.access.deny.len(),
             "status": policy.access.status,
         },
-        // The same as in `config show`: if the file does not say, each process counts for itself.
+        // As in `config show`: without it, each process counts for itself.
         "share": policy.share.unwrap_or(Share::Local).word(),
         "near_limit": format!("{}%", policy.near_limit),
         "on_cost_error": policy.on_cost_error.word(),
@@ -231,7 +230,7 @@ fn matching(matching: &Match) -> Value {
     parts.into()
 }
 
-/// Answers with an entity tag, and without a body if the caller has this version.
+/// Answers with a tag, and no body if the caller has this version.
 fn tagged(value: &Value, tag: &str, request: &Request<Body>) -> Response {
     let has_it = Conditions::of(request.headers()).is_known(Some(tag));
     let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::shown(value) };
@@ -245,14 +244,11 @@ fn write_tag(tag: &str, response: &mut Response) {
     }
 }
 
-// `PUT` and `DELETE /v1/policies/{name}`: changes policies that the API owns.
-
-/// Puts or deletes a policy.
+/// `PUT` and `DELETE`: changes a policy that the API owns.
 ///
 /// # Errors
-/// 404 for a policy to delete that does not exist, 409 for a policy that the API does not own, 412 if a condition does
-/// not hold, 413 if the text is too long, 422 with every mistake, and 503 if the policy cannot be stored. Nothing has
-/// changed then.
+/// 404 for a policy to delete that does not exist, 409 for one that the API does not own, 412 if a condition does not
+/// hold, 413 for too long a text, 422 with every mistake, 503 if it cannot be stored. Nothing has changed then.
 pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let name = percent_decode_str(name).decode_utf8();
     let name = name.map_err(|_| Problem::bad_request("the name of a policy is UTF-8"))?.into_owned();
@@ -290,9 +286,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     extend(&mut answer, told);
     let mut response = json::shown(&answer);
     *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        response.headers_mut().insert(ETAG, tag);
-    }
+    write_tag(&tag, &mut response);
     Ok(response)
 }
 
@@ -317,12 +311,9 @@ fn not_changed(name: &str, why: NotChanged) -> Problem {
     }
 }
 
-// 422 for policies with mistakes: lists all of them, with line and column.
-
-/// Makes the problem for the mistakes in a text: what is wrong, where, and how to correct it. `line` and `column` are
-/// those of the first mistake that has a position.
+/// 422 for the mistakes in a text, each with its place and correction. `line` and `column` are the first mistake's.
 pub(super) fn of_mistakes(mistakes: &[Diagnostic]) -> Problem {
-    // Warnings are left out: they do not cause the refusal, and those of a whole file would hide the mistake.
+    // Warnings do not cause the refusal, and those of a whole file would hide the mistake.
     let mistakes = || mistakes.iter().filter(|mistake| mistake.severity == Severity::Error);
     let problem = of_lines(mistakes().map(ToString::to_string).collect());
     match mistakes().find(|mistake| mistake.line > 0) {
@@ -331,7 +322,6 @@ pub(super) fn of_mistakes(mistakes: &[Diagnostic]) -> Problem {
     }
 }
 
-/// Makes the problem from these diagnostic lines.
 pub(super) fn of_lines(diagnostics: Vec<String>) -> Problem {
     let count = diagnostics.len();
     let mistakes = if count == 1 { "mistake" } else { "mistakes" };
@@ -339,12 +329,12 @@ pub(super) fn of_lines(diagnostics: Vec<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("diagnostics", diagnostics)
 }
 
-// Entity tags: tell whether the state that a caller knows is still current.
+// Entity tags: whether the state that a caller knows is current.
 //
 // # Source
-// RFC 9110, sections 8.8.3 and 13.1: tags are compared strongly for `If-Match`, and weakly for `If-None-Match`.
+// RFC 9110, sections 8.8.3 and 13.1: compared strongly for `If-Match`, weakly for `If-None-Match`.
 
-/// Returns the tag of a text. The hasher's keys are fixed: the same text has the same tag on every server and after a restart.
+/// The hasher's keys are fixed: a text has the same tag on every server.
 pub(super) fn tag(text: &str) -> String {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
@@ -362,26 +352,26 @@ impl Conditions {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let list = |name: HeaderName| {
             let lines = headers.get_all(name).iter();
-            // A value that is not text cannot be a tag of this server: it counts as a list without tags.
+            // A value that is not text is a list without tags of this server.
             let lines: Vec<&str> = lines.map(|line| HeaderValue::to_str(line).unwrap_or_default()).collect();
             (!lines.is_empty()).then(|| lines.join(","))
         };
         Self { matches: list(IF_MATCH), none_matches: list(IF_NONE_MATCH) }
     }
 
-    /// Returns whether a change is allowed to the resource with this tag; `None` if the resource does not exist yet.
+    /// Returns whether the resource with this tag may be changed; `None` if it does not exist yet.
     pub(super) fn hold(&self, tag: Option<&str>) -> bool {
         let matched = self.matches.as_deref().is_none_or(|list| has(list, tag));
         matched && !self.is_known(tag)
     }
 
-    /// Returns whether the caller has the version with this tag already.
+    /// Returns whether the caller has this version.
     pub(super) fn is_known(&self, tag: Option<&str>) -> bool {
         self.none_matches.as_deref().is_some_and(|list| has(&list.replace("W/", ""), tag))
     }
 }
 
-/// Returns whether a tag is in a list; `*` in the list matches any tag. The server's tags contain no comma.
+/// `*` matches any tag. The server's tags have no comma.
 fn has(list: &str, tag: Option<&str>) -> bool {
     tag.is_some_and(|tag| list.split(',').map(str::trim).any(|one| one == "*" || one == tag))
 }

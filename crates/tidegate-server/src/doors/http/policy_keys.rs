@@ -1,9 +1,8 @@
-//! `/v1/keys/{policy}`: the keys of one policy that are known here, their standing, and blocks on them. `/v1/keys`: the
-//! blocks for all policies.
+//! `/v1/keys/{policy}`: the known keys of a policy, their standing, and blocks on them. `/v1/keys`: the blocks for
+//! all policies.
 //!
-//! Stores are not asked for all their keys: there are millions, and most stores keep only fingerprints. Known keys are
-//! those that were refused or near their limit most often, from the bounded lists behind `/v1/keys/top`, and those that
-//! are blocked.
+//! Known are the keys most often refused or near their limit (the bounded lists of `/v1/keys/top`), and blocked ones.
+//! Stores are not asked for all keys: there are millions, and most keep only fingerprints.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 use tidegate::config::{Config, Format, Severity, canonical_attribute};
 use tidegate::explain::key_text;
 use tidegate::gate::BlockError;
-use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical, span};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical};
 
 use super::keys::key_of;
 use super::policies::find;
@@ -29,25 +28,20 @@ use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 use crate::{global_deny_list, json, requests, top_keys};
 
-/// The default number of keys that are listed. Each is looked up in the store.
+/// How many keys are listed by default. Each is looked up in the store.
 const LISTED: usize = 20;
 
-/// The largest number of keys that a caller can ask for.
 const MOST_LISTED: usize = 100;
 
-/// The longest body, in bytes: room for a reason of 255 bytes.
-const MAX_BODY: usize = 4096;
-
-/// The longest block of a key. A caller that is to be kept out for longer belongs on a deny-list.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
-
-/// A whole body, for error messages.
+/// For error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
+
+/// What a time out of range is not, and what to do.
+const NOT_A_TIME: &str = "a time to block a key for; use up to 30d";
 
 /// The parameters of lists of keys.
 const OF_LISTS: [&str; 3] = ["limit", "from", "reveal"];
 
-/// The facts that are known about one key.
 #[derive(Debug, Default)]
 struct Known {
     denied: u64,
@@ -56,8 +50,8 @@ struct Known {
     block: Option<std::sync::Arc<Block>>,
 }
 
-/// `GET /v1/keys/{policy}?limit=&from=&reveal=`: the known keys. With the attributes that `by` names as parameters:
-/// that one key.
+/// `GET /v1/keys/{policy}?limit=&from=&reveal=`: the known keys; with the attributes of a key as parameters, that
+/// one.
 pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
@@ -67,7 +61,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
         form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).any(|(name, _)| own(&name));
     if names_key {
         let key = key_with_plan(&live, at, uri.query().unwrap_or_default())?;
-        // The list has it then. Without an answer it has what is known here.
+        // Then the list has it; without an answer, what is known here.
         let _ = app.engine.keys.block_of(&words.name, &key).await;
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known(app, &live, at).into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
@@ -100,7 +94,6 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     Ok(json::shown(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
 }
 
-/// Reads the size of a page and where it begins.
 fn page(query: &Query<'_>) -> Result<(usize, usize), Problem> {
     let number = |name: &'static str, default: usize, most: usize, least: usize| match query.get(name) {
         None => Ok(default),
@@ -112,7 +105,7 @@ fn page(query: &Query<'_>) -> Result<(usize, usize), Problem> {
     Ok((number("limit", LISTED, MOST_LISTED, 1)?, number("from", 0, usize::MAX >> 1, 0)?))
 }
 
-/// `GET /v1/keys?limit=&from=&reveal=`: the blocks for all policies. With an attribute as parameter: that one caller.
+/// `GET /v1/keys?limit=&from=&reveal=`: the blocks for all policies; with an attribute as parameter, that caller's.
 pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let counts: BTreeMap<String, u64> = app
         .engine
@@ -132,7 +125,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
     if names_caller {
         let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
         let key = global_deny_list::key(&entry);
-        // A caller may be blocked by an entry that was written otherwise: a network around it.
+        // A network around the caller may be blocked.
         let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
             let (name, value) = named_value(&entry);
             app.engine.keys.blocked_everywhere(&Descriptor::new().with(name, value))
@@ -153,12 +146,12 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
     Ok(json::shown(&json!({ "policy": null, "known": total, "keys": keys, "next": next })))
 }
 
-/// `PUT /v1/keys?client.ip=203.0.113.9`: blocks a caller for all policies for a while, or with `{"block": null}` ends that.
+/// `PUT /v1/keys?client.ip=203.0.113.9`: blocks a caller for all policies for a while; `{"block": null}` ends that.
 pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let token = app.access.name_of(request.headers());
     let token = token.as_deref();
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = request_body::block(&bytes, EXAMPLE)?;
     let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
     let digest = app.redact.text(&global_deny_list::key(&entry), false);
@@ -170,7 +163,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         let answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
     };
-    let lasts = duration(&lasts.unwrap_or_default())?;
+    let lasts = request_body::lasts(&lasts.unwrap_or_default(), NOT_A_TIME)?;
     let reason = request_body::reason(reason)?;
     let covers = covers(&entry)?;
     let network = match &entry {
@@ -195,10 +188,10 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     Ok(json::shown(&answer))
 }
 
-/// Returns how many addresses a block is for; `None` if it is not for addresses. More than 2^64 count as that.
+/// Returns how many addresses a block is for, `u64::MAX` at most; `None` if it is not for addresses.
 ///
 /// # Errors
-/// 400 for a network so large that a slip of the pen would keep out a part of the world: shorter than /8, for IPv6 /16.
+/// 400 for a network that a slip of the pen makes a part of the world: shorter than /8, for IPv6 /16.
 fn covers(entry: &AccessEntry) -> Result<Option<u64>, Problem> {
     let AccessEntry::Network(network) = entry else { return Ok(None) };
     let (length, least, most) = match network.addr() {
@@ -214,8 +207,8 @@ fn covers(entry: &AccessEntry) -> Result<Option<u64>, Problem> {
     Ok(Some(1u64.checked_shl(most - u32::from(length)).unwrap_or(u64::MAX)))
 }
 
-/// Reads the caller to block for all policies: one attribute that some policy reads. An IPv6 address means the network
-/// that shares its capacity, as in keys; a network is written with its length.
+/// Reads the caller to block: one attribute that some policy reads. An IPv6 address means the network that shares its
+/// capacity; a network is written with its length.
 fn entry_of(live: &ActiveConfig, query: &str) -> Result<AccessEntry, Problem> {
     let mut pairs = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| !OF_LISTS.contains(&&**name));
     let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "key"));
@@ -228,7 +221,7 @@ fn entry_of(live: &ActiveConfig, query: &str) -> Result<AccessEntry, Problem> {
     }
     let named = live.set.named();
     if !named.contains(&name) {
-        // A short name as `ip` is near none, and the set knows which it stands for.
+        // A short name as `ip` is near none, and the set knows what it stands for.
         let short = || {
             let request = Descriptor::new().with(&*name, value);
             let told = live.set.unread(&request, None).into_iter().next()?;
@@ -248,7 +241,7 @@ fn entry_of(live: &ActiveConfig, query: &str) -> Result<AccessEntry, Problem> {
         () => key_address(&live.set, value),
     };
     match written.parse() {
-        // A network with host bits is told both readings.
+        // A network with host bits: both readings are told.
         Err(error) if is_address && value.contains('/') => refuse(error.to_string()),
         Err(_) | Ok(AccessEntry::Attribute { .. }) if is_address => refuse(format!(
             "{} is neither an address nor a network; write 203.0.113.9 or 203.0.113.0/24",
@@ -264,7 +257,7 @@ fn entry_of(live: &ActiveConfig, query: &str) -> Result<AccessEntry, Problem> {
     }
 }
 
-/// Returns what is wrong with an entry of a list: no request is compared with it. Said by whoever reads `access` in a file.
+/// Says what is wrong with an entry with which no request is compared, as the file's reader does.
 fn as_in_a_file(entry: &str) -> Option<String> {
     let file = format!(
         "version: 1\nclient_ip: {{ trusted_proxies: [] }}\naccess: {{ deny: [{}] }}\npolicies: []\n",
@@ -274,7 +267,7 @@ fn as_in_a_file(entry: &str) -> Option<String> {
     mistakes.into_iter().find(|one| one.severity == Severity::Error).map(|one| one.message)
 }
 
-/// Returns the attribute and the value that an entry stands for: of a network, its first address.
+/// Returns the attribute and value of an entry; of a network, the first address.
 fn named_value(entry: &AccessEntry) -> (&str, String) {
     match entry {
         AccessEntry::Network(network) => ("client.ip", network.addr().to_string()),
@@ -282,7 +275,7 @@ fn named_value(entry: &AccessEntry) -> (&str, String) {
     }
 }
 
-/// Returns an address in the form of a key: an IPv6 address as the network that shares its capacity.
+/// Returns an address in the form of a key.
 fn key_address(set: &PolicySet, text: &str) -> String {
     match text.parse::<IpAddr>().map(canonical) {
         Ok(IpAddr::V6(address)) => {
@@ -295,14 +288,14 @@ fn key_address(set: &PolicySet, text: &str) -> String {
     }
 }
 
-/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while, or with `{"block": null}` ends its block and
-/// leaves what it has spent.
+/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks a key for a while; `{"block": null}` ends that and leaves
+/// what it has spent.
 pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let token = app.access.name_of(request.headers());
     let token = token.as_deref();
-    let bytes = request_body::read(request, MAX_BODY).await?;
-    // Only after the body was read, which may take a while: the policy may change meanwhile.
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
+    // After the body, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let Some([lasts, reason]) = request_body::block(&bytes, EXAMPLE)? else {
@@ -320,7 +313,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         let answer = json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
     };
-    let lasts = duration(&lasts.unwrap_or_default())?;
+    let lasts = request_body::lasts(&lasts.unwrap_or_default(), NOT_A_TIME)?;
     let reason = request_body::reason(reason)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if words.mode != Mode::Enforce {
@@ -349,18 +342,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     Ok(json::shown(&blocked(Some(&words.name), &digest, network, &block)))
 }
 
-/// Reads how long a block lasts.
-fn duration(lasts: &str) -> Result<Duration, Problem> {
-    let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "for"));
-    match span(lasts) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => refuse(format!("{} is not a time to block a key for; use up to 30d", quoted(lasts))),
-        Err(error) => refuse(error.to_string()),
-    }
-}
-
-/// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by` is always
-/// known.
+/// Blocked keys first, then by refusals. The one key of a policy without `by` is always known.
 fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> {
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     let words = &live.set.policies()[policy];
@@ -382,12 +364,12 @@ fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> 
         }
     }
     let mut known: Vec<(String, Known)> = known.into_iter().collect();
-    // The sort is stable, and the map has sorted equal keys by text, so pages do not overlap while nothing changes.
+    // The sort is stable and the map sorted by text, so pages do not overlap while nothing changes.
     known.sort_by_key(|(_, one)| std::cmp::Reverse((one.block.is_some(), one.denied, one.near)));
     known
 }
 
-/// Parses a key, with the attributes that select its limits if they are given: its plan.
+/// Parses a key, and the attributes that select its limits (its plan).
 fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let policy = &live.set.policies()[at];
     let selects = |name: &str| {
@@ -403,8 +385,8 @@ fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<D
     Ok(key)
 }
 
-/// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more than
-/// the key says on what (`depends_on`).
+/// The standing of a key under each limit; null without an answer of the store. `depends_on`: what else a limit
+/// needs.
 async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.engine.keys.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
@@ -436,7 +418,7 @@ fn key_json(key: &str, known: &Known, standing: &Value) -> Value {
     })
 }
 
-/// Returns the answer to a block that was set. `network`: whom it refuses, if that is more than one address.
+/// `network`: what the block refuses, if that is more than one address.
 fn blocked(policy: Option<&str>, key: &str, network: Option<String>, block: &Block) -> Value {
     let mut answer = json!({ "policy": policy, "key": key, "block": block_json(block) });
     if let Some(network) = network {
@@ -450,7 +432,7 @@ fn block_json(block: &Block) -> Value {
     json!({ "since": at(block.since), "until": at(block.until), "reason": &*block.reason })
 }
 
-/// Parses a key from its text; `None` if the text is cut, lacks an attribute, or is ambiguous.
+/// `None` if the text is cut, lacks an attribute, or is ambiguous.
 fn key_in<'t>(policy: &Policy, text: &'t str) -> Option<Descriptor<'t>> {
     let mut key = Descriptor::new();
     if policy.by.is_empty() {

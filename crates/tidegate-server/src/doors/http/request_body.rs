@@ -1,8 +1,7 @@
 //! Parses JSON bodies into descriptors, and reports mistakes precisely.
 //!
-//! The hot path parses in one pass without building a tree: names and values are borrowed from the body unless they
-//! contain JSON escapes. Every bound is checked while reading, so nothing larger is ever held. The first mistake ends
-//! the parsing, with a sentence that names the field, the value and what would work, and with the position in the body.
+//! One pass without a tree: names and values are borrowed unless they have escapes, and every bound is checked while
+//! reading. The first mistake ends it, with the field, the value, what would work, and the position in the body.
 
 mod check;
 mod operator;
@@ -13,6 +12,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::header::CONTENT_ENCODING;
@@ -20,52 +20,33 @@ use http::{Request, StatusCode};
 use hyper::body::Body as _;
 use serde::de::{DeserializeSeed, IgnoredAny};
 use tidegate::breaker::Forced;
+use tidegate::policy::span;
 use tidegate::visible;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use self::check::{BatchSeed, BatchedCheck, CheckSeed, DryRunSeed};
+use self::check::{BatchSeed, BatchedCheck, CheckVisitor, DryRunVisitor, Object};
 pub(crate) use self::check::{CheckBody, DryRunBody};
-use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
+use self::operator::{BlockVisitor, EXAMPLE_SIGNAL, SignalVisitor, StringsVisitor};
 pub(crate) use self::settlement::SettlementBody;
-use self::settlement::SettlementSeed;
+use self::settlement::SettlementVisitor;
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 pub(crate) use crate::requests::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use crate::text::quoted;
 
-/// The bytes that bodies may take up over all connections together: those that have come in part, and those of batches
-/// that are being answered.
+/// The bytes of all connections' bodies that came in part, or are batches being answered.
 static ROOM: Semaphore = Semaphore::const_new(64 << 20);
 
-/// The shortest body of a check, for error messages.
+/// For error messages.
 const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
 
 /// Reads the whole body of a request, of at most `limit` bytes.
 ///
 /// # Errors
-/// 413 if it is longer, 408 if it is too slow, 400 if the connection broke off, 415 if it is compressed.
+/// 413 if it is longer, 408 if too slow, 400 if the connection broke off, 415 if compressed.
 pub(crate) async fn read(request: Request<Body>, limit: usize) -> Result<Bytes, Problem> {
     let encoding = encoding_of(&request);
-    let read = read_body(request.into_body(), limit).await?;
-    match encoding {
-        None => Ok(read),
-        Some(encoding) => {
-            let shown = quoted(&encoding);
-            let detail = format!("content-encoding: {shown} is not read here; send the body as it is");
-            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "content-encoding"))
-        }
-    }
-}
-
-/// Returns the encoding of a body that is sent in another form than its own.
-fn encoding_of(request: &Request<Body>) -> Option<String> {
-    let encoding = request.headers().get(CONTENT_ENCODING)?;
-    let is_plain = encoding.is_empty() || encoding.as_bytes().eq_ignore_ascii_case(b"identity");
-    (!is_plain).then(|| String::from_utf8_lossy(encoding.as_bytes()).into_owned())
-}
-
-/// Reads a whole body, with the errors of [`read`].
-async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let mut body = request.into_body();
     let too_long = || {
         let detail = format!("the body is longer than {limit} bytes; send less, or several requests");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("max_bytes", limit)
@@ -93,20 +74,34 @@ async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
         }
         all.extend_from_slice(&next);
     }
-    Ok(if all.is_empty() { first } else { all.into() })
+    match encoding {
+        None => Ok(if all.is_empty() { first } else { all.into() }),
+        Some(encoding) => {
+            let shown = quoted(&encoding);
+            let detail = format!("content-encoding: {shown} is not read here; send the body as it is");
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "content-encoding"))
+        }
+    }
 }
 
-/// Takes room for so many bytes of a body, until the returned value is dropped.
+/// Returns the encoding of a body that is not sent as it is.
+fn encoding_of(request: &Request<Body>) -> Option<String> {
+    let encoding = request.headers().get(CONTENT_ENCODING)?;
+    let is_plain = encoding.is_empty() || encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    (!is_plain).then(|| String::from_utf8_lossy(encoding.as_bytes()).into_owned())
+}
+
+/// Takes room for bytes of a body, until the returned value is dropped.
 ///
 /// # Errors
-/// 503 if the bodies of all callers take up all room.
+/// 503 if all room is taken.
 pub(crate) fn room_for(bytes: usize) -> Result<SemaphorePermit<'static>, Problem> {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     ROOM.try_acquire_many(bytes)
         .map_err(|_| Problem::unavailable("the bodies of all callers together take up all room; ask again"))
 }
 
-/// Reads the next piece of a body; `None` at its end.
+/// Reads the next piece.
 ///
 /// # Errors
 /// As [`read`].
@@ -129,7 +124,7 @@ async fn piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     }
 }
 
-/// Finds an error of this type among an error's causes.
+/// Finds a cause of this type.
 fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
     let first: &(dyn std::error::Error + 'static) = error;
     std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref())
@@ -140,10 +135,10 @@ fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
-    parse(bytes, EXAMPLE_CHECK, CheckSeed)
+    parse(bytes, EXAMPLE_CHECK, Object(CheckVisitor))
 }
 
-/// Reads the body of a batch. If any check in it is invalid, nothing is charged.
+/// Reads a batch. If any check is invalid, nothing is charged.
 ///
 /// # Errors
 /// 400 with the position, the index of the check, and what would work.
@@ -157,10 +152,10 @@ pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
     })
 }
 
-/// Reads the next checks of a batch, `most` at most. `rest` is what [`batch_after`] left of a batch that was read before.
+/// Reads the next checks of a batch that was read before; `rest` is what [`batch_after`] left of it.
 ///
 /// # Errors
-/// None, since the batch was read before.
+/// None, since it was read before.
 pub(crate) fn batch_slice(rest: &[u8], most: usize) -> Result<Vec<CheckBody<'_>>, Problem> {
     let mut checks = Vec::with_capacity(most);
     let mut rest = after_separators(rest);
@@ -173,7 +168,7 @@ pub(crate) fn batch_slice(rest: &[u8], most: usize) -> Result<Vec<CheckBody<'_>>
     Ok(checks)
 }
 
-/// Returns the part of a batch after so many checks. `bytes` is a batch that was read before, or a part of one.
+/// Returns what follows so many checks of a batch that was read before.
 pub(crate) fn batch_after(bytes: &[u8], checks: usize) -> &[u8] {
     let mut rest = after_separators(bytes);
     for _ in 0..checks {
@@ -184,66 +179,64 @@ pub(crate) fn batch_after(bytes: &[u8], checks: usize) -> &[u8] {
     rest
 }
 
-/// Skips what stands before a check of a batch.
 fn after_separators(bytes: &[u8]) -> &[u8] {
     let is_between = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'[' | b',');
     &bytes[bytes.iter().position(|byte| !is_between(byte)).unwrap_or(bytes.len())..]
 }
 
-/// Reads the body of a dry run: `{check, config?}`.
+/// Reads a dry run, `{check, config?}`.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// As [`check()`].
 pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
-    parse(bytes, check::EXAMPLE_DRY_RUN, DryRunSeed)
+    parse(bytes, check::EXAMPLE_DRY_RUN, Object(DryRunVisitor))
 }
 
-/// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`, or `{ticket, refund}`.
+/// Reads a settlement, `{ticket, cost?, attributes?, status? | outcome?}` or `{ticket, refund}`.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// As [`check()`].
 pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
     let fields = &["ticket", "cost", "attributes", "status", "outcome", "refund"];
-    parse(bytes, example, SettlementSeed { fields })
+    parse(bytes, example, Object(SettlementVisitor { fields }))
 }
 
-/// Reads the body of an extension: `{ticket}`.
+/// Reads an extension, `{ticket}`.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// As [`check()`].
 pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
-    parse(bytes, "{\"ticket\": \"TICKET\"}", SettlementSeed { fields: &["ticket"] })
+    parse(bytes, "{\"ticket\": \"TICKET\"}", Object(SettlementVisitor { fields: &["ticket"] }))
 }
 
-/// Reads the body of a signal report: `{value}`.
+/// Reads the report of a signal, `{value}`.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// As [`check()`].
 pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
-    parse(bytes, EXAMPLE_SIGNAL, SignalSeed)
+    parse(bytes, EXAMPLE_SIGNAL, Object(SignalVisitor))
 }
 
-/// Reads an object whose fields are all strings, in the order of `fields`; those that are left out or null are `None`.
-/// The first one is required. `example` is a whole body, for error messages.
+/// Reads an object of strings, in the order of `fields`; absent and null are `None`, except the first, which is
+/// required. `example` is a whole body.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// As [`check()`].
 pub(crate) fn strings<const N: usize>(
     bytes: &[u8],
     example: &'static str,
     fields: &'static [&'static str; N],
 ) -> Result<[Option<String>; N], Problem> {
-    parse(bytes, example, StringsSeed { fields, example })
+    parse(bytes, example, Object(StringsVisitor { fields, example }))
 }
 
-/// Reads the body of a block, `{block: {for, reason?}}`; `None` for `{block: null}`, which ends one. `example` is a whole
-/// body, for error messages.
+/// Reads `{block: {for, reason?}}`; `None` for `{block: null}`, which ends one. `example` is a whole body.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// As [`check()`].
 pub(crate) fn block(bytes: &[u8], example: &'static str) -> Result<Option<[Option<String>; 2]>, Problem> {
-    parse(bytes, example, BlockSeed(StringsSeed { fields: &["for", "reason"], example }))
+    parse(bytes, example, Object(BlockVisitor(StringsVisitor { fields: &["for", "reason"], example })))
 }
 
 fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {
@@ -261,8 +254,8 @@ fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) ->
     })
 }
 
-/// Returns the encoding that the mark at the beginning of a body names. JSON between programs is UTF-8 without a mark
-/// (RFC 8259, section 8.1).
+/// Returns the encoding that a mark at the beginning names. JSON between programs is UTF-8 without one (RFC 8259,
+/// section 8.1).
 fn encoded_otherwise(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xef, 0xbb, 0xbf, ..] => Some("UTF-8"),
@@ -271,11 +264,10 @@ fn encoded_otherwise(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Cuts the middle out of a sentence that is too long. serde quotes an unexpected string in full, and the string comes
-/// from the caller. The subject is at the start of the sentence, and what would work is at its end.
+/// Cuts the middle out of a long sentence: serde quotes a caller's string in full, between the subject and what would
+/// work.
 fn shortened(sentence: &str) -> Cow<'_, str> {
-    /// In characters: together longer than any of the server's own sentences, including one quoted word that was cut
-    /// and escaped.
+    /// In characters: together longer than any of the server's sentences with a quoted word.
     const START: usize = 800;
     const END: usize = 200;
     let at = |char: usize| sentence.char_indices().nth(char).map(|(at, _)| at);
@@ -286,11 +278,11 @@ fn shortened(sentence: &str) -> Cow<'_, str> {
     }
 }
 
-/// Turns a parser's error into a problem. The position is taken out of the sentence, into members of its own.
+/// Takes the position out of a parser's sentence, into members of its own.
 fn explain(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let sentence = shortened(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]));
-    // A wrong type of the whole body is found before anything is read, at column 0.
+    // A wrong type of the whole body is found at column 0.
     let (line, column) = (error.line(), error.column().max(1));
     let detail = if error.is_data() {
         format!("{sentence} (line {line}, column {column})")
@@ -300,9 +292,7 @@ fn explain(error: &serde_json::Error) -> Problem {
     Problem::bad_request(detail).with("line", line).with("column", column)
 }
 
-// The bounds of a request body.
-
-/// The longest body of one check: 64 attributes of ordinary size fit many times over.
+/// The longest body of a check: 64 attributes of ordinary size fit many times over.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 /// The longest body of a batch.
@@ -311,22 +301,40 @@ pub(crate) const MAX_BATCH_BODY: usize = 1024 * 1024;
 /// The most checks in one batch.
 pub(crate) const MAX_BATCH: usize = 1000;
 
-/// After how many limits in a batch's answer no more of its checks are decided: an answer of about 5 MB.
+/// After how many limits no more checks of a batch are decided: an answer of about 5 MB.
 pub(crate) const MAX_BATCH_LIMITS: usize = 20_000;
 
-/// The longest text of proposed policies: some eight hundred policies. A longer file can be tried with `tidegate
-/// replay`.
+/// The longest text of proposed policies, some eight hundred; `tidegate replay` tries longer ones.
 pub(crate) const MAX_PROPOSED: usize = 256 * 1024;
 
-/// The longest body of a dry run: a check, and a text in which each line end and each quote is escaped.
+/// A check, and a text whose line ends and quotes are escaped.
 pub(crate) const MAX_PROPOSED_BODY: usize = MAX_BODY + 2 * MAX_PROPOSED;
 
 /// The most policy names in `policies`.
 const MAX_POLICIES: usize = 256;
 
-// Checks the `reason` with which a person forces a breaker, turns a switch or blocks a key.
-//
-// It is stored, and shown to others later: in answers, in the log, on terminals. So it must read as it is written.
+/// In bytes: room for a reason of 255 bytes.
+pub(crate) const MAX_OPERATOR_BODY: usize = 4096;
+
+/// The longest `for`. Whoever is to be kept out for longer belongs on a deny-list.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+/// Reads `for`, how long something that an operator sets lasts. `not`: what a time out of range is not, and what to
+/// do.
+///
+/// # Errors
+/// 400 for zero, more than 30 days, or what is no time.
+pub(crate) fn lasts(text: &str, not: &str) -> Result<Duration, Problem> {
+    let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "for"));
+    match span(text) {
+        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
+        Ok(_) => refuse(format!("{} is not {not}", quoted(text))),
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+// The `reason` of a forced breaker, a switch or a block is shown to others later, in answers, logs and terminals. So
+// it must read as it is written.
 
 /// The longest reason, in bytes.
 const MAX_REASON: usize = Forced::MAX_REASON;
@@ -334,8 +342,7 @@ const MAX_REASON: usize = Forced::MAX_REASON;
 /// Returns the reason; empty if there is none.
 ///
 /// # Errors
-/// 400 if it is longer than [`MAX_REASON`], or has a character that is not drawn: a control character, one that changes
-/// the direction of the text, or an invisible one.
+/// 400 if it is longer than [`MAX_REASON`], or has a character that is invisible, or controls or turns the text.
 pub(crate) fn reason(text: Option<String>) -> Result<String, Problem> {
     let text = text.unwrap_or_default();
     let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "reason"));
@@ -354,7 +361,7 @@ pub(crate) fn reason(text: Option<String>) -> Result<String, Problem> {
     }
 }
 
-/// Returns the first character of a text that is replaced when the text is shown.
+/// Returns the first character that is replaced when the text is shown.
 fn hidden(text: &str) -> Option<char> {
     let shown = visible::line(text);
     text.chars().zip(shown.chars()).find(|(char, shown)| char != shown).map(|(char, _)| char)

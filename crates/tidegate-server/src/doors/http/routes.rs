@@ -1,7 +1,7 @@
-//! Lists every path, its methods, and the scope that a token needs for it.
+//! Lists every path with its methods and scope.
 //!
-//! This is the only list. A path without a row is not found, so no path can be served without a decision about its
-//! scope. The table in the manual (docs/http-api.md) is made from it.
+//! This is the only list: a path without a row is not found, so none is served without a decision about its scope.
+//! The manual's table (docs/http-api.md) is made from it.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,13 @@ use crate::auth::Scope;
 use crate::problem::Problem;
 use crate::text::{nearest, quoted};
 
-/// One path, its methods and its scope.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// The methods, in the form of an `allow` header; `*` is any.
+    /// The methods, as an `allow` header; `*` is any.
     pub(super) methods: &'static str,
     /// The path. One that ends in `{name}` matches every name.
     pub(super) path: &'static str,
-    /// The scope that a token must have; `None`: no token is needed.
+    /// The scope of a token; `None`: none is needed.
     pub(super) required_scope: Option<Scope>,
 }
 
@@ -61,7 +60,7 @@ pub(super) const ROUTES: [Route; 33] = [
     read("GET, HEAD", "/v1/keys"),
     admin("PUT", "/v1/keys"),
     read("GET, HEAD", "/v1/keys/top"),
-    // A policy may be named `top`, so a DELETE or PUT is always about a policy's key.
+    // A policy may be named `top`: a DELETE or PUT is about its key.
     read("GET, HEAD", "/v1/keys/{name}"),
     admin("PUT", "/v1/keys/{name}"),
     admin("DELETE", "/v1/keys/{name}"),
@@ -76,12 +75,11 @@ pub(super) const ROUTES: [Route; 33] = [
     read("GET, HEAD", "/openapi.json"),
 ];
 
-/// The routes that an address serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// All of them.
     All,
-    /// Decisions and health, if operations have their own address.
+    /// Decisions and health.
     Decisions,
     /// Operations and health.
     Operations,
@@ -91,7 +89,7 @@ impl Serves {
     /// Checks that the route is served here.
     ///
     /// # Errors
-    /// 404 that says where it is served.
+    /// 404 that says where it is.
     pub(super) fn has(self, route: &Route) -> Result<(), Problem> {
         let elsewhere = match (self, route.required_scope) {
             (Self::All, _) | (_, None) | (Self::Decisions, Some(Scope::Check)) => return Ok(()),
@@ -107,7 +105,7 @@ impl Route {
     /// Finds the route of a request.
     ///
     /// # Errors
-    /// 404 for an unknown path, with a suggestion; 405 for another method, with the allowed ones.
+    /// 404 with a suggestion; 405 with the methods there are.
     pub(super) fn of(method: &Method, path: &str) -> Result<&'static Self, Problem> {
         let mut others: Vec<&str> = Vec::new();
         for route in ROUTES.iter().filter(|route| route.is_at(path)) {
@@ -123,7 +121,7 @@ impl Route {
         if others.is_empty() { Err(not_found(path)) } else { Err(wrong_method(method, &others.join(", "))) }
     }
 
-    /// Reports whether everything that a request asks for here is in its body.
+    /// Reports whether all that a request asks for here is in its body.
     pub(super) fn reads_the_body_alone(&self) -> bool {
         let decides = self.required_scope == Some(Scope::Check) && self.methods == "POST";
         decides || matches!(self.path, "/v1/signals/{name}" | "/v1/switches/{name}")
@@ -141,7 +139,7 @@ impl Route {
     }
 }
 
-/// Paths that people guess by their last part, and where what they mean is.
+/// Guesses by the last part of a path, and what they mean.
 const GUESSED: [(&str, &str); 18] = [
     ("auth", "/v1/forward-auth"),
     ("auth-request", "/v1/forward-auth"),
@@ -163,7 +161,7 @@ const GUESSED: [(&str, &str); 18] = [
     ("release", "/v1/settle"),
 ];
 
-/// Paths that settled a part of a decision, and what settles it now.
+/// Former paths, and what does their work.
 const REMOVED: [(&str, &str); 2] = [
     ("/v1/report", "POST /v1/settle takes the same body, as {\"ticket\": \"TICKET\", \"status\": 200}"),
     ("/v1/refund", "POST /v1/settle gives back, as {\"ticket\": \"TICKET\", \"refund\": \"all\"}"),
@@ -186,8 +184,6 @@ fn wrong_method(method: &Method, allowed: &str) -> Problem {
     Problem::new(http::StatusCode::METHOD_NOT_ALLOWED, detail).allowing(allowed)
 }
 
-// Query strings with a fixed set of parameter names.
-
 /// The parameters of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'u> {
@@ -195,10 +191,10 @@ pub(crate) struct Query<'u> {
 }
 
 impl<'u> Query<'u> {
-    /// Reads the query of a request.
+    /// Reads a query.
     ///
     /// # Errors
-    /// 400 for a name that is not among `names`, or that is given twice.
+    /// 400 for a name that is unknown or given twice.
     pub(crate) fn of(uri: &'u Uri, names: &[&'static str]) -> Result<Self, Problem> {
         let mut pairs: Vec<(Cow<'u, str>, Cow<'u, str>)> = Vec::new();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -218,7 +214,7 @@ impl<'u> Query<'u> {
         Ok(Self { pairs })
     }
 
-    /// Checks that a request has no parameters, since its route reads the body alone.
+    /// Checks that a request has no parameters.
     ///
     /// # Errors
     /// 400 for the first one.
@@ -232,7 +228,7 @@ impl<'u> Query<'u> {
         self.pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_ref())
     }
 
-    /// Returns whether a boolean parameter is present and not `false`.
+    /// Returns whether a parameter is present, and not `false`.
     pub(crate) fn flag(&self, name: &'static str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false" | "0") => Ok(false),
@@ -241,7 +237,7 @@ impl<'u> Query<'u> {
         }
     }
 
-    /// Makes the problem for a value that is not possible; `works` lists the possible ones.
+    /// Makes the problem for an impossible value; `works` lists the possible ones.
     pub(crate) fn wrong(&self, name: &'static str, value: &str, works: &str) -> Problem {
         Problem::bad_request(format!("{name} {} is not possible; use {works}", quoted(value)))
             .with("field", name)

@@ -1,8 +1,7 @@
 //! `POST /v1/settle`: the second half of a decision.
 //!
-//! It takes the ticket that the check answered, and says what was spent, how the work ended, or what is given back. A
-//! ticket has two halves, the outcome and the spending, and each can be settled once: a settlement settles those that it
-//! speaks of.
+//! Takes the ticket of the check, and what was spent, how the work ended, or what is given back. A ticket has two
+//! halves, outcome and spending; a settlement settles those that it speaks of, each once.
 
 use std::time::Duration;
 
@@ -26,30 +25,30 @@ use crate::problem::Problem;
 use crate::requests::WorkEnd;
 use crate::text::nearest;
 
-/// The note of an outcome that changes no limit.
+/// Notes of an answer: the outcome changes no limit.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the outcome changes no limit; it ends the work \
      for `in-flight` and `latency`, if nothing has ended it before";
 
-/// The notes of a settlement whose other half was settled before.
+/// The other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was reported before, so this settles only what was spent";
 
 const SPENT_BEFORE: &str = "what was spent was settled before, so this reports only how the work ended";
 
-/// The note of a settlement with a cost that changes nothing.
+/// The cost changes nothing.
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
 
 /// How many names a note has.
 const NAMES: usize = 8;
 
-/// The note of a settlement that may leave one half of the ticket open.
+/// One half of the ticket may stay open.
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
 
-/// The note of an outcome by itself.
+/// An outcome by itself.
 const AWAITS_SPENT: &str = "what was spent may still be told with a `cost` or `attributes`, unless it was before; until then the charge stays";
 
-/// Settles a decision by what its work spent and how it ended, or gives units back.
+/// Settles a decision, or gives units back.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, ended, refund } = request_body::settle(&bytes)?;
@@ -62,10 +61,13 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     let (outcome, spent) = match (ended, usage, refund) {
         (_, _, Some(refund)) => (Outcome::Ignored, Spent::Refund(refund.units().and_then(Cost::new))),
         (Some(WorkEnd::Undone), _, _) => (Outcome::Ignored, Spent::Undone),
-        (ended, usage, _) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
+        (Some(WorkEnd::With(outcome)), usage, _) => (outcome, usage.map_or(Spent::AsCharged, Spent::Usage)),
+        (None, usage, _) => (Outcome::Ignored, usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
-    run(app, &ticket, &settlement, |settled| {
+    let live = app.engine.live();
+    let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
+    let answered = app.engine.tickets.settle(&live, &ticket, &settlement, |settled| {
         let mut answer = json!({
             "decision_id": settled.id.to_string(),
             "outcome": ended.map(WorkEnd::word),
@@ -93,11 +95,11 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
             answer["note"] = notes.join("; ").into();
         }
         answer
-    })
-    .await
+    });
+    answered.await.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 
-/// Returns the note of a reported cost that changes nothing, with what would.
+/// Says that a cost changes nothing, and what would.
 fn not_by_cost(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<String> {
     if usage.cost.is_none() || settled.by_cost {
         return None;
@@ -110,7 +112,7 @@ fn not_by_cost(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<String>
     Some(format!("{NOT_BY_COST}; what does is \"attributes\": {{{}}}", values.join(", ")))
 }
 
-/// Returns the note of reported values that change nothing, with what would.
+/// Says that the values change nothing, and what would.
 fn not_by_values(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<String> {
     let mut names: Vec<&str> = usage.names().collect();
     let is_used = !settled.by_values.is_empty() || usage.cost.is_some() && settled.by_cost;
@@ -127,26 +129,6 @@ fn not_by_values(usage: &Usage<'_>, settled: &SettledTicket<'_>) -> Option<Strin
     ))
 }
 
-async fn run(
-    app: &App,
-    ticket: &str,
-    settlement: &Settlement<'_>,
-    body: impl FnOnce(SettledTicket<'_>) -> Value,
-) -> Result<Response, Problem> {
-    let live = app.engine.live();
-    let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let settled = app.engine.tickets.settle(&live, &ticket, settlement, body).await;
-    settled.map(|answer| json::ok(&answer)).map_err(refuse)
-}
-
-fn outcome_of(ended: Option<WorkEnd>) -> Outcome {
-    match ended {
-        Some(WorkEnd::With(outcome)) => outcome,
-        Some(WorkEnd::Undone) | None => Outcome::Ignored,
-    }
-}
-
-/// Makes the entry of one charge in the answer to a settlement.
 fn part_of(one: &SettledCharge<'_>, why: Option<&CostError>) -> Value {
     let mut part = json!({
         "name": one.policy,
@@ -218,9 +200,7 @@ pub(super) fn refuse(why: SettleError) -> Problem {
     }
 }
 
-// `POST /v1/extend`: holds the places of a check longer, for work that takes longer than their time to live.
-
-/// Holds the places of a ticket longer, and answers the ticket that returns them from then on.
+/// `POST /v1/extend`: holds the places of a ticket longer, and answers the ticket that returns them from then on.
 pub(super) async fn extend(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, .. } = request_body::extend(&bytes)?;
@@ -230,7 +210,7 @@ pub(super) async fn extend(app: &App, request: Request<Body>) -> Result<Response
 }
 
 fn answer(extended: &Extended, now: Tick) -> Value {
-    // Rounded down: a holder who is told a second must not come late.
+    // Down: a holder who is told a second must not come late.
     let millis = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
     let place = |one: &HeldPlace| {
         let lapses = (one.lapses != Tick::MAX).then(|| millis(one.lapses.since(now)));

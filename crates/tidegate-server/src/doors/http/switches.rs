@@ -1,4 +1,4 @@
-//! `/v1/switches`: lists degrade switches, and turns them off and on by hand or by a signal.
+//! `/v1/switches`: lists degrade switches, and turns them by hand or by a signal.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{SignalError, Trigger, span};
+use tidegate::policy::{SignalError, Trigger};
 use tidegate::switches::{Off, Standing};
 use tidegate::{Criticality, Tick};
 
@@ -17,12 +17,6 @@ use crate::engine::{Setting, SwitchedBy};
 use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
-
-/// The longest body, in bytes: room for a reason of 255 bytes.
-const MAX_BODY: usize = 4096;
-
-/// The longest time for which a switch can be off, unless it is off until turned on.
-const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 const EXAMPLE: &str =
     r#"{"state": "off", "below": "critical", "for": "10min", "reason": "the image service is moved"}"#;
@@ -37,35 +31,30 @@ struct Put {
     reason: Option<String>,
 }
 
-/// `GET /v1/switches`: every switch that policies refer to or that the section `switches` names.
+/// `GET /v1/switches`: every switch of policies or of the section `switches`.
 pub(crate) fn list(app: &App) -> Response {
     json::shown(
         &json!({ "switches": app.engine.conditions.switches().iter().map(switch_json).collect::<Vec<Value>>() }),
     )
 }
 
-/// `PUT /v1/switches/{name}`: turns a switch off or on, and answers its state.
+/// `PUT /v1/switches/{name}`: turns a switch, and answers its state.
 ///
 /// # Errors
-/// 404 that suggests the nearest name if the file has no such switch; 400 for a malformed body.
+/// 404 with the nearest name for an unknown switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let token = app.access.name_of(request.headers());
-    let bytes = request_body::read(request, MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let [state, by, below, lasts, reason] =
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
     let (by, setting) = wanted(&put)?;
     app.engine.conditions.turn_switch(name, by, setting).map_err(|unknown| {
-        let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
-        let advice = match meant {
-            Some(meant) => format!("; did you mean {meant:?}?"),
-            None if unknown.known.is_empty() => String::new(),
-            None => format!("; there are {}", unknown.known.join(", ")),
-        };
+        let advice = advice(&unknown.name, &unknown.known, "there are");
         Problem::not_found(format!("there is no switch {}{advice}", quoted(&unknown.name)))
     })?;
     let Put { state, reason, lasts, below, .. } = &put;
-    // Signals are not logged, since they repeat all the time.
+    // Signals repeat all the time.
     if by == SwitchedBy::Hand {
         tracing::info!(
             token = token.as_deref(),
@@ -82,10 +71,19 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
 }
 
+/// Returns the known name that was probably meant, or all of them.
+fn advice(name: &str, known: &[String], all: &str) -> String {
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("; did you mean {meant:?}?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; {all} {}", known.join(", ")),
+    }
+}
+
 fn wanted(put: &Put) -> Result<(SwitchedBy, Setting), Problem> {
     let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
     let word = |field: &str, said: &str, words: &[&'static str]| {
-        // With only two words, a misspelt third is often as near to one as to the other.
+        // Of two words, a misspelt third is often as near to one as to the other.
         let advice = match nearest(said, words.iter().copied()).filter(|_| words.len() > 2) {
             Some(meant) => format!("did you mean {meant:?}?"),
             None => format!("use {}", words.join(", ")),
@@ -123,7 +121,7 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Setting), Problem> {
     Ok((by, Setting::Off(off)))
 }
 
-/// Reads `"state": "on"`: with `for` the switch is kept on for that time.
+/// Reads `"state": "on"`; with `for` the switch is kept on for that time.
 fn on(put: &Put, by: SwitchedBy) -> Result<Setting, Problem> {
     let refuse = |field: &str, detail: String| Err(Problem::bad_request(detail).with("field", field));
     if put.below.is_some() {
@@ -145,17 +143,9 @@ fn on(put: &Put, by: SwitchedBy) -> Result<Setting, Problem> {
     }
 }
 
-/// Reads `for`, how long a switch is in a state.
 fn lasts(text: &str, state: &str) -> Result<Duration, Problem> {
-    let refuse = |detail: String| Problem::bad_request(detail).with("field", "for");
-    match span(text) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => Err(refuse(format!(
-            "{} is not a time for a switch to be {state}; use up to 30d, or leave it out",
-            quoted(text)
-        ))),
-        Err(error) => Err(refuse(error.to_string())),
-    }
+    let not = format!("a time for a switch to be {state}; use up to 30d, or leave it out");
+    request_body::lasts(text, &not)
 }
 
 fn switch_json(one: &Standing) -> Value {
@@ -187,13 +177,13 @@ fn trigger_json(trigger: &Trigger) -> Value {
     })
 }
 
-// `/v1/signals`: lists the numbers that policies depend on, and takes reported signals.
+// `/v1/signals`: the numbers that policies depend on.
 
 /// The longest report, in bytes: a number and its name.
 const MAX_REPORT: usize = 1 << 10;
 
-/// `GET /v1/signals`: every number that conditions and moving rates depend on: the value that they go by, which is null
-/// if none is known or the last one is stale for all of them, and the last one.
+/// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value. `value` is null
+/// if it is stale for all of them.
 pub(crate) fn list_signals(app: &App) -> Response {
     let numbers = app.engine.conditions.sources().into_iter().map(|one| {
         json!({
@@ -209,7 +199,7 @@ pub(crate) fn list_signals(app: &App) -> Response {
 /// `POST /v1/signals/{name}`: takes the value of a signal, `{"value": 1200}`.
 ///
 /// # Errors
-/// 404 that suggests the nearest name if no policy uses the signal; 400 if the body is not a finite number.
+/// 404 with the nearest name if nothing uses the signal; 400 if the body is not a finite number.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let path = request.uri().path().to_owned();
     let name = path.strip_prefix("/v1/signals/").unwrap_or_default();
@@ -217,12 +207,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let value = request_body::signal(&bytes)?;
     app.engine.conditions.report_signal(name, value).map_err(|error| match error {
         SignalError::Unknown { name, known } => {
-            let meant = nearest(&name, known.iter().map(String::as_str));
-            let advice = match meant {
-                Some(meant) => format!("; did you mean {meant:?}?"),
-                None if known.is_empty() => String::new(),
-                None => format!("; they use {}", known.join(", ")),
-            };
+            let advice = advice(&name, &known, "they use");
             Problem::not_found(format!("no policy and no switch uses a signal {}{advice}", quoted(&name)))
         }
         other => Problem::bad_request(other.to_string()),

@@ -1,8 +1,7 @@
 //! Parses commands from bytes.
 //!
-//! Parsed by hand: a command needs only two kinds of lines, `*COUNT` and `$LENGTH`. The library that tests compare this
-//! parser with reads any frame, so it would have to be called for one word at a time, which took a third of all
-//! instructions of a `CL.THROTTLE`.
+//! By hand: a command has two kinds of lines, `*COUNT` and `$LENGTH`. The library that tests compare with would be
+//! called for each word, which took a third of all instructions of a `CL.THROTTLE`.
 
 use smallvec::SmallVec;
 
@@ -11,29 +10,24 @@ pub(super) const MAX_BYTES: usize = 64 << 10;
 /// The most words of one command: a policy, 64 attributes, and what follows them.
 const MAX_WORDS: usize = 140;
 
-/// The words of a command, borrowed from the bytes that were parsed.
 pub(super) type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 
-/// The result of parsing the next bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
-    /// A command, which may have no words, and how many bytes it took.
+    /// A command, perhaps without words, and how many bytes it took.
     Command(Words<'a>, usize),
-    /// The beginning of a command.
     Incomplete,
-    /// Not a command. Holds the error to send before the connection is closed.
+    /// Not a command. Holds the error to send before closing.
     Broken(&'static str),
 }
 
-/// Parses the first command.
-///
-/// A command is a list of byte strings, or a line of words. A list inside a list is not a command, so there is no
-/// recursion.
+/// Parses the first command: a list of byte strings, or a line of words. A list inside a list is none, so nothing
+/// recurses.
 pub(super) fn next(bytes: &[u8]) -> Next<'_> {
     match bytes.first() {
         None => Next::Incomplete,
         Some(b'*') => list(bytes),
-        // A TLS handshake. Its sender waits for an answer and may never send a line end.
+        // A TLS handshake: its sender waits, and may never send a line end.
         Some(22) => {
             Next::Broken("this address is served without TLS; leave out --tls, or write redis:// in a URL")
         }
@@ -77,19 +71,17 @@ fn list(bytes: &[u8]) -> Next<'_> {
     Next::Command(read, at)
 }
 
-/// The number after the first byte of a list or a word.
+/// The number in a list's or a word's first line.
 enum Length {
     /// The number, and the end of its line.
     Is(i64, usize),
-    /// The line is incomplete.
     Incomplete,
-    /// Not a number.
     Wrong,
 }
 
 #[inline]
 fn length(bytes: &[u8]) -> Length {
-    /// A first byte, a sign, nineteen digits and the line end, plus some leading zeros.
+    /// A first byte, a sign, nineteen digits, the line end, and some leading zeros.
     const LONGEST: usize = 24;
     // Most numbers are short: one or two digits.
     match bytes {
@@ -122,7 +114,7 @@ fn length(bytes: &[u8]) -> Length {
     if bytes.len() < LONGEST { Length::Incomplete } else { Length::Wrong }
 }
 
-/// An incomplete command that already has the most bytes is an error.
+/// An incomplete command that has the most bytes is an error.
 fn incomplete(bytes: &[u8]) -> Next<'_> {
     if bytes.len() >= MAX_BYTES { Next::Broken("too long a command") } else { Next::Incomplete }
 }

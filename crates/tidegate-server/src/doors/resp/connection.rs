@@ -11,7 +11,6 @@
 
 use std::mem;
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
@@ -21,7 +20,7 @@ use super::reply::Replies;
 use super::session::{self, Disposition, RespDoor, Session};
 use super::{own, redis};
 use crate::connections::{
-    ConnectionPlace, ConnectionStage, LINGER, Order, Stream, after_others, linger, now,
+    ConnectionPlace, ConnectionStage, LINGER, NEVER, Order, Stream, after, after_others, linger, now,
 };
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
@@ -30,15 +29,11 @@ use crate::problem::WRONG_TOKEN;
 /// How many bytes are read at a time.
 const READ: usize = 16 << 10;
 
-/// How many bytes of replies are gathered before they are sent. So a client that sends much and reads nothing makes the
-/// server hold no more.
+/// How many bytes of replies are gathered, so that a client that reads nothing costs no more.
 const FLUSH: usize = 64 << 10;
 
-/// How many commands of one connection run before others have their turn.
+/// How many commands run before others have their turn.
 const SLICE: usize = 64;
-
-/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves one connection.
 ///
@@ -63,13 +58,12 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPla
     };
     tokio::select! {
         biased;
-        // Interrupts any wait, even a command that is being run.
+        // Interrupts any wait, even of a command.
         () = place.ordered(Order::Cut) => {}
         () = serving => {}
     }
 }
 
-/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, timeouts: Timeouts) {
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
@@ -81,8 +75,8 @@ pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, t
 
 struct Connection<'p> {
     stream: Stream,
-    /// Bytes that were read and not decided yet: at most the longest command and one read. At `EXEC`, the commands
-    /// since `MULTI` come before them.
+    /// Read and not decided: at most the longest command and one read. At `EXEC`, the commands since `MULTI` come
+    /// before.
     read: Vec<u8>,
     replies: Replies,
     place: &'p ConnectionPlace,
@@ -92,16 +86,15 @@ struct Connection<'p> {
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RespEnd {
-    /// Everything was sent: the client quit, or sent bytes that are not a command, or the server stops and has answered
-    /// what came before.
+    /// Everything was sent: the client quit, sent no command, or the server stops.
     Done,
     /// All places are taken.
     Full,
     /// The peer is gone.
     Gone,
-    /// It idled for too long, or was idle when the server stopped.
+    /// Idle for too long, or when the server stopped.
     Idle,
-    /// The command was incomplete when its time was over; `begun` says whether any of it came.
+    /// A command was incomplete when its time was over; `begun`: whether any of it came.
     Late { begun: bool },
     /// The replies were not read in time.
     Unread,
@@ -110,7 +103,6 @@ enum RespEnd {
 }
 
 impl RespEnd {
-    /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
             Self::Done | Self::Gone | Self::Idle => None,
@@ -123,11 +115,10 @@ impl RespEnd {
 }
 
 impl Connection<'_> {
-    /// Runs until the connection is over.
     async fn run(&mut self, door: &RespDoor, mut session: Session) -> RespEnd {
-        // The time of the first command begins with the connection.
+        // The first command's time begins with the connection.
         let (mut stage, mut since) = (ConnectionStage::Head, now());
-        // One timer for all reads. It is reset only for a read that must end sooner than the timer is set to fire.
+        // One timer for all reads, reset only for one that ends before it fires.
         let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
         // The bytes of commands since `MULTI`.
         let mut held = 0;
@@ -136,7 +127,7 @@ impl Connection<'_> {
             if order >= Order::Yield {
                 return RespEnd::Vacated(stage);
             }
-            // A stopping server still answers what has arrived by now, and nothing later.
+            // A stopping server answers what has arrived, and nothing later.
             let last = order == Order::Finish;
             let filled = if last {
                 self.fill_at_once()
@@ -170,13 +161,13 @@ impl Connection<'_> {
             if self.read.is_empty() {
                 (stage, since) = (ConnectionStage::Idle, now());
             } else if answered > 0 || stage == ConnectionStage::Idle {
-                // The beginning of a command. Its time begins now, and further parts of it do not extend it.
+                // The beginning of a command: its time begins now, and further parts do not extend it.
                 (stage, since) = (ConnectionStage::Head, came);
             }
         }
     }
 
-    /// Runs the complete commands and sends their replies. Returns how many bytes they took.
+    /// Runs complete commands and sends the replies. Returns how many bytes they took.
     async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, RespEnd> {
         let mut done = 0;
         session.look_again(&door.app.access);
@@ -194,16 +185,16 @@ impl Connection<'_> {
         Ok(done)
     }
 
-    /// Runs commands until replies must be sent. Returns whether there may be more to run. Adds the bytes that they
-    /// took to `done`.
+    /// Runs commands until replies must be sent. Returns whether there may be more. Adds the bytes that they took to
+    /// `done`.
     async fn run_commands(&mut self, door: &RespDoor, session: &mut Session, done: &mut usize) -> bool {
-        // Counts as one request for all commands, since one is answered at a time.
+        // One request for all commands: one is answered at a time.
         let _in_flight = door.app.begin_request(Transport::resp);
         let mut run: usize = 0;
         loop {
             run += 1;
             if run.is_multiple_of(SLICE) {
-                // This yields until the runtime has looked at the sockets, which it otherwise does after 61 tasks.
+                // Yields until the runtime has looked at the sockets, which it otherwise does after 61 tasks.
                 tokio::task::yield_now().await;
             }
             let mut kept = Vec::new();
@@ -232,8 +223,8 @@ impl Connection<'_> {
                 }
             }
             if !kept.is_empty() {
-                // Run the commands of the transaction next. They overwrite commands that were run already, so that the
-                // bytes after them are not moved at each `EXEC`.
+                // The transaction's commands come next. They overwrite ones that were run, so that the bytes after
+                // them do not move at each `EXEC`.
                 let from = done.saturating_sub(kept.len());
                 self.read.splice(from..*done, kept);
                 *done = from;
@@ -241,7 +232,7 @@ impl Connection<'_> {
             if session.guessed {
                 return true;
             }
-            // A connection with many pending commands gives up its place between two of them.
+            // Many pending commands do not keep the place.
             if session.closing || self.place.order_now() >= Order::Yield {
                 return false;
             }
@@ -251,8 +242,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Waits before the answer to a wrong token. Meanwhile the connection can lose its place like an idle one, so that
-    /// guesses keep nobody out.
+    /// Waits before the answer to a wrong token. Meanwhile the place can be lost like an idle one's, so guesses keep
+    /// nobody out.
     async fn wait_for_guess(&self) -> Result<(), RespEnd> {
         self.place.note(ConnectionStage::Idle, now());
         tokio::select! {
@@ -264,7 +255,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Reads more bytes, until `until` at most.
+    /// Reads more bytes, until `until`.
     async fn fill(&mut self, until: Instant, mut timer: Pin<&mut Sleep>) -> Filled {
         let Self { stream, read, place, .. } = self;
         debug_assert!(read.len() < MAX_BYTES, "a command that is too long is refused before more is read");
@@ -292,7 +283,6 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads what has arrived, without waiting.
     fn fill_at_once(&mut self) -> Filled {
         self.read.reserve(READ);
         match self.stream.try_read_buf(&mut self.read) {
@@ -302,12 +292,11 @@ impl Connection<'_> {
         }
     }
 
-    /// Writes all replies.
     async fn send(&mut self) -> Result<(), RespEnd> {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
-        // Usually the system takes everything at once, and the stage need not be recorded.
+        // Usually the system takes all, and no stage is recorded.
         let at_once = self.stream.try_write(&self.replies.bytes).unwrap_or(0);
         if at_once < self.replies.bytes.len() || !self.stream.is_flushed() {
             self.place.note_unread(now(), self.replies.bytes.capacity() + self.read.capacity());
@@ -329,23 +318,23 @@ impl Connection<'_> {
             self.place.note_busy();
         }
         self.replies.bytes.clear();
-        // Frees the memory of a long reply, which later replies may not need.
+        // Later replies may not need as much.
         self.replies.bytes.shrink_to(FLUSH);
         Ok(())
     }
 
-    /// Sends a last error if there is one, and closes so that it arrives.
+    /// Sends a last error, and closes so that it arrives.
     async fn close(&mut self, ended: &RespEnd) {
         match ended {
             // No reply could be lost.
             RespEnd::Gone | RespEnd::Idle | RespEnd::Late { begun: false } => return self.stream.say_end(),
-            // Otherwise the system would keep for minutes what the peer does not take.
+            // The system would keep for minutes what the peer does not take.
             RespEnd::Unread | RespEnd::Vacated(ConnectionStage::Stalled) => {
                 return self.stream.forget_unsent();
             }
             RespEnd::Vacated(_) => {
                 if !self.read.is_empty() {
-                    // The place is needed now, so whatever the system does not take at once is dropped.
+                    // The place is needed now, so the rest is dropped.
                     let _ =
                         self.stream.try_write(b"-ERR the place of this connection was given to another\r\n");
                 }
@@ -362,7 +351,7 @@ impl Connection<'_> {
         self.place.note(ConnectionStage::Closing, now());
         let (mut read, mut write) = tokio::io::split(&mut self.stream);
         tokio::select! {
-            // Polled first, so that a connection that gives up its place still closes its writing half.
+            // Polled first: a connection that gives up its place still closes its writing half.
             biased;
             _ = timeout(LINGER, linger(write.shutdown(), &mut read)) => {}
             () = self.place.ordered(Order::Yield) => {}
@@ -370,19 +359,12 @@ impl Connection<'_> {
     }
 }
 
-fn after(since: Instant, time: Duration) -> Instant {
-    since.checked_add(time.min(NEVER)).unwrap_or(since)
-}
-
-/// The result of reading.
 enum Filled {
     Some,
-    /// Nothing has arrived, and the call does not wait.
+    /// Nothing has arrived.
     Nothing,
     /// The peer has closed, or is gone.
     End,
-    /// Nothing arrived in time.
     Late,
-    /// The connection has an order of the server.
     Ordered,
 }

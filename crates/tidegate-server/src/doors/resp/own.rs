@@ -1,4 +1,4 @@
-//! Tidegate's own commands and `CL.THROTTLE`: they do for RESP clients what the HTTP door does.
+//! Tidegate's own commands and `CL.THROTTLE`, which do what the HTTP door does.
 
 mod check;
 
@@ -25,16 +25,15 @@ use crate::requests::{self, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, STATUSES, WorkE
 use crate::text::nearest;
 use crate::uncovered_requests::Misdirected;
 
-/// All commands of this module, to suggest the one that a misspelt name probably meant.
+/// Suggested for misspelt names.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
 
-/// Returns the scope that a token must have for a command. An unknown name gets the scope for checks, so that those
-/// callers are told about it.
+/// An unknown name needs the scope for checks, so that its callers are told about it.
 fn required_scope(name: &[u8]) -> Scope {
     if name.eq_ignore_ascii_case(b"TG.RESET") { Scope::Admin } else { Scope::Check }
 }
 
-/// Runs a command, or answers that there is none of that name.
+/// Runs a command, or says that there is none of that name.
 pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
     if let Err((code, what)) = session.may(required_scope(words[0])) {
@@ -68,7 +67,7 @@ async fn decided(
     replies: &mut Replies,
 ) -> Result<(), Refusal> {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
-    // The usual spelling is compared as a whole first.
+    // The usual spelling first, as a whole.
     if words[0] == b"CL.THROTTLE" || is("CL.THROTTLE") {
         throttle::run(door, session, words, replies).await;
         Ok(())
@@ -91,8 +90,7 @@ async fn decided(
     }
 }
 
-/// `TG.RESET policy name value [name value ...]`: resets what one key has spent, and ends its block, like
-/// `DELETE /v1/keys`.
+/// `TG.RESET policy name value [name value ...]`: resets what a key has spent, and ends its block.
 async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
     let live = door.app.engine.live();
@@ -110,9 +108,6 @@ async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resul
     Ok(())
 }
 
-// Parses the attributes of a request: pairs of a name and a value.
-
-/// Parses a name and its value as UTF-8.
 fn read_pair<'w>(name: &'w [u8], value: &'w [u8]) -> Result<(Cow<'w, str>, Cow<'w, str>), Refusal> {
     match (std::str::from_utf8(name), std::str::from_utf8(value)) {
         (Ok(name), Ok(value)) => Ok((name.into(), value.into())),
@@ -120,7 +115,6 @@ fn read_pair<'w>(name: &'w [u8], value: &'w [u8]) -> Result<(Cow<'w, str>, Cow<'
     }
 }
 
-/// Adds an attribute to a request.
 fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [u8]) -> Result<(), Refusal> {
     let (text, value) = read_pair(name, value)?;
     let shown = shown(name);
@@ -149,13 +143,10 @@ fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [u8]) -> Res
     Ok(())
 }
 
-// Shows and parses words of commands, and makes the errors about them.
-
-/// An error reply: its code, and the message.
+/// An error reply: code and message.
 struct Refusal(&'static str, String);
 
 impl Refusal {
-    /// Makes the error for a wrong command.
     fn wrong(what: impl Into<String>) -> Self {
         Self("ERR", what.into())
     }
@@ -165,7 +156,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Quotes a word of a command, escaped and cut to a length that fits a sentence.
+/// Quotes a word, escaped and cut.
 fn shown(word: &[u8]) -> String {
     format!("\"{}\"", excerpt(&text(word)))
 }
@@ -179,13 +170,13 @@ fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     })
 }
 
-/// Parses a whole number in decimal digits, without a sign.
+/// Parses decimal digits, without a sign.
 fn number<N: FromStr>(word: &[u8]) -> Option<N> {
     // `str::parse` would accept a plus.
     text(word).parse().ok().filter(|_| word.first().is_some_and(u8::is_ascii_digit))
 }
 
-/// Sets an option of a command, which may be given once.
+/// Sets an option, which may be given once.
 fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), Refusal> {
     match option.replace(value) {
         None => Ok(()),
@@ -193,19 +184,16 @@ fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), Refusal> 
     }
 }
 
-/// Answers a command that has too few words.
 fn too_few(words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     redis::wrong_number(words[0], replies);
     Ok(())
 }
 
-// `TG.SETTLE`: settles a decision with what its work spent and how it ended.
-
-/// How to write the command, for error messages.
+/// For error messages.
 const USAGE: &str = "write TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]";
 
-/// `TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]`: the charge stands, or is corrected to the real cost.
-/// Places are returned. Without an outcome, the work was a success.
+/// `TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]`: the charge stands or is corrected, places are
+/// returned. Without an outcome, the work was a success.
 async fn settle(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, ticket, rest @ ..] = words else { return too_few(words, replies) };
     let Options { units, ended } = read(rest)?;
@@ -228,7 +216,6 @@ async fn settle(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resu
     Ok(())
 }
 
-/// The options after the ticket.
 #[derive(Debug, Default)]
 struct Options {
     /// The real cost.

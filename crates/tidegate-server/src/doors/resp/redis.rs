@@ -1,11 +1,11 @@
-//! The commands of Redis itself that clients send besides Tidegate's.
+//! The commands of Redis itself that clients send.
 
 use super::reply::Replies;
 use super::session::{RespDoor, Session, Shown};
 use crate::metrics::Transport;
 use crate::uncovered_requests::Misdirected;
 
-/// The version of Redis that this door imitates, for clients that ask.
+/// The version that clients are told.
 const LIKE: &str = "7.0.0";
 
 /// Runs a command if it is one of these. Returns whether it was.
@@ -27,7 +27,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
         replies.simple("OK");
         session.closing = true;
     } else if is("POST") || is("GET") && words.len() == 3 || is("HOST:") {
-        // A web page can make a browser send a request to this port, and its body could hold commands.
+        // A web page can make a browser send a request here, whose body holds commands.
         if words.last().is_some_and(|word| word.starts_with(b"HTTP/1.")) {
             door.app.engine.telemetry.misdirected(&Misdirected::HttpAtResp);
         }
@@ -92,13 +92,13 @@ fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Rep
     }
 }
 
-/// The id that every client is told. Clients need one to connect, and no command here takes it.
+/// The id of every client: they need one to connect, and no command takes it.
 const CLIENT_ID: i64 = 1;
 
 /// The longest name of a client, in bytes: it is kept as long as the connection.
 const LONGEST_NAME: usize = 256;
 
-/// Returns the name that a client gives itself, or writes what is wrong with it.
+/// Returns a client's name, or writes what is wrong with it.
 fn name_of(text: &[u8], replies: &mut Replies) -> Option<Vec<u8>> {
     if text.len() <= LONGEST_NAME {
         return Some(text.to_vec());
@@ -184,8 +184,8 @@ fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     }
 }
 
-/// `CONFIG GET name [name ...]`: the two settings that redis-benchmark asks for, and warns about if there is no answer.
-/// Their values say that nothing is persisted in Redis's ways.
+/// `CONFIG GET name [name ...]`: the two settings that redis-benchmark asks for, else it warns. They say that nothing
+/// is persisted in Redis's ways.
 fn settings(session: &Session, names: &[&[u8]], replies: &mut Replies) {
     const SETTINGS: [(&str, &str); 2] = [("save", ""), ("appendonly", "no")];
     let is_named = |setting: &str| names.iter().any(|name| name.eq_ignore_ascii_case(setting.as_bytes()));

@@ -1,6 +1,6 @@
 //! Encodes replies.
 
-/// Replies to the commands of one read, to be sent together.
+/// Replies to one read, sent together.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     pub(super) bytes: Vec<u8>,
@@ -19,7 +19,7 @@ impl Replies {
         self.bytes.push(b'-');
         self.bytes.extend_from_slice(code.as_bytes());
         self.bytes.push(b' ');
-        // Control characters are replaced, so that the message stays on one line.
+        // The message stays on one line.
         self.bytes.extend(what.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
         self.end();
     }
@@ -28,16 +28,16 @@ impl Replies {
         self.number(b':', number);
     }
 
-    /// Writes a list of five integers, as a whole: the reply to every `CL.THROTTLE`.
+    /// Writes the reply to every `CL.THROTTLE`, as a whole.
     pub(super) fn five_integers(&mut self, numbers: [i64; 5]) {
-        /// The list's head, and for each number its type byte, a sign, nineteen digits and the line end.
+        /// The list's head; each number's type, sign, nineteen digits and line end.
         const LONGEST: usize = 4 + 5 * 23;
         let (mut bytes, mut from) = ([0; LONGEST], LONGEST);
         let mut put = |byte: u8| {
             from -= 1;
             bytes[from] = byte;
         };
-        // Written backwards, since the last digit of a number is computed first.
+        // Backwards: the last digit is computed first.
         for number in numbers.into_iter().rev() {
             put(b'\n');
             put(b'\r');
@@ -84,7 +84,7 @@ impl Replies {
         self.number(b'*', i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Writes the head of a map with this many pairs. Before RESP3, a map is a list of twice as many replies.
+    /// Writes the head of a map; before RESP3, of a list of twice as many replies.
     pub(super) fn map(&mut self, pairs: usize, resp3: bool) {
         if resp3 {
             self.number(b'%', i64::try_from(pairs).unwrap_or(i64::MAX));
@@ -94,7 +94,7 @@ impl Replies {
     }
 
     fn number(&mut self, kind: u8, number: i64) {
-        // Most numbers are short, and are written as a whole.
+        // Most numbers are short.
         if let Ok(digit @ 0..10) = u8::try_from(number) {
             return self.bytes.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         }

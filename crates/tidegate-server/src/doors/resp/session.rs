@@ -1,4 +1,4 @@
-//! The state of the RESP door, and that of one connection.
+//! The RESP door, and the state of one connection.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::requests::{InlineLimit, InlineQuotas};
 pub(crate) struct RespDoor {
     pub(super) app: Arc<App>,
     pub(super) quotas: InlineQuotas,
-    /// Whether operations have their own address, so that they are not served here.
+    /// Whether operations have their own address.
     pub(super) decides_only: bool,
-    /// The TLS settings of its connections, if they are encrypted.
+    /// `None`: not encrypted.
     pub(super) tls: Option<Tls>,
 }
 
@@ -35,38 +35,35 @@ impl RespDoor {
 pub(super) struct Session {
     /// Whether replies use RESP3.
     pub(super) resp3: bool,
-    /// What the client may do.
     trust: Trust,
-    /// The name that the client gave itself.
+    /// Given by the client.
     pub(super) name: Vec<u8>,
-    /// Whether a wrong token was shown, whose answer has to wait.
+    /// Whether a wrong token's answer has to wait.
     pub(super) guessed: bool,
-    /// Whether the connection closes after the replies that are already written.
+    /// Whether it closes after the replies that are written.
     pub(super) closing: bool,
-    /// The commands since `MULTI`, inside a transaction.
+    /// The commands since `MULTI`.
     pub(super) queued: Option<QueuedCommands>,
-    /// The limit of the last `CL.THROTTLE`. Most clients send the same one again.
+    /// The limit of the last `CL.THROTTLE`; most clients send the same again.
     last_limit: Option<LastInlineLimit>,
 }
 
-/// The burst, the count and the period of a limit, as the words of a command.
+/// Burst, count and period, as words.
 pub(super) type Written<'a> = [&'a [u8]; 3];
 
-/// A limit that a client brought.
 #[derive(Debug)]
 struct LastInlineLimit {
-    /// The words as they were sent: the same words are not parsed again.
+    /// As sent: the same words are not parsed again.
     written: [SmallVec<[u8; Self::LONGEST]>; 3],
     quota: Arc<Quota>,
 }
 
 impl LastInlineLimit {
-    /// The longest word that is remembered, in bytes: any 64-bit number fits. A longer one, with leading zeros, is
-    /// parsed each time.
+    /// The longest word that is kept, in bytes: any 64-bit number fits; one with leading zeros is parsed each time.
     const LONGEST: usize = 20;
 
     fn new(written: Written<'_>, quota: Arc<Quota>) -> Self {
-        // A word that is too long is stored as an empty one, which never equals a valid number.
+        // A word too long is stored as empty, which equals no number.
         let kept = |word: &[u8]| SmallVec::from_slice(if word.len() <= Self::LONGEST { word } else { b"" });
         Self { written: written.map(kept), quota }
     }
@@ -79,31 +76,26 @@ impl LastInlineLimit {
 /// Commands since `MULTI`.
 #[derive(Debug, Default)]
 pub(super) struct QueuedCommands {
-    /// The commands as they were sent, concatenated.
+    /// As they were sent.
     pub(super) commands: Vec<u8>,
-    /// The number of commands.
     pub(super) count: usize,
     /// Whether one was refused, so that none will be run.
     pub(super) spoilt: bool,
 }
 
-/// What a client may do.
 #[derive(Clone, Debug)]
 enum Trust {
-    /// Everything, since no token is needed.
+    /// Everything: no token is needed.
     Open,
-    /// Nothing: a token is needed and none was shown.
+    /// Nothing: no token was shown.
     Unknown,
-    /// The scopes of the token, while it is among the tokens in force.
+    /// The token's scopes, while it is in force.
     Holder { grant: Arc<Grant>, among: Arc<Tokens> },
 }
 
-/// The result of showing a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// The token is valid.
     Right,
-    /// The token is not valid.
     Wrong,
     /// No token is needed.
     Needless,
@@ -123,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Takes a token. An invalid one does not revoke what an earlier one allowed, and its answer has to wait.
+    /// Takes a token. A wrong one revokes nothing, and its answer has to wait.
     pub(super) fn show(&mut self, access: &Access, secret: &[u8]) -> Shown {
         if matches!(self.trust, Trust::Open) {
             return Shown::Needless;
@@ -137,7 +129,7 @@ impl Session {
         Shown::Right
     }
 
-    /// Returns the name of the token that was shown; `None` if none is needed.
+    /// The name of the token that was shown.
     pub(super) fn token(&self) -> Option<&str> {
         match &self.trust {
             Trust::Holder { grant, .. } => Some(&grant.name),
@@ -145,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Revokes what a token allowed if it is no longer valid.
+    /// Revokes a token that is no longer valid.
     pub(super) fn look_again(&mut self, access: &Access) {
         if let Trust::Holder { grant, among } = &self.trust {
             let tokens = access.tokens();
@@ -158,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Returns the limit that the client brings along. `read` parses its words, unless they are the same as last time.
+    /// Returns the client's limit. `read` parses words other than the last.
     ///
     /// # Errors
     /// A word that cannot be parsed, or is out of range.
@@ -181,7 +173,7 @@ impl Session {
         !matches!(self.trust, Trust::Unknown)
     }
 
-    /// Checks that the client may run commands of this scope.
+    /// Checks that the client has this scope.
     ///
     /// # Errors
     /// The code and the message of the error.
@@ -198,17 +190,15 @@ impl Session {
     }
 }
 
-// `MULTI`, `EXEC` and `DISCARD`: keep commands, then run them together. Many clients put them around a pipeline by
-// default.
+// `MULTI`, `EXEC` and `DISCARD`: many clients put them around a pipeline by default.
 //
-// The reply to `EXEC` is one list. Commands of other connections may be decided in between, and each charge stands
-// whatever happens to the next command. At `EXEC`, the commands are put back in front of the unread input. So replies
-// are sent, and the place can be given up, between two of them as between any other commands.
+// The reply to `EXEC` is one list. Other connections' commands may be decided in between, and each charge stands
+// whatever comes next. At `EXEC`, the commands go back in front of the unread input, so replies are sent, and the
+// place given up, between two of them as between any others.
 
-/// The most commands between `MULTI` and `EXEC`.
+/// The most commands of a transaction.
 const MOST: usize = 512;
 
-/// The commands that begin and end a transaction.
 const ENDS: [&str; 3] = ["MULTI", "EXEC", "DISCARD"];
 
 /// The commands that can be kept.
@@ -231,22 +221,21 @@ const KNOWN: [&str; 13] = [
 /// What to do with a command that [concerns] a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Disposition {
-    /// It has been answered.
     Answered,
-    /// Run it as outside a transaction.
+    /// As outside a transaction.
     Run,
-    /// The head of a list was written. Run these commands next; their replies are the list's elements.
+    /// The head of a list was written; these commands make its elements.
     RunAll(Vec<u8>),
 }
 
-/// Returns whether a command is part of a transaction. Most are not, and skip [`take`]. Without a token none is, since
-/// all commands are refused alike.
+/// Returns whether a command is part of a transaction; most skip [`take`]. Without a token none is: all are refused
+/// alike.
 pub(super) fn concerns(session: &Session, name: &[u8]) -> bool {
     let ends = || ENDS.into_iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
     (session.queued.is_some() || ends()) && session.is_trusted()
 }
 
-/// Handles a command that is part of a transaction. `sent` holds the bytes of the command.
+/// Handles a part of a transaction, whose bytes are `sent`.
 pub(super) fn take(
     session: &mut Session,
     words: &[&[u8]],
@@ -281,7 +270,7 @@ pub(super) fn take(
     } else if let Some(queued) = session.queued.as_mut().filter(|_| !is("QUIT")) {
         if !KNOWN.into_iter().any(is) {
             queued.spoilt = true;
-            // Running it answers what is wrong with it.
+            // That answers what is wrong with it.
             return Disposition::Run;
         }
         if queued.count >= MOST || queued.commands.len() + sent.len() > MAX_BYTES {

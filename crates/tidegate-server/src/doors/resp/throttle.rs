@@ -1,17 +1,15 @@
-//! `CL.THROTTLE`: charges a limit that the caller brings along, and answers like redis-cell.
+//! `CL.THROTTLE`: charges the caller's limit, and answers like redis-cell.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::key_space::CALLER_LIMIT;
-use tidegate::store::{Charge, Op, Settled, StoreError};
+use tidegate::store::{Charge, Op, Settled};
 use tidegate::visible::excerpt;
-use tidegate::{Cost, Quota, Rate, Retry};
+use tidegate::{Cost, Rate, Retry};
 
 use super::redis;
 use super::reply::Replies;
 use super::session::{RespDoor, Session, Written};
-use crate::engine::Engine;
 use crate::metrics::{Decided, RequestOutcome, Transport};
 use crate::requests::InlineLimit;
 use crate::span_attributes;
@@ -34,9 +32,14 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     }
     let mut own = smallvec::SmallVec::<[u8; 64]>::from_slice(&CALLER_LIMIT);
     own.extend_from_slice(key);
-    // Declared here and passed by reference: it holds several charges, and moving it costs as much as deciding one.
+    // By reference: it holds several charges, and moving it costs as much as deciding one.
     let mut settled = Settled::default();
-    let decided = decide(&door.app.engine, &own, quota, quantity, &mut settled).await;
+    // 0 only looks.
+    let (op, cost) = Cost::new(quantity).map_or((Op::Peek, Cost::ONE), |cost| (Op::Take, cost));
+    let charge = Charge::new(&own, quota, cost);
+    let decided = door.app.engine.deciding.settle_brought(op, charge, &mut settled).await;
+    // A look is never refused.
+    settled.allowed |= quantity == 0;
     span_attributes::note(|notes| {
         notes.outcome = Some(match decided {
             Ok(()) if settled.allowed => "allowed",
@@ -48,7 +51,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
         let (decision, outcome) = match decided {
             Ok(()) if settled.allowed => (Decided::allowed, RequestOutcome::allowed),
             Ok(()) => (Decided::denied, RequestOutcome::denied),
-            // The client gets an error, and decides by itself.
+            // The client decides by itself.
             Err(_) => (Decided::error, RequestOutcome::invalid),
         };
         door.app.engine.metrics.throttled.count(decision);
@@ -60,13 +63,13 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     }
 }
 
-/// The longest key, in bytes; the same as for the value of an attribute.
+/// The longest key, in bytes, as for an attribute's value.
 const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
 
-/// Parses the limit that a command brings along.
+/// Parses the caller's limit.
 ///
 /// # Errors
-/// Which number is not valid, or out of range.
+/// The number that is not valid, or out of range.
 fn inline_limit([burst, count, period]: Written<'_>) -> Result<InlineLimit, String> {
     // redis-cell does not count the first request in `max_burst`.
     let burst = number("max_burst", burst, 0)?.checked_add(1).filter(|burst| *burst <= Rate::MAX_COUNT);
@@ -75,7 +78,7 @@ fn inline_limit([burst, count, period]: Written<'_>) -> Result<InlineLimit, Stri
     Ok(InlineLimit { burst, count: number("count", count, 1)?, period: number("period", period, 1)? })
 }
 
-/// Parses a number of a command, `least` or more.
+/// Parses a number, `least` or more.
 fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
     match digits(written) {
         Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
@@ -86,9 +89,9 @@ fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
     }
 }
 
-/// Parses decimal digits, without a detour by UTF-8: every command has up to four numbers.
+/// Parses digits without a detour by UTF-8: every command has up to four numbers.
 fn digits(text: &[u8]) -> Option<u64> {
-    /// This many digits always fit a 64-bit number.
+    /// This many digits fit 64 bits.
     const ALWAYS_FIT: usize = 19;
     let add = |number: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
@@ -103,27 +106,8 @@ fn digits(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Charges the quantity; 0 only looks.
-async fn decide(
-    engine: &Engine,
-    key: &[u8],
-    quota: &Arc<Quota>,
-    quantity: u64,
-    settled: &mut Settled,
-) -> Result<(), StoreError> {
-    let (op, cost) = match Cost::new(quantity) {
-        Some(cost) => (Op::Take, cost),
-        None => (Op::Peek, Cost::ONE),
-    };
-    engine.deciding.settle_brought(op, Charge::new(key, quota, cost), settled).await?;
-    // A look charges nothing, so it is never refused.
-    settled.allowed |= quantity == 0;
-    Ok(())
-}
-
-/// Writes five numbers: whether it is refused, the limit, what remains, the seconds after which to ask again (-1 if
-/// allowed, and if no wait is long enough), and the seconds until the limit is full. Seconds are rounded up, as
-/// redis-cell has done since 2022.
+/// Writes whether it is refused, the limit, what remains, the seconds until asking again (-1 if allowed, or if no
+/// wait is long enough), and until the limit is full. Rounded up, as redis-cell has done since 2022.
 fn answer(settled: &Settled, replies: &mut Replies) {
     let Some(line) = settled.lines.first() else {
         return replies.error("UNAVAILABLE", "the store has not decided");
@@ -135,7 +119,7 @@ fn answer(settled: &Settled, replies: &mut Replies) {
         _ if settled.allowed => -1,
         Retry::After(wait) => seconds(wait),
         Retry::Unknown => 1,
-        // No wait is long enough for this quantity. redis-cell answers the same.
+        // As redis-cell answers: no wait is long enough.
         Retry::Never => -1,
     };
     replies.five_integers([

@@ -1,4 +1,4 @@
-//! Assignments: the answers to a proxy about one of its buckets.
+//! The answers to a proxy about one of its buckets.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tidegate_core::division::Bucket as Portion;
 
 use super::pools::Pace;
 
-/// The field of an answer that holds the action for a bucket.
+/// The field of an answer with the action for a bucket.
 const ACTIONS: u32 = 1;
 
-/// The field of such an action that holds the bucket.
+/// The field of such an action with the bucket.
 const BUCKET_ID: u32 = 1;
 
 /// The part of a limit that a bucket of a proxy gets.
@@ -27,12 +27,9 @@ pub(super) struct AssignedPart {
     pub(super) burst: u32,
 }
 
-/// The assignment for a bucket of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// All requests may pass.
     Allow,
-    /// No request may pass.
     Deny,
     /// As many requests may pass.
     Part(AssignedPart),
@@ -41,7 +38,7 @@ pub(super) enum Assignment {
 }
 
 impl Assignment {
-    /// Appends the assignment to an answer, valid for `ttl`. `id` is the encoded `BucketId` of the report.
+    /// Appends the assignment, valid for `ttl`. `id`: the report's encoded `BucketId`.
     pub(super) fn write(self, id: &Bytes, ttl: Duration, answer: &mut BytesMut) {
         let strategy = match self {
             Self::Allow => Some(Strategy::BlanketRule(BlanketRule::AllowAll as i32)),
@@ -65,11 +62,11 @@ impl Assignment {
 }
 
 impl AssignedPart {
-    /// The smallest number of tokens in a part, so that rounding costs at most a hundredth.
+    /// The fewest tokens of a part: rounding costs at most a hundredth.
     const FINE: u128 = 100;
 
-    /// Returns the part that grants `requests` in the [longest](Pace::LONGEST) interval. Its interval is at least 10 to
-    /// the `power` seconds. `None` if the part is less than one token. Tokens beyond `u32::MAX` are dropped.
+    /// Returns the part that grants `requests` in the [longest](Pace::LONGEST) interval, in an interval of at least
+    /// 10 to the `power` seconds; `None` below one token. Tokens beyond `u32::MAX` are dropped.
     pub(super) fn of(requests: u128, burst: u64, power: u8) -> Option<Self> {
         let tokens = |power: u8| requests / 10_u128.pow(u32::from(Pace::LONGEST.saturating_sub(power)));
         let power =
@@ -79,7 +76,7 @@ impl AssignedPart {
         (pace.tokens > 0 && burst > 0).then_some(Self { pace, burst })
     }
 
-    /// Returns whether `by` differs by enough to be sent in place of this part.
+    /// Whether `by` differs enough to be sent.
     pub(super) fn is_worth_replacing(self, by: Self) -> bool {
         let power = self.pace.power.max(by.pace.power);
         let portion = |part: Self| Portion {
@@ -93,8 +90,8 @@ impl AssignedPart {
         TokenBucket {
             max_tokens: self.burst,
             tokens_per_fill: Some(UInt32Value { value: self.pace.tokens }),
-            // The nanoseconds hold the exponent of the interval. Envoy takes two token buckets that differ in the
-            // seconds alone for the same and keeps the old one, and it ignores the nanoseconds when it counts.
+            // The nanoseconds hold the interval's exponent. Envoy keeps the old of two token buckets that differ in
+            // the seconds alone, and does not count by nanoseconds.
             fill_interval: Some(duration(self.pace.seconds(), i32::from(self.pace.power))),
         }
     }

@@ -16,31 +16,30 @@ use super::assignment::{AssignedPart, Assignment};
 use super::pools::{Divided, Pace, Pool, Pools, Reserved};
 use crate::metrics::{Assigned, Counted};
 
-/// How long the limits that were found for a bucket stay valid: conditions of policies change with time.
+/// How long the limits found for a bucket are valid: conditions change with time.
 const KNOWN: Duration = Duration::from_secs(10);
 
-/// How much longer an assignment counts than it is valid, for its way to the proxy.
+/// How much longer an assignment counts than it is valid.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// One bucket of a proxy. Dropping it leaves its limits, but its assignment counts until its end.
+/// Dropping it leaves its limits; its assignment counts until its end.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// The bucket as a call of the rate limit service: one descriptor, whose entries are the pairs, sorted by key.
+    /// As a call of the rate limit service: one descriptor, whose entries are the pairs, sorted by key.
     pub(super) call: RateLimitRequest,
-    /// The number in force (of configuration and blocks) when the limits were found; 0 if they must be looked up again.
+    /// The number in force (of configuration and blocks) when the limits were found; 0: look them up again.
     number: u64,
-    /// When the limits were found.
     found: Tick,
     limits: Limits,
-    /// The part that the proxy was assigned, in requests.
+    /// What the proxy was assigned, in requests.
     given: Option<AssignedPart>,
-    /// The index of the limit that made the part as small as it is.
+    /// The limit that made the part so small.
     binding: usize,
-    /// Whether a request costs more now than when the part was assigned.
+    /// Whether a request costs more than when it was assigned.
     dearer: bool,
-    /// Requests that the proxy allowed and that are not booked yet.
+    /// Allowed by the proxy, not booked yet.
     pub(super) unbooked: u64,
-    /// Since when the bucket has had no requests.
+    /// Since when there were no requests.
     pub(super) quiet: Option<Tick>,
     _counted: Counted,
     pub(super) reserved: Reserved,
@@ -51,7 +50,6 @@ pub(super) struct Bucket {
 enum Limits {
     /// None that refuses.
     None,
-    /// All requests are refused.
     Closed,
     /// Limits that are divided, ordered by number.
     Divided(SmallVec<[BucketLimit; 1]>),
@@ -77,12 +75,11 @@ impl Bucket {
         }
     }
 
-    /// Returns whether the limits found under this number are still valid.
     pub(super) fn knows_its_limits(&self, number: u64, now: Tick) -> bool {
         self.number == number && now.since(self.found) < KNOWN
     }
 
-    /// Keeps the divided limits that were found under this number. Returns whether there are any.
+    /// Keeps divided limits found under this number. Returns whether there are any.
     pub(super) fn keep_limits(&mut self, number: u64, now: Tick) -> bool {
         let has_some = self.number == number && matches!(self.limits, Limits::Divided(_));
         if has_some {
@@ -91,20 +88,20 @@ impl Bucket {
         has_some
     }
 
-    /// Returns whether the bucket holds a part of the limit with this number.
+    /// Whether it holds a part of this limit.
     fn has_joined(&self, number: u64) -> bool {
         matches!(&self.limits, Limits::Divided(lines) if lines.iter().any(|line| line.number() == number))
     }
 
-    /// Replaces the limits by one that allows all requests, or refuses all.
+    /// Allows all requests, or refuses all.
     pub(super) fn blanket(&mut self, allowed: bool, number: u64, now: Tick) {
         self.limits = if allowed { Limits::None } else { Limits::Closed };
         (self.given, self.number, self.found) = (None, number, now);
     }
 
-    /// Takes over the limits of a decision. In limits that it holds already, the bucket keeps its part. All requests
-    /// are refused if there is no room for another pool, or if a request costs more than a limit ever grants. Shadow
-    /// limits are left out, and so are places and breakers, which depend on when calls begin and end.
+    /// Takes over the limits of a decision, keeping its part in those that it holds. All is refused without room for
+    /// another pool, or if a request costs more than a limit ever grants. Left out are shadow limits, and places and
+    /// breakers, which depend on when calls begin and end.
     pub(super) fn limit_by(
         &mut self,
         decision: &GateDecision,
@@ -134,14 +131,14 @@ impl Bucket {
             let left = line.decision.standing.remaining;
             match pools.of(divided, line.kept_back, left, |number| self.has_joined(number), now) {
                 Some(pool) => found.push((pool, cost)),
-                // The next report looks the limits up again.
+                // The next report looks again.
                 None => return self.blanket(false, 0, now),
             }
         }
         if found.is_empty() {
             return self.blanket(true, number, now);
         }
-        // All buckets lock their limits in this order.
+        // In this order all buckets lock their limits.
         found.sort_unstable_by_key(|(pool, _)| pool.number);
         found.dedup_by_key(|(pool, _)| pool.number);
         (self.number, self.found) = (number, now);
@@ -158,8 +155,8 @@ impl Bucket {
         (self.given, self.dearer) = (None, false);
     }
 
-    /// Records how many requests were allowed and denied since the last report. Returns the proxy's next assignment,
-    /// valid for `ttl`.
+    /// Takes how many requests were allowed and denied since the last report. Returns the next assignment, valid for
+    /// `ttl`.
     pub(super) fn report(
         &mut self,
         allowed: u64,
@@ -175,12 +172,12 @@ impl Bucket {
         let until = now.after(ttl).after(ON_ITS_WAY);
         let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(BucketLimit::lock).collect();
         for (at, line) in held.iter_mut().enumerate() {
-            // Requests that the tightest limit denied do not count as demand on the others.
+            // What the tightest limit denied is no demand on the others.
             let is_asked_for_all = self.given.is_none() || at == self.binding;
             let asked = if is_asked_for_all { allowed.saturating_add(denied) } else { allowed };
             line.report(asked, now);
         }
-        // Renewed before the offers: an assignment that has ended cannot be repeated.
+        // Before the offers: an assignment that has ended cannot be repeated.
         let mut renewed = true;
         for line in &mut held {
             renewed &= line.renew(until, now);
@@ -189,7 +186,7 @@ impl Bucket {
         if let Some((part, binding)) = Locked::offered_by_all(&mut held, now)
             && self.given.is_none_or(|given| self.dearer || given.is_worth_replacing(part))
         {
-            // The limits stay locked since they made their offers, so none refuses now.
+            // Locked since the offers, so none refuses now.
             let granted = held.iter_mut().all(|line| line.grant(part, until, now));
             (self.given, self.binding, self.dearer) = (granted.then_some(part), binding, false);
             let (assignment, assigned) = if granted {
@@ -206,15 +203,14 @@ impl Bucket {
     }
 }
 
-// A limit that a bucket meets. Converts parts of it between units and requests, by what a request costs under its
-// policy.
+// Converts parts of a limit between units and requests, by what a request costs under its policy.
 
-/// A limit that a bucket meets; the bucket leaves it when this is dropped.
+/// The bucket leaves the limit when this is dropped.
 #[derive(Debug)]
 pub(super) struct BucketLimit {
     pool: Arc<Pool>,
     holder: HolderId,
-    /// The units that a request costs; at least 1.
+    /// The units of a request, at least 1.
     cost: u64,
 }
 
@@ -223,7 +219,7 @@ pub(super) struct Locked<'l> {
     division: MutexGuard<'l, Division>,
     holder: HolderId,
     cost: u64,
-    /// The interval of its rates is 10 to this power seconds.
+    /// Its rates are per 10 to this power seconds.
     power: u8,
 }
 
@@ -241,12 +237,11 @@ impl BucketLimit {
         Self { pool, holder, cost }
     }
 
-    /// Returns the number of the limit's pool.
     pub(super) fn number(&self) -> u64 {
         self.pool.number
     }
 
-    /// Sets what a request costs from now on. Returns whether that is more than before.
+    /// Sets what a request costs. Returns whether that is more than before.
     pub(super) fn set_cost(&mut self, cost: u64, now: Tick) -> bool {
         let before = std::mem::replace(&mut self.cost, cost.max(1));
         if before < self.cost {
@@ -255,7 +250,7 @@ impl BucketLimit {
         before < self.cost
     }
 
-    /// Locks the limit. Several limits must be locked in the order of their numbers.
+    /// Several limits are locked in the order of their numbers.
     pub(super) fn lock(&self) -> Locked<'_> {
         let (holder, cost, power) = (self.holder, self.cost, self.pool.pace.power);
         Locked { division: self.pool.division.lock(), holder, cost, power }
@@ -263,18 +258,16 @@ impl BucketLimit {
 }
 
 impl Locked<'_> {
-    /// Records how many requests asked for units of the limit.
     pub(super) fn report(&mut self, requests: u64, now: Tick) {
         self.division.report(self.holder, requests.saturating_mul(self.cost), now);
     }
 
-    /// Renews the bucket's part until `until`. Returns whether it has one.
+    /// Renews the part. Returns whether there is one.
     pub(super) fn renew(&mut self, until: Tick, now: Tick) -> bool {
         self.division.renew(self.holder, until, now)
     }
 
-    /// Returns the part that all limits can offer, and the index of the limit that offers least; `None` if one offers
-    /// nothing.
+    /// Returns what all limits can offer, and which offers least; `None` if one offers nothing.
     pub(super) fn offered_by_all(lines: &mut [Self], now: Tick) -> Option<(AssignedPart, usize)> {
         let (mut least, mut burst, mut binding, mut power) = (u128::MAX, u64::MAX, 0, 0);
         for (at, line) in lines.iter_mut().enumerate() {
@@ -289,7 +282,7 @@ impl Locked<'_> {
         Some((AssignedPart::of(least, burst, power)?, binding))
     }
 
-    /// Grants a part that was offered. Returns whether it may be handed out.
+    /// Grants what was offered. Returns whether it may be handed out.
     pub(super) fn grant(&mut self, part: AssignedPart, until: Tick, now: Tick) -> bool {
         let interval = part.pace.power.saturating_sub(self.power);
         let units = u128::from(part.pace.tokens) * u128::from(self.cost);
@@ -299,7 +292,6 @@ impl Locked<'_> {
     }
 }
 
-/// Returns 10 to the `power`.
 const fn scale(power: u8) -> u128 {
     10_u128.pow(power as u32)
 }

@@ -1,4 +1,4 @@
-//! The buckets of one proxy: reads its reports, answers them, books what was allowed.
+//! The buckets of one proxy: its reports, their answers, and the booking of what it allowed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tidegate::{Check, Priority, Tick};
 use tokio::task::consume_budget;
 use tokio::time::timeout;
 
+use super::super::Service;
 use super::super::framing;
 use super::super::rate_limit::descriptors::{self, CallDescriptor};
-use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::assignment::Assignment;
 use super::bucket::Bucket;
@@ -23,51 +23,48 @@ use crate::engine::{Conclusion, Want};
 use crate::metrics::{Assigned, Transport};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
-/// The most buckets of one proxy. Further ones are denied: a client that makes up keys makes buckets.
+/// The most buckets of a proxy, since a client that makes up keys makes buckets; more are denied.
 const MOST: usize = 4096;
 
-/// The most bytes of the pairs of all buckets of one proxy, including their containers: a kilobyte for each bucket.
+/// The most bytes of the pairs of a proxy's buckets, with their containers: a kilobyte each.
 const MOST_BYTES: usize = 4 << 20;
 
-/// The most buckets of all proxies together.
+/// The most buckets of all proxies.
 const MOST_TOGETHER: i64 = 1 << 18;
 
-/// How long the store may take to book the requests of a report: the time until the next one.
+/// How long booking a report may take: until the next one.
 const BOOKING: Duration = Duration::from_secs(5);
 
-/// How long a bucket is without requests before it is forgotten, here and by the proxy.
+/// Without requests for so long, a bucket is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The buckets of one proxy.
 #[derive(Debug)]
 pub(super) struct Buckets {
     ttl: Duration,
-    /// The domain of the first report; it applies to all reports.
+    /// The domain of the first report, for all.
     domain: Option<String>,
     buckets: HashMap<Vec<Entry>, Bucket>,
-    /// The bytes of the pairs of all buckets.
+    /// The bytes of all pairs.
     bytes: usize,
 }
 
 impl Buckets {
-    /// Makes the buckets of a proxy whose assignments are valid for `ttl`.
     pub(super) fn new(ttl: Duration) -> Self {
         Self { ttl, domain: None, buckets: HashMap::new(), bytes: 0 }
     }
 
-    /// Answers a report with the body of the answer. `hold` is called with the bytes that the report and the answer
-    /// take, and may refuse them. The allowed requests are [booked](Buckets::book) afterwards, so that the answer does
-    /// not wait for that.
+    /// Answers a report. `hold` is told the bytes of report and answer, and may refuse them. What was allowed is
+    /// [booked](Buckets::book) afterwards, so that the answer does not wait.
     ///
-    /// Yields to other tasks of this thread: a report of a megabyte takes a tenth of a second.
+    /// Yields to other tasks: a report of a megabyte takes a tenth of a second.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] for mistakes that only the configuration of a proxy can make: no domain or a changed
-    /// one, and a bucket without a name; [`Code::Internal`] for bytes that are not a report, after the buckets before
-    /// them were taken; the error of `hold`.
+    /// [`Code::InvalidArgument`] for mistakes of the proxy's configuration: no domain or a changed one, a bucket
+    /// without a name; [`Code::Internal`] for bytes that are no report, after the buckets before them were taken;
+    /// that of `hold`.
     ///
     /// # Cancel safety
-    /// The requests that were read before the drop can still be booked.
+    /// The requests read before can still be booked.
     pub(super) async fn answer(
         &mut self,
         service: &Service,
@@ -93,9 +90,8 @@ impl Buckets {
         Ok(framing::close(answer))
     }
 
-    /// Books the allowed requests of the answered reports in the limits of their buckets, even beyond the limit. What
-    /// the store does not book in time is booked after the next report. What it refuses to book is lost; this is logged
-    /// once per call.
+    /// Books what answered reports allowed, even beyond the limit. What the store does not book in time comes after
+    /// the next report; what it refuses is lost, and logged once per call.
     pub(super) async fn book(&mut self, service: &Service) {
         let engine = &service.app.engine;
         let live = engine.live();
@@ -125,7 +121,7 @@ impl Buckets {
         }
     }
 
-    /// Checks the domain against that of the first report. Later reports may leave it out.
+    /// Later reports may leave the domain out.
     fn check_domain(&mut self, domain: String) -> Result<(), Status> {
         let message = match &self.domain {
             None if domain.is_empty() => {
@@ -149,7 +145,7 @@ impl Buckets {
         Err(Status::new(Code::InvalidArgument, message))
     }
 
-    /// Takes the report of one bucket, and returns its assignment.
+    /// Takes the report of one bucket.
     async fn one(
         &mut self,
         service: &Service,
@@ -177,8 +173,7 @@ impl Buckets {
         bucket.report(allowed, denied, self.ttl, now)
     }
 
-    /// Makes a bucket. Returns `false` if there is no room for it, or if its pairs are too many or too long to be
-    /// judged.
+    /// Returns `false` without room, or if the pairs are too many or too long to be judged.
     fn insert(&mut self, service: &Service, entries: &[Entry]) -> bool {
         let quotas = &service.app.engine.metrics.quotas;
         let can_be_judged = entries.len() <= MAX_ATTRIBUTES - 2
@@ -199,7 +194,7 @@ impl Buckets {
     }
 }
 
-/// Returns whether a bucket has had no requests for [`QUIET`]. Updates since when.
+/// Whether there were no requests for [`QUIET`]. Updates since when.
 fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bool {
     if allowed > 0 || denied > 0 || bucket.unbooked > 0 {
         bucket.quiet = None;
@@ -208,17 +203,16 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
     now.since(*bucket.quiet.get_or_insert(now)) >= QUIET
 }
 
-/// Returns the check of a bucket. All have the default priority: buckets of several priorities would share one limit,
-/// which is divided as if the same part of it were kept back from each.
+/// Returns the check of a bucket. All have the default priority: buckets of several would share a limit that is
+/// divided as if the same were kept back from each.
 fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
     descriptor.check().priority(Priority::default())
 }
 
-/// Finds the limits that a bucket meets.
 async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket, number: u64, now: Tick) {
     let call = bucket.call.clone();
     let descriptors = descriptors::read(&call, &service.quotas, live);
-    // A name or a value that cannot be judged is refused, as by the rate limit service.
+    // What cannot be judged is refused, as by the rate limit service.
     let Some(descriptor) = descriptors.ok().and_then(|descriptors| descriptors.into_iter().next()) else {
         return bucket.blanket(false, number, now);
     };
@@ -231,16 +225,15 @@ async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket
         .decide(live, check(&descriptor).peek(), None, Want::Peek, None, Transport::grpc)
         .await
     {
-        // While an engine is away, a proxy keeps its part. A bucket without a part is looked up again with the next
-        // report.
+        // While an engine is away, a proxy keeps its part; a bucket without one is looked up with the next report.
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
-            // Noted, since a proxy that has no limit for a bucket asks no more.
+            // A proxy without a limit for a bucket asks no more.
             if !engine.telemetry.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
                 engine.telemetry.note_looked_at(live, &decision);
             }
-            // A fallback does not know all limits, so they are looked up again with the next report.
+            // A fallback does not know all limits, so they are looked up with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
             bucket.limit_by(&decision, &descriptor.request, &service.pools, number, now);
         }

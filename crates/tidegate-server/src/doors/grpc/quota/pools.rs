@@ -1,4 +1,4 @@
-//! The limits that are divided, for the buckets of all proxies.
+//! The divided limits, for the buckets of all proxies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tidegate_core::{Algorithm as _, Ask, Transition};
 
 use crate::active_config::most_of;
 
-/// The bytes that a pool takes beside its key and its holders.
+/// The bytes of a pool beside key and holders.
 const POOL: usize = 1024;
 
-/// The bytes that each holder of a pool takes.
+/// The bytes of a holder.
 const HOLDER: usize = 160;
 
-/// The division of one limit. Several pools must be locked in the order of their numbers.
+/// The division of a limit. Several are locked in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) number: u64,
@@ -27,7 +27,6 @@ pub(super) struct Pool {
     pub(super) division: Mutex<Division>,
 }
 
-/// All divisions.
 #[derive(Debug, Default)]
 pub(in super::super) struct Pools {
     pools: Mutex<PoolTable>,
@@ -37,9 +36,9 @@ pub(in super::super) struct Pools {
 struct PoolTable {
     by_limit: HashMap<Divided, Arc<Pool>>,
     last: u64,
-    /// A lower bound of the bytes that the pools and their holders take.
+    /// At least the bytes of the pools and their holders.
     bytes: usize,
-    /// The number of bytes at which pools without holders are looked for.
+    /// At how many bytes pools without holders are looked for.
     sweep_at: usize,
     swept: Tick,
 }
@@ -47,15 +46,15 @@ struct PoolTable {
 impl Pools {
     /// Below this many bytes, pools are never swept.
     const FEW: usize = 1 << 20;
-    /// The most bytes of all pools. The assignment of a vanished bucket counts until its end, so a caller that keeps
-    /// opening and ending calls leaves pools behind.
+    /// The most bytes of all pools. A vanished bucket's assignment counts until its end, so a caller that opens and
+    /// ends calls leaves pools behind.
     const MOST: usize = 256 << 20;
     /// The shortest time between two sweeps while there is no room.
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// Returns the pool of a limit, and counts one more holder unless `has_joined` returns true for the pool's number.
-    /// A new pool has `left` of its burst, and divides all but the `kept_back` units that its holders' requests may not
-    /// use. `None` if all pools together take too many bytes.
+    /// Returns the pool of a limit, with one more holder unless it `has_joined`. A new pool has `left` of its burst,
+    /// and divides all but the `kept_back` units that its holders may not use. `None` if all pools take too many
+    /// bytes.
     pub(super) fn of(
         &self,
         limit: Divided,
@@ -89,7 +88,7 @@ impl Pools {
 }
 
 impl PoolTable {
-    /// Forgets pools without holders, when a sweep is due.
+    /// Forgets pools without holders, if a sweep is due.
     fn make_room(&mut self, now: Tick) {
         let full = self.bytes >= Pools::MOST;
         if self.bytes < self.sweep_at.max(Pools::FEW) || full && now.since(self.swept) < Pools::PAUSE {
@@ -102,7 +101,7 @@ impl PoolTable {
                 division.advance(now);
                 division.holders()
             };
-            // A pool that only this map refers to has no buckets, and none can join while the map is locked.
+            // Only this map refers to it, and none can join while the map is locked.
             let stays = Arc::strong_count(pool) > 1 || holders > 0;
             if stays {
                 bytes += POOL + limit.key.len() + HOLDER * holders;
@@ -114,13 +113,9 @@ impl PoolTable {
     }
 }
 
-// A limit in the form in which it is divided: a rate in whole tokens per interval, and a burst.
-
-/// A rate in the form that proxies are told: a number of tokens in each interval.
-///
-/// Proxies count tokens in whole numbers, and intervals in whole seconds. So the interval must be long enough to divide
-/// the limit finely: it is the shortest power of ten in seconds in which the limit has [`Pace::FINE`] tokens. Envoy
-/// refills evenly, so nobody notices the length of the interval.
+/// A rate as proxies are told it: tokens per interval, both whole. The interval is the shortest power of ten in
+/// seconds in which the limit has [`Pace::FINE`] tokens, so that it can be divided finely. Envoy refills evenly, so
+/// nobody notices its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pace {
     pub(super) tokens: u32,
@@ -128,10 +123,10 @@ pub(super) struct Pace {
     pub(super) power: u8,
 }
 
-/// The limit of one key, in the form in which it is divided.
+/// The limit of one key as it is divided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Divided {
-    /// The key in the store; it contains the policy's name.
+    /// The key in the store; it has the policy's name.
     pub(super) key: Box<[u8]>,
     pub(super) limit: usize,
     pub(super) pace: Pace,
@@ -139,12 +134,11 @@ pub(super) struct Divided {
 }
 
 impl Pace {
-    /// Tokens per interval: each of a thousand parts is still accurate to a hundredth.
+    /// Tokens per interval: each of a thousand parts is accurate to a hundredth.
     const FINE: u128 = 100_000;
-    /// The exponent of the longest interval: about three hundred years.
+    /// The exponent of the longest interval, about three hundred years.
     pub(super) const LONGEST: u8 = 10;
 
-    /// Returns the pace of `count` units per `period`.
     fn of(count: u64, period: Duration) -> Self {
         let tokens = |power: u8| {
             let interval = 10_u128.pow(u32::from(power)) * 1_000_000_000;
@@ -154,14 +148,13 @@ impl Pace {
         Self { tokens: u32::try_from(tokens(power).max(1)).unwrap_or(u32::MAX), power }
     }
 
-    /// Returns the interval in seconds.
     pub(super) const fn seconds(self) -> u64 {
         10_u64.pow(self.power as u32)
     }
 }
 
 impl Divided {
-    /// Returns the divided form of a key's limit; `None` for a limit that does not refill with time, such as places.
+    /// `None` for a limit that does not refill with time, such as places.
     pub(super) fn of(key: Vec<u8>, limit: usize, quota: &Quota, now: Tick) -> Option<Self> {
         let (count, period, burst) = even_fill(quota, now)?;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX).max(1);
@@ -169,11 +162,10 @@ impl Divided {
     }
 }
 
-/// Returns how many units come back to a limit in each period, evenly, and how many it grants at once.
+/// How many units come back in each period, evenly, and how many are granted at once; `None` for guards.
 ///
-/// A windowed limit counts as a bucket of the same size that refills in the length of a window; a queue, as a bucket of
-/// the requests that need not wait; a warm-up, as if it were warm. Of several bandwidths, the slowest gives the rate
-/// and the smallest gives the burst. `None` for guards.
+/// A window counts as a bucket of its size that refills in its length, a queue as the requests that need not wait, a
+/// warm-up as warm. Of several bandwidths, the slowest gives the rate and the smallest the burst.
 fn even_fill(quota: &Quota, now: Tick) -> Option<(u64, Duration, u64)> {
     if quota.is_guard() {
         return None;
@@ -202,7 +194,6 @@ fn parts(rate: Rate) -> (u64, Duration) {
     (rate.count(), rate.period())
 }
 
-/// Returns the slowest of the rates that refill a bucket.
 fn slowest(limit: &TokenBucket) -> Option<(u64, Duration)> {
     let rates = limit.bandwidths().iter().map(|bandwidth| parts(bandwidth.rate()));
     rates.min_by(|(one, of_one), (other, of_other)| {
@@ -211,7 +202,7 @@ fn slowest(limit: &TokenBucket) -> Option<(u64, Duration)> {
     })
 }
 
-/// Measures, on the quota itself, how long an empty limit takes to refill.
+/// Measures how long an empty limit takes to refill.
 fn refilled(quota: &Quota, burst: u64, now: Tick) -> Option<(u64, Duration, u64)> {
     let fresh = quota.fresh(now);
     match quota.decide(&fresh, Ask::within(now, Cost::new(burst)?, Duration::MAX)) {
@@ -220,13 +211,13 @@ fn refilled(quota: &Quota, burst: u64, now: Tick) -> Option<(u64, Duration, u64)
     }
 }
 
-// The memory budget for the pairs of all buckets, which hold text from strangers for as long as the buckets live.
+// The memory for the pairs of all buckets: text of strangers that lives as long as they.
 
-/// The number of reserved bytes.
+/// Reserved bytes.
 #[derive(Debug, Default)]
 pub(in super::super) struct Budget(Arc<AtomicUsize>);
 
-/// Reserved bytes of the budget; returned when this is dropped.
+/// Returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     all: Arc<AtomicUsize>,
@@ -240,13 +231,13 @@ impl Drop for Reserved {
 }
 
 impl Budget {
-    /// The most bytes of all pairs together, including their containers: a kilobyte for each of the most buckets. The
-    /// pairs are stored twice.
+    /// The most bytes of all pairs with their containers: a kilobyte for each of the most buckets. Pairs are stored
+    /// twice.
     const MOST: usize = 256 << 20;
 
-    /// Reserves this many bytes; `None` if the budget has fewer left.
+    /// `None` if fewer are left.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
-        // Relaxed: the number stands alone. A reservation that is too large is returned when it is dropped.
+        // Relaxed: the number stands alone. What is too much is returned when dropped.
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         let reserved = Reserved { all: Arc::clone(&self.0), bytes };
         (before.saturating_add(bytes) <= Self::MOST).then_some(reserved)

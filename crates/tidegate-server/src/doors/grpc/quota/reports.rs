@@ -1,8 +1,8 @@
-//! Decodes a report: its domain, and its buckets one after the other.
+//! Decodes a report: its domain, then bucket by bucket.
 //!
-//! A message of a megabyte may have a hundred thousand buckets; decoded together, they would take fifty times as much
-//! memory. So each bucket is decoded when its turn comes, directly into the key by which it is looked up: building a
-//! map of its pairs would cost as much as all further work on them.
+//! A megabyte may have a hundred thousand buckets, which decoded together take fifty times as much. So each is
+//! decoded in its turn, into the key by which it is looked up: a map of its pairs would cost as much as all further
+//! work on them.
 //!
 //! # Source
 //! "Protocol Buffers: Encoding": records of a field number, a wire type and a value, in any order.
@@ -14,24 +14,22 @@ use prost::encoding::{DecodeContext, WireType, bytes, decode_key, skip_field, st
 
 use super::super::status::{Code, Status};
 
-/// The fields of `RateLimitQuotaUsageReports`.
+/// Fields of `RateLimitQuotaUsageReports`.
 const DOMAIN: u32 = 1;
 const USAGES: u32 = 2;
-/// The fields of `BucketQuotaUsage`.
+/// Fields of `BucketQuotaUsage`.
 const BUCKET_ID: u32 = 1;
 const ALLOWED: u32 = 3;
 const DENIED: u32 = 4;
-/// The field of `BucketId` that holds its pairs.
+/// The field of `BucketId` with its pairs.
 const PAIRS: u32 = 1;
-/// The field of a pair that holds its key.
+/// Fields of a pair.
 const KEY: u32 = 1;
-/// The field of a pair that holds its value.
 const VALUE: u32 = 2;
 
-/// A report, decoded bucket by bucket.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// The domain; empty if the report has none.
+    /// Empty if there is none.
     pub(super) domain: String,
     rest: Bytes,
 }
@@ -39,19 +37,19 @@ pub(super) struct Report {
 /// The report about one bucket.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Usage {
-    /// The encoded `BucketId`, which the answer repeats.
+    /// The encoded `BucketId`, repeated by the answer.
     pub(super) id: Bytes,
-    /// The pairs, sorted by key, with each key once; empty if there are none.
+    /// Sorted by key, each once.
     pub(super) pairs: Vec<Entry>,
     pub(super) allowed: u64,
     pub(super) denied: u64,
 }
 
 impl Report {
-    /// Reads the domain, and skips over the buckets without decoding them.
+    /// Reads the domain, and skips the buckets.
     ///
     /// # Errors
-    /// [`Code::Internal`] for bytes that are not a message.
+    /// [`Code::Internal`] for bytes that are no message.
     pub(super) fn read(message: &Bytes) -> Result<Self, Status> {
         let (mut domain, mut left) = (String::new(), message.clone());
         while left.has_remaining() {
@@ -66,10 +64,10 @@ impl Report {
         Ok(Self { domain, rest: message.clone() })
     }
 
-    /// Decodes the next bucket; `None` after the last.
+    /// Decodes the next bucket.
     ///
     /// # Errors
-    /// [`Code::Internal`] for bytes that are not a message.
+    /// [`Code::Internal`] for bytes that are no message.
     pub(super) fn next(&mut self) -> Result<Option<Usage>, Status> {
         let left = &mut self.rest;
         while left.has_remaining() {
@@ -93,8 +91,7 @@ impl Usage {
             match field {
                 BUCKET_ID => {
                     let id = piece(wire, &mut left)?;
-                    // A field that holds a message may come in several parts, which are merged (protobuf, "Last One
-                    // Wins").
+                    // A message may come in parts, which are merged (protobuf, "Last One Wins").
                     if usage.id.is_empty() {
                         usage.id = id;
                     } else {
@@ -114,7 +111,6 @@ impl Usage {
     }
 }
 
-/// Decodes the pairs of a bucket.
 fn pairs(mut left: Bytes) -> Result<Vec<Entry>, DecodeError> {
     let mut pairs = Vec::new();
     while left.has_remaining() {
@@ -126,7 +122,7 @@ fn pairs(mut left: Bytes) -> Result<Vec<Entry>, DecodeError> {
         }
     }
     pairs.sort_by(|one: &Entry, other| one.key.cmp(&other.key));
-    // If a key comes several times, the last pair wins.
+    // The last pair of a key wins.
     pairs.dedup_by(|later, earlier| {
         let is_again = later.key == earlier.key;
         if is_again {
@@ -151,7 +147,6 @@ fn pair(mut left: Bytes) -> Result<Entry, DecodeError> {
     Ok(entry)
 }
 
-/// Takes the bytes of a length-delimited field.
 fn piece(wire: WireType, left: &mut Bytes) -> Result<Bytes, DecodeError> {
     let mut piece = Bytes::new();
     bytes::merge(wire, &mut piece, left, DecodeContext::default())?;

@@ -1,4 +1,4 @@
-//! Reads the descriptors of a call: the attributes of each, its units, and the limit that it brings along.
+//! Reads the descriptors of a call: attributes, units, and a limit of their own.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,67 +18,61 @@ use super::super::status::{Code, Status};
 use crate::active_config::ActiveConfig;
 use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 
-/// The attribute with the domain.
+/// Attributes of a descriptor: the domain.
 const DOMAIN: &str = "rls.domain";
-/// The attribute with the keys of all entries in order, joined by commas: the shape of the descriptor.
+/// The keys of all entries, joined by commas: the descriptor's shape.
 const KEYS: &str = "rls.keys";
-/// The attribute with the index of the descriptor in its call, from 0.
+/// The descriptor's index in its call.
 const INDEX: &str = "rls.index";
-/// The attribute with all descriptors of the call: `|key=value,key=value|key=value|`.
+/// All descriptors: `|key=value,key=value|key=value|`.
 const CALL: &str = "rls.call";
-/// The longest `rls.call`, in bytes. Each descriptor has it, and each policy may search it.
+/// The most bytes of `rls.call`: each descriptor has it, and each policy may search it.
 pub(super) const MAX_CALL: usize = 4 * MAX_VALUE;
-/// The prefix of attributes by which policies reach an entry whose key means something else in the policy file.
+/// The prefix by which policies reach an entry whose key means something else in the file.
 const ENTRY: &str = "rls.entry.";
-/// The entry that holds the caller's address, and the attribute that policies for all doors use for it.
+/// The entry with the caller's address, and the attribute of all doors for it.
 const ADDRESS: (&str, &str) = ("remote_address", "client.ip");
-/// The most descriptors of a call. A proxy makes one for each of its rules that matches. Each pair of limits is
-/// compared.
+/// The most descriptors of a call: a proxy makes one for each matching rule, and each pair of limits is compared.
 const MAX_DESCRIPTORS: usize = 32;
 
-/// How a descriptor uses its limits.
+/// What a descriptor does with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Units {
-    /// Spends units.
     Take(Cost),
-    /// Only looks.
     Peek,
-    /// Gives back units that were spent before.
+    /// Gives back what was spent before.
     GiveBack(Cost),
 }
 
-/// Why a descriptor is over the limit whatever its limits say.
+/// Why a descriptor is over the limit, whatever its limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Refused {
-    /// A value is too long to be judged, or the whole call is and a policy reads it. An error instead would let the
-    /// request pass at a proxy that fails open.
+    /// A value is too long to be judged, or the whole call is and a policy reads it. An error would let the request
+    /// pass at a proxy that fails open.
     TooLong,
-    /// An entry with the key `client.ip` is not an address: a caller could write it in any number of ways, each a key of
-    /// its own, and be on no list.
+    /// An entry `client.ip` is not an address: a caller could write it in any way, each a key of its own, and be on
+    /// no list.
     NotAnAddress,
-    /// The limit that the descriptor brings along grants nothing.
+    /// Its own limit grants nothing.
     NothingGranted,
 }
 
-/// One descriptor of a call.
 #[derive(Debug)]
 pub(in super::super) struct CallDescriptor<'r> {
     pub(in super::super) request: Descriptor<'r>,
     pub(in super::super) units: Units,
     /// That of the whole call.
     pub(in super::super) priority: Priority,
-    /// The limit that replaces the policies' own.
+    /// Replaces the policies' own.
     pub(in super::super) quota: Option<Arc<Quota>>,
     pub(in super::super) refused: Option<Refused>,
 }
 
 impl<'r> CallDescriptor<'r> {
-    /// Returns the check for the gate.
     pub(in super::super) fn check(&self) -> Check<'_, 'r> {
         let mut check = Check::of(&self.request).priority(self.priority);
         match self.units {
-            // A check without a cost spends one unit, or the policy's default. An explicit cost of one would override
-            // that default.
+            // Without a cost, one unit or the policy's default; an explicit one would override that.
             Units::Take(Cost::ONE) | Units::GiveBack(_) => {}
             Units::Take(cost) => check = check.maybe_cost(Some(cost)),
             Units::Peek => check = check.peek(),
@@ -88,11 +82,11 @@ impl<'r> CallDescriptor<'r> {
     }
 }
 
-/// Reads all descriptors of a call, under the configuration in force.
+/// Reads a call under the configuration in force.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] for mistakes that only a proxy's configuration can make: no domain, no descriptors or too
-/// many, and invalid keys and units.
+/// [`Code::InvalidArgument`] for mistakes of a proxy's configuration: no domain, no descriptors or too many, invalid
+/// keys and units.
 pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &InlineQuotas,
@@ -111,7 +105,7 @@ pub(in super::super) fn read<'r>(
         many => return wrong(format!("there are {many} descriptors; send at most {MAX_DESCRIPTORS}")),
     }
     let priority = priority(call, &live.envoy);
-    // Written once for all descriptors. `None`: it is too long.
+    // Once for all descriptors. `None`: too long.
     let spelled = if live.rls_attributes.iter().any(|name| &**name == CALL) {
         spelled(call)
     } else {
@@ -120,7 +114,7 @@ pub(in super::super) fn read<'r>(
     let mut all = SmallVec::new();
     all.reserve_exact(call.descriptors.len());
     for (index, descriptor) in call.descriptors.iter().enumerate() {
-        // Filled in place: attributes are large, and moving them costs more than reading them.
+        // In place: attributes are large, and moving them costs more than reading them.
         all.push(CallDescriptor {
             request: Descriptor::new(),
             units: Units::Peek,
@@ -133,7 +127,7 @@ pub(in super::super) fn read<'r>(
         if parsed.refused == Some(Refused::NotAnAddress) {
             live.unmet.note_no_address(|| not_an_address(&descriptor.entries).unwrap_or_default());
         }
-        // Pushed last, so that these attributes win over entries with the same names.
+        // Last, so that these win over entries of the same names.
         match &spelled {
             Some(spelled) => {
                 describe(
@@ -150,13 +144,13 @@ pub(in super::super) fn read<'r>(
     Ok(all)
 }
 
-/// Returns the priority of a call. It is one for all its descriptors, as they describe one request of the proxy's client.
+/// Returns the priority of a call: one for all descriptors, which describe one request of the proxy's client.
 fn priority(call: &RateLimitRequest, envoy: &Envoy) -> Priority {
     let entries = call.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     envoy.priority(entries.map(|entry| (&*entry.key, &*entry.value)))
 }
 
-/// Adds the attributes about the descriptor itself that policies use.
+/// Adds the attributes about the descriptor that policies use.
 fn describe<'r>(
     request: &mut Descriptor<'r>,
     spelled: &str,
@@ -182,8 +176,8 @@ fn describe<'r>(
     }
 }
 
-/// Writes all descriptors of a call; `None` if that takes more than [`MAX_CALL`]. Escapes `%`, `|`, `,` and `=` in keys
-/// and values, so that no value can look like another entry.
+/// Writes all descriptors; `None` beyond [`MAX_CALL`]. Escapes `%`, `|`, `,` and `=`, so that no value looks like
+/// another entry.
 fn spelled(call: &RateLimitRequest) -> Option<String> {
     let mut text = "|".to_owned();
     for descriptor in &call.descriptors {
@@ -250,11 +244,11 @@ pub(super) fn not_an_address(entries: &[Entry]) -> Option<String> {
         .find_map(|entry| wrong_value(&entry.key, &entry.value))
 }
 
-/// Returns what a descriptor does. Its own number wins over the call's, where 0 means that none is given.
+/// A descriptor's own number wins over the call's, where 0 means none.
 fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     let units = descriptor.hits_addend.as_ref().map_or(u64::from(of_call.max(1)), |own| own.value);
-    // Any number is accepted: one that is larger than the limit ever grants is refused by the limit, not by an error,
-    // which a proxy might let pass. As at the other doors, nothing costs more than the largest cost.
+    // Any number: one beyond the limit is refused by it, not by an error that a proxy might let pass. Nothing costs
+    // more than the largest cost, as at the other doors.
     match (Cost::new(units.min(MAX_COST)), descriptor.is_negative_hits) {
         (None, _) => Units::Peek,
         (Some(cost), false) => Units::Take(cost),
@@ -262,7 +256,7 @@ fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     }
 }
 
-/// Returns the limit that a descriptor brings along; `None` if it grants nothing.
+/// Returns a descriptor's own limit; `None` if it grants nothing.
 fn inline_limit(limit: &RateLimitOverride) -> Result<Option<InlineLimit>, Status> {
     const DAY: u64 = 86_400;
     let period = match limit.unit {
@@ -270,7 +264,7 @@ fn inline_limit(limit: &RateLimitOverride) -> Result<Option<InlineLimit>, Status
         2 => 60,
         3 => 3600,
         4 => DAY,
-        // A month is 30 days and a year 365, as everywhere except in calendar windows.
+        // 30 and 365 days, as everywhere except in calendar windows.
         5 => 30 * DAY,
         6 => 365 * DAY,
         7 => 7 * DAY,
@@ -284,7 +278,7 @@ fn inline_limit(limit: &RateLimitOverride) -> Result<Option<InlineLimit>, Status
 }
 
 fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descriptor<'r>) -> Result<(), Status> {
-    // Leaves room for the domain and for the copy of the address.
+    // Room for the domain and a copy of the address.
     if entries.len() > MAX_ATTRIBUTES - 2 {
         let message =
             format!("a descriptor has {} entries; send at most {}", entries.len(), MAX_ATTRIBUTES - 2);
@@ -298,7 +292,7 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descripto
                 format!("the key \"{shown}\" of an entry has {} bytes; use 1 to {MAX_NAME}", key.len());
             return Err(Status::new(Code::InvalidArgument, message));
         }
-        // If several entries have one key, each is an attribute: generic_key, generic_key.2 and so on.
+        // Several entries of one key are generic_key, generic_key.2 and so on.
         match entries[..at].iter().filter(|before| before.key == key).count() {
             0 => request.push(key, value),
             before => request.push(Cow::Owned(format!("{key}.{}", before + 1)), value),
@@ -307,7 +301,7 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descripto
             request.push(ADDRESS.1, value);
         }
     }
-    // Pushed last, so that it wins over an entry with this name.
+    // Last, so that it wins over an entry.
     request.push(DOMAIN, domain);
     Ok(())
 }

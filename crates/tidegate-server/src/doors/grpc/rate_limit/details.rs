@@ -1,4 +1,4 @@
-//! Optional details of an answer. A call that does not ask for them pays nothing.
+//! Details of an answer. A call that does not ask for them pays nothing.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,6 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits, seconds_up};
-use tidegate::policy::Mode;
 use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
@@ -18,35 +17,34 @@ use super::super::status::{Code, Status};
 use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
 use crate::active_config::ActiveConfig;
+use crate::doors::http::mode;
 use crate::engine::{Conclusion, Engine};
 use crate::problem::{Problem, STORE_RETRY};
 use crate::requests::MAX_VALUE;
 use crate::span_attributes;
 
-/// The metadata of a call that lists the details it wants.
+/// The metadata that lists the wanted details.
 const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
 /// The id of the decision, in headers and in the metadata of the answer.
 const DECISION_ID: &str = "x-tidegate-decision-id";
 
-/// The status in problem documents: the one that Envoy answers to a refusal unless its `rate_limited_status` is set. The
-/// status of the policy has no effect there.
+/// What Envoy answers to a refusal unless `rate_limited_status` is set. The policy's status has no effect there.
 const ANSWERED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
-/// The details that a call wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Details {
-    /// The rate-limit headers of the policy file, and a problem document that says why a request is refused.
+    /// The rate-limit headers, and a problem document about a refusal.
     pub(super) headers: bool,
     /// The policy that decided, and the id of the decision.
     pub(super) decision: bool,
-    /// Whether the caller refuses every request that is over its limit, so that headers of a refusal reach only refused
-    /// clients. Envoy's filter may let such a request pass (`filter_enforced`), and adds the headers all the same: so its
-    /// answers have the wait in their metadata, unless it wants `headers`.
+    /// Whether the caller refuses all that is over its limit. Envoy's filter may let it pass (`filter_enforced`), and
+    /// adds the headers of a refusal all the same: so its answers have the wait in their metadata, unless it wants
+    /// `headers`.
     pub(super) enforces: bool,
 }
 
 impl Details {
-    /// Reads the wanted details from the metadata of a call.
+    /// Reads the metadata of a call.
     ///
     /// # Errors
     /// [`Code::InvalidArgument`] for an unknown word.
@@ -69,8 +67,8 @@ impl Details {
         Ok(wanted)
     }
 
-    /// Adds the wanted details to an answer. Also adds what every answer has: when a refused client may return, as a
-    /// header or in the metadata, and which policies let a request pass over their limits.
+    /// Adds the wanted details, and what every answer has: when a refused client may return, and which policies let a
+    /// request pass over their limits.
     pub(super) fn write(
         self,
         engine: &Engine,
@@ -88,28 +86,23 @@ impl Details {
             Conclusion::Decided(decision) => retry_after(decision.retry(), allowed),
             Conclusion::Unsettled { .. } => retry_after(Retry::After(STORE_RETRY), allowed),
         };
+        let in_header = || wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait));
         match conclusion {
             Conclusion::Decided(decision) if self.headers => {
                 headers(engine, live, deciding, conclusion, decision, allowed, answer);
             }
             Conclusion::Unsettled { policy, .. } if self.headers && !allowed => {
                 problem(Refusal::undecided(policy.as_deref()).public(ANSWERED, None).to_json(), answer);
-                answer
-                    .response_headers_to_add
-                    .extend(wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait)));
+                answer.response_headers_to_add.extend(in_header());
             }
-            _ if self.enforces => {
-                answer
-                    .response_headers_to_add
-                    .extend(wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait)));
-            }
+            _ if self.enforces => answer.response_headers_to_add.extend(in_header()),
             _ => {}
         }
         if let Some(wait) = wait.filter(|_| !self.enforces) {
             let fields = HashMap::from([("retry_after".to_owned(), text(&wait))]);
             answer.dynamic_metadata = Some(Struct { fields });
         }
-        // A tracing span shows the decision id too.
+        // A tracing span shows the id too.
         if !self.decision && !span_attributes::wanted() {
             return;
         }
@@ -128,8 +121,7 @@ impl Details {
 }
 
 impl Details {
-    /// Adds the reason to a refusal that no policy decided: a value that is too long, or a limit of the call itself that
-    /// grants nothing.
+    /// Adds the reason to a refusal that no policy decided.
     pub(super) fn write_unjudged(
         self,
         call: &RateLimitRequest,
@@ -157,14 +149,14 @@ impl Details {
     }
 }
 
-/// Adds a problem document as the body of the proxy's answer.
+/// Adds a problem document as the proxy's body.
 fn problem(body: String, answer: &mut RateLimitResponse) {
     answer.raw_body = body.into_bytes();
     answer.response_headers_to_add.push(pair(CONTENT_TYPE.as_str(), "application/problem+json".to_owned()));
 }
 
-/// Adds the headers for the next hop that name the policies over whose limits the request passes. Those of all
-/// descriptors count: a client could otherwise remove its mark with a header that makes one more descriptor.
+/// Names for the next hop the policies over whose limits the request passes: of all descriptors, or a client could
+/// lose its mark by a header that makes one more.
 fn over_headers(
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
@@ -172,7 +164,7 @@ fn over_headers(
     answer: &mut RateLimitResponse,
 ) {
     let decided = descriptors.iter().zip(conclusions).filter_map(|pair| match pair {
-        // A descriptor that gives units back is not a request, however full its limits are.
+        // Giving back is not a request, however full the limits are.
         (CallDescriptor { units: Units::GiveBack(_), .. }, _) | (_, Conclusion::Unsettled { .. }) => None,
         (_, Conclusion::Decided(decision)) => decision.policies.lets_through().then_some(decision),
     });
@@ -181,8 +173,8 @@ fn over_headers(
     answer.request_headers_to_add.extend(pairs(&marks));
 }
 
-/// Returns the descriptor that the details are about: the first that refuses, otherwise the one with the least of its
-/// limit left.
+/// Returns what the details are about: the first descriptor that refuses, else the one with the least of its limit
+/// left.
 fn deciding_descriptor<'a, 'r>(
     descriptors: &'a [CallDescriptor<'r>],
     conclusions: &'a [Conclusion],
@@ -201,7 +193,7 @@ fn deciding_descriptor<'a, 'r>(
     descriptors.iter().zip(conclusions).min_by_key(left)
 }
 
-/// Returns the whole seconds after which a refused client may return; at least one.
+/// Returns whole seconds, at least one.
 fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
     match retry {
         _ if allowed => None,
@@ -210,8 +202,7 @@ fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
     }
 }
 
-/// Adds the headers in the form of the policy file and, to a refusal, the problem document as the body of the proxy's
-/// answer.
+/// Adds the headers of the policy file and, to a refusal, the problem document.
 fn headers(
     engine: &Engine,
     live: &ActiveConfig,
@@ -228,7 +219,7 @@ fn headers(
     });
     shown.write(live.headers, &mut out);
     if allowed {
-        // Units that are given back are never refused, however full their limit is.
+        // Giving back is never refused.
         out.remove(RETRY_AFTER);
         out.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
     }
@@ -239,13 +230,13 @@ fn headers(
     answer.response_headers_to_add.extend(pairs(&out));
 }
 
-/// Writes the policy that decided, its mode, and the decision id, for the access log of a proxy.
+/// Writes the policy that decided, its mode and the id, for a proxy's access log.
 fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Value>) {
     let (policy, mode) = match conclusion {
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),
         Conclusion::Decided(decision) => {
             let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
-            (policy.map(|policy| policy.name.as_str()), policy.map(|policy| word(policy.mode)))
+            (policy.map(|policy| policy.name.as_str()), policy.map(|policy| mode(policy.mode)))
         }
     };
     fields.insert("decision_id".to_owned(), text(id));
@@ -255,14 +246,6 @@ fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Valu
 
 fn text(text: &str) -> Value {
     Value { kind: Some(Kind::StringValue(text.to_owned())) }
-}
-
-const fn word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Off => "off",
-        Mode::Shadow => "shadow",
-        Mode::Enforce => "enforce",
-    }
 }
 
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = HeaderValue> + '_ {

@@ -1,5 +1,5 @@
-//! `kuadrant.service.ratelimit.v1.RateLimitService`: Limitador's own service, which Kuadrant's filter uses. Either a
-//! request is checked, and its cost reported once it is known; or an estimate is reserved, and the real cost committed.
+//! `kuadrant.service.ratelimit.v1.RateLimitService`: Limitador's own service, for Kuadrant's filter. A request is
+//! checked and its cost reported once known; or an estimate is reserved and the real cost committed.
 //!
 //! | method | here |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `Reserve` | charges the estimate; the reservation is a ticket, and the node returns its units when `ttl` is over |
 //! | `Commit` | settles the ticket: unused units come back, additional ones become a debt; without a ticket, or after `ttl`, a report |
 //!
-//! The messages of the last two methods are defined here; the others use Envoy's.
+//! The first two use Envoy's messages.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ use tidegate::gate::{Check, Part};
 use tidegate::policy::Usage;
 use tidegate::{Charged, Outcome};
 
+use super::super::Service;
 use super::super::framing;
-use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
-use super::{HungUp, response};
+use super::response;
 use crate::active_config::ActiveConfig;
+use crate::doors::HungUp;
 use crate::engine::{Committed, Conclusion, Engine, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::metrics::{RequestOutcome, Transport};
 
-/// The paths of the methods.
 pub(in super::super) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
 
 pub(in super::super) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
@@ -42,7 +42,7 @@ pub(in super::super) const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateL
 
 pub(in super::super) const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 
-/// The reservation id of a request that no limit was charged for, so there is nothing to settle.
+/// The reservation id if no limit was charged.
 const UNLIMITED: &str = "unlimited";
 
 /// `kuadrant.service.ratelimit.v1.ReserveRequest`
@@ -52,10 +52,9 @@ struct ReserveRequest {
     domain: String,
     #[prost(message, repeated, tag = "2")]
     descriptors: Vec<RateLimitDescriptor>,
-    /// The estimated units.
     #[prost(uint64, tag = "3")]
     amount: u64,
-    /// How long the reservation holds without a commit. After that its units are returned.
+    /// After that without a commit, the units are returned.
     #[prost(message, optional, tag = "4")]
     ttl: Option<prost_types::Duration>,
 }
@@ -63,7 +62,7 @@ struct ReserveRequest {
 /// `kuadrant.service.ratelimit.v1.ReserveResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
 struct ReserveResponse {
-    /// The same as the overall code of the rate limit service.
+    /// As the overall code of the rate limit service.
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
@@ -107,7 +106,7 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     let Together { conclusions, allowed, .. } = together;
     let facts = |conclusion: &Conclusion| conclusion.facts(&live, &engine.metrics);
     let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
-    // Kuadrant's filter refuses whatever is over its limit.
+    // Kuadrant's filter refuses what is over its limit.
     Details { enforces: true, ..Details::default() }.write(
         engine,
         &live,
@@ -122,11 +121,10 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
 /// Books units that were spent, even beyond the limit.
 ///
 /// # Errors
-/// As [`super::answer`]; [`Code::Unavailable`] if the store did not book everything.
+/// As [`super::answer`]; [`Code::Unavailable`] if not everything was booked.
 ///
 /// # Cancel safety
-/// If dropped before it ends, it may have booked some of the descriptors, or some of the limits of one. Those stay
-/// booked.
+/// If dropped, what was booked stays so: some descriptors, or some limits of one.
 pub(in super::super) async fn report(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     book(service, &super::read(&message)?).await?;
     let answer = RateLimitResponse { overall_code: Overall::Ok as i32, ..RateLimitResponse::default() };
@@ -136,7 +134,7 @@ pub(in super::super) async fn report(service: &Service, message: Bytes) -> Resul
 /// Charges an estimate, in all limits or in none.
 ///
 /// # Errors
-/// As [`super::answer`]. A ticket that would be too long is a refusal, and then nothing is charged.
+/// As [`super::answer`]. A ticket too long is a refusal, and charges nothing.
 ///
 /// # Cancel safety
 /// If dropped before it ends, it has charged nothing.
@@ -152,7 +150,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
-    let mut hung_up = HungUp { engine, held: Some(Charged::default()) };
+    let mut hung_up = HungUp { engine, held: Some(Charged::default()), ticket: None };
     let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
@@ -180,8 +178,8 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
                 engine.tickets.remember_reservation(&ticket);
                 ticket.to_string()
             }
-            // A long header of the client may have made the keys too long for a ticket. An error instead would let the
-            // request pass at a proxy that fails open. Dropping `hung_up` undoes the charges.
+            // A client's long header may have made the keys too long for a ticket, and an error would let the request
+            // pass at a proxy that fails open. Dropping `hung_up` undoes the charges.
             (None, _) => return Ok(framing::body(&refused)),
         },
     };
@@ -189,13 +187,13 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     Ok(framing::body(&ReserveResponse { code: Overall::Ok as i32, reservation_id }))
 }
 
-/// Settles a reservation with the units that were spent. Without a reservation, or if it has ended, books them.
+/// Settles a reservation with what was spent. Without one, or after its end, books it.
 ///
 /// # Errors
 /// As [`report`].
 ///
 /// # Cancel safety
-/// A reservation is settled once or not at all. Without one, as [`report`].
+/// A reservation is settled once or not at all; else as [`report`].
 pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     let CommitRequest { domain, descriptors, reservation_id, actual_amount } =
         CommitRequest::decode(message).map_err(|error| not_a("CommitRequest", &error))?;
@@ -210,14 +208,14 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
             Ok(Committed::Settled) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: true }));
             }
-            // The earlier settlement stands. Booking these units too would count them twice.
+            // Booking these units too would count them twice.
             Ok(Committed::Repeated) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: false }));
             }
             Err(SettleError::Ticket(TicketError::Store(error))) => {
                 return Err(Status::new(Code::Unavailable, error.to_string()));
             }
-            // The estimate was returned, or the ticket is not from this server: nothing is charged.
+            // Returned, or not this server's: nothing is charged.
             Ok(Committed::Ended) | Err(_) => {}
         }
     }
@@ -233,7 +231,7 @@ fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
     ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
-/// Makes a rate limit call in which each descriptor has this many units.
+/// Makes a call in which each descriptor has so many units.
 fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -> RateLimitRequest {
     for descriptor in &mut descriptors {
         descriptor.hits_addend = Some(UInt64Value { value: units });
@@ -258,7 +256,7 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
     let engine = &service.app.engine;
     let live = engine.live();
     for descriptor in descriptors::read(request, &service.quotas, &live)? {
-        // A value that is too long has no key under which it could be booked.
+        // Too long for a key under which to book.
         if descriptor.refused.is_some() {
             continue;
         }

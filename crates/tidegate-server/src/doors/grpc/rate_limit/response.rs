@@ -1,4 +1,4 @@
-//! Writes the answer of a call: one status for each descriptor, from which a proxy makes its own headers.
+//! Writes one status for each descriptor, from which a proxy makes its headers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::active_config::Facts;
 use crate::engine::Conclusion;
 
-/// Answers a call whose limits were not asked, because some of its descriptors are refused whatever their limits say.
+/// Answers a call whose limits were not asked, since some descriptors are refused anyway.
 pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {
     let status = |descriptor: &CallDescriptor<'_>| DescriptorStatus {
         code: code(descriptor.refused.is_none()),
@@ -29,8 +29,7 @@ pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {
     }
 }
 
-/// Returns the overall code and the statuses of a decided call. `facts` returns the facts of the policies that a
-/// conclusion was made under.
+/// Answers a decided call. `facts`: those of the policies that a conclusion was made under.
 pub(super) fn decided<'l>(
     descriptors: &[CallDescriptor<'_>],
     conclusions: &[Conclusion],
@@ -38,7 +37,7 @@ pub(super) fn decided<'l>(
     facts: impl Fn(&Conclusion) -> Cow<'l, [Facts]>,
 ) -> RateLimitResponse {
     let status = |(at, descriptor): (usize, &CallDescriptor<'_>)| {
-        // If no descriptor could be decided, there is one conclusion for all.
+        // If none could be decided, there is one conclusion for all.
         match conclusions.get(at).or(conclusions.first()) {
             Some(conclusion @ Conclusion::Decided(decision)) => {
                 status(decision, descriptor, &facts(conclusion))
@@ -57,8 +56,7 @@ pub(super) fn decided<'l>(
 }
 
 fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Facts]) -> DescriptorStatus {
-    // If another descriptor refuses the call, this one may not have been evaluated completely. That does not make it a
-    // refusal.
+    // If another descriptor refuses, this one may not be evaluated completely; that is no refusal.
     let refuses = refuses(decision, descriptor);
     let mut status = DescriptorStatus { code: code(!refuses), ..DescriptorStatus::default() };
     let Some(limit) = shown(decision) else { return status };
@@ -72,19 +70,18 @@ fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Fac
     });
     status.limit_remaining = whole(limit.remaining().min(standing.limit));
     let wait = match limit.decision.retry() {
-        // No wait is long enough for these units, but some time after that others may pass.
+        // No wait is long enough for these units, but after that others may pass.
         Retry::Never => Some(standing.reset_after),
         _ if limit.decision.is_allowed() => Some(standing.reset_after),
         retry => retry.after(),
     };
-    // Limits without a window, such as places, have no number of seconds after which they reset.
+    // Limits without a window, such as places, do not reset.
     status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
     status
 }
 
-/// Returns the limit that a status tells: the one that binds. If none does, since all are shadow limits, the one over
-/// its limit, otherwise the one with least remaining: a trial shows callers what it would do, as rules in shadow mode of
-/// envoyproxy/ratelimit do.
+/// The limit that a status tells: the one that binds. If all are shadow limits, the one over its limit, else the one
+/// with least remaining: a trial shows what it would do, as rules in shadow mode of envoyproxy/ratelimit do.
 fn shown(decision: &GateDecision) -> Option<&LimitDecision> {
     match decision.binding {
         Some(at) => decision.limits.get(at),
@@ -92,7 +89,7 @@ fn shown(decision: &GateDecision) -> Option<&LimitDecision> {
     }
 }
 
-/// Returns whether a descriptor refuses the call. One that gives units back never does, however full its limits are.
+/// Returns whether a descriptor refuses the call. Giving back never does, however full the limits are.
 pub(super) fn refuses(decision: &GateDecision, descriptor: &CallDescriptor<'_>) -> bool {
     let refuses = decision.refusal.is_some() || decision.refusing().next().is_some();
     refuses && !matches!(descriptor.units, Units::GiveBack(_))
@@ -102,10 +99,10 @@ fn code(allowed: bool) -> i32 {
     if allowed { Code::Ok as i32 } else { Code::OverLimit as i32 }
 }
 
-/// Returns the unit of a limit whose window has this many seconds; unknown if no unit has that length.
+/// Returns the unit of so many seconds, if there is one.
 fn unit(seconds: Option<u64>) -> Unit {
     const DAY: u64 = 86_400;
-    // Calendar days and months differ in length, also where clocks are changed.
+    // Days and months differ in length, also where clocks are changed.
     const HOURS_23: u64 = 23 * 3600;
     const HOURS_25: u64 = 25 * 3600;
     match seconds {
@@ -120,8 +117,7 @@ fn unit(seconds: Option<u64>) -> Unit {
     }
 }
 
-/// Returns whole seconds, rounded up. A proxy tells its client only the seconds, and a client that returns after them
-/// must not be refused again.
+/// Rounded up: a client that returns after these seconds must not be refused again.
 fn seconds_up(span: Duration) -> protobuf::Duration {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     // The message allows 10,000 years at most.

@@ -1,13 +1,11 @@
 //! Reads the original request from the headers of a sub-request.
 //!
-//! Its method, path and host come from the three headers of the configured family, which the proxy sets. Each must be
-//! present exactly once and valid. Anything else shows that the proxy does not set it, so its value could come from the
-//! caller. Every other header is the caller's, and becomes `request.header.<name>`.
+//! Its method, path and host come from the configured family's three headers, each present once and valid: otherwise
+//! the proxy does not set it, and the caller may. Every other header is the caller's, as `request.header.<name>`.
 //!
-//! A caller chooses which headers to send, and how many. Headers that policies name are kept whatever else is there and
-//! however long they are; the bound on a request head limits them. Other headers decide nothing: they are read only for
-//! a refusal, which is remembered, and fill the room that is left. Bytes that are not UTF-8 are percent-encoded, so
-//! that such values count and are not treated as absent.
+//! Headers that policies name are kept, however many and long; the bound on a head limits them. Others decide
+//! nothing: they are read only for a refusal, which is remembered, and fill the room left. Bytes that are not UTF-8
+//! are percent-encoded, so that they count as a value.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -31,7 +29,7 @@ const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Headers that are defined as lists, so that several lines are one list.
+/// Headers that are lists, so several lines are one.
 const LISTS: [HeaderName; 8] =
     [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, COOKIE, FORWARDED, VIA, X_FORWARDED_FOR];
 
@@ -44,13 +42,11 @@ pub(super) struct Original<'r> {
 }
 
 impl<'r> Original<'r> {
-    /// Reads the parts of the original request that decide; `peer` is the other end of the connection. [`add_others`]
-    /// reads the rest.
+    /// Reads what decides; `peer` is the other end of the connection. [`add_others`] reads the rest.
     ///
     /// # Errors
-    /// 503 if the door is not set up. 400 if the proxy does not set its headers correctly. The door's status for
-    /// refusals, or 400, if the caller sent a header that policies name in a form that two readers would interpret
-    /// differently.
+    /// 503 if the door is not set up; 400 if the proxy sets its headers wrongly; the door's status for refusals, or
+    /// 400, for a header that policies name in a form that two readers take differently.
     pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, proxy: &Proxy) -> Result<Self, Problem> {
         let forward_auth = proxy.forward_auth()?;
         let family = &forward_auth.original;
@@ -61,7 +57,7 @@ impl<'r> Original<'r> {
         let [method, uri, host] = &proxy.original;
         let (method, uri, host) =
             (set(family.method(), method)?, set(family.uri(), uri)?, set(family.host(), host)?);
-        // Not the proxy's problem: a caller can send such a host, and would use up a kind of what is told.
+        // Not told as the proxy's problem: a caller can send such a host, and would use up a kind of what is told.
         let is_not_a = |what: &str, name: &str, value: &HeaderValue| {
             let value = text(value);
             Problem::bad_request(format!(
@@ -84,7 +80,7 @@ impl<'r> Original<'r> {
         let priority = priority(headers, peer, proxy, proxys)?;
         let lines = proxy.forwarded.iter().flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes);
         let client = proxy.client_ip.find(peer, lines).map_err(|error| match error {
-            // A caller can write this entry, as it can the host.
+            // A caller can write this entry too.
             ClientIpError::Unreadable { hop: 2.., .. } => Problem::bad_request(error.to_string()),
             error => proxys(error.to_string()),
         })?;
@@ -105,12 +101,11 @@ impl<'r> Original<'r> {
     }
 }
 
-/// Reads the priority of the original request from the header that the file names, but only from a peer that is a
-/// trusted proxy: anybody else could claim any priority. If the header is missing or empty, the priority is the one that
-/// the file sets for this case.
+/// Reads the priority from the header that the file names, from trusted proxies alone: others could claim any.
+/// Without it, the file's default.
 ///
 /// # Errors
-/// 400 if the header came several times (as a problem of the proxy, by `proxys`) or is not a priority.
+/// 400 if it came several times (the proxy's problem, by `proxys`) or is not a priority.
 fn priority(
     headers: &HeaderMap,
     peer: IpAddr,
@@ -128,13 +123,12 @@ fn priority(
         );
         return Err(proxys(detail));
     }
-    // Not the proxy's problem: a caller may have written it.
+    // A caller may have written it.
     let value = String::from_utf8_lossy(line.as_bytes());
     value.parse().map_err(|error| Problem::bad_request(format!("{name}: {} {error}", quoted(&value))))
 }
 
-/// Adds the headers that no policy names, for later questions why the request was refused: as many as fit into 64
-/// attributes.
+/// Adds headers that no policy names, for later questions about the refusal, up to 64 attributes.
 pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: &mut Descriptor<'r>) {
     let Ok(forward_auth) = proxy.forward_auth() else { return };
     let mut room = MAX_ATTRIBUTES.saturating_sub(descriptor.pairs().count());
@@ -154,7 +148,7 @@ pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: 
 /// Adds the headers that policies name.
 ///
 /// # Errors
-/// If the caller sent one in a form that two readers would interpret differently.
+/// For one in a form that two readers take differently.
 fn add_named<'r>(
     headers: &'r HeaderMap,
     proxy: &Proxy,
@@ -177,8 +171,7 @@ fn add_named<'r>(
     Ok(())
 }
 
-/// Returns the first header that no policy names and that programs may take for one that policies name. A request with
-/// one is refused.
+/// Returns the first header that programs may take for one that policies name; it refuses the request.
 pub(super) fn taken_for_named<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Option<&'r HeaderName> {
     headers.keys().filter(|name| proxy.is_taken_for_named(name)).find(|name| {
         let attribute = [HEADER, name.as_str()].concat();
@@ -186,14 +179,13 @@ pub(super) fn taken_for_named<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Opti
     })
 }
 
-/// Returns whether a header belongs to the original request, and not to the sub-request or the proxy.
+/// Returns whether a header is the original request's, not the sub-request's or the proxy's.
 fn is_the_callers(name: &HeaderName, forward_auth: &ForwardAuth) -> bool {
     ![CONNECTION, CONTENT_LENGTH, HOST].contains(name)
         && forward_auth.headers().all(|own| own != name.as_str())
 }
 
-/// Formats an address. IPv4 is done by hand: the formatter takes ten times as many instructions, and this runs for each
-/// request.
+/// IPv4 by hand: the formatter takes ten times as many instructions, for each request.
 fn written(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let (mut text, mut number) = (String::with_capacity("255.255.255.255".len()), itoa::Buffer::new());
@@ -206,8 +198,7 @@ fn written(address: IpAddr) -> String {
     text
 }
 
-/// Returns the value of a header that the proxy sets, which must be present exactly once and not empty. `known` is the
-/// parsed name, if the name is valid.
+/// Returns a header that the proxy sets, once and not empty. `known`: the parsed name, if it is valid.
 fn once<'r>(
     headers: &'r HeaderMap,
     name: &str,
@@ -229,14 +220,14 @@ fn once<'r>(
     }
 }
 
-/// Says what to do about a header that the proxy did not set: name the proxy whose headers came, or set it.
+/// Says what to do about a header that the proxy did not set.
 fn instead_of_missing(headers: &HeaderMap, name: &str, family: &OriginalHeaders) -> String {
     let others = [(OriginalHeaders::Nginx, "nginx", ""), (OriginalHeaders::Caddy, "caddy", ", or traefik")];
     let came =
         |other: &OriginalHeaders| headers.contains_key(other.method()) && headers.contains_key(other.uri());
     let other = others.iter().find(|(other, ..)| other.uri() != family.uri() && came(other));
     if let Some((other, word, or)) = other {
-        // Only then: a caller can send these headers too.
+        // Only then: a caller can send these too.
         let uri = other.uri();
         return format!("if it sets {uri} itself, write `forward_auth: {{ proxy: {word} }}`{or}");
     }
@@ -253,11 +244,11 @@ fn instead_of_missing(headers: &HeaderMap, name: &str, family: &OriginalHeaders)
     format!("{set}, or name another proxy under forward_auth")
 }
 
-/// Returns the value of a header that policies use: one that they name, or one that says how long a caller waits.
+/// Returns the value of a header that policies use.
 ///
 /// # Errors
-/// If it came with two values. The programs behind the proxy take the first, the last or both, so a caller could be
-/// limited by one and served by the other.
+/// If it came with two: programs take the first, the last or both, so a caller could be limited by one and served by
+/// the other.
 fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str>, String> {
     let mut lines = headers.get_all(name).iter();
     let first = lines.next();
@@ -271,7 +262,7 @@ fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str
     Ok(first.map(text).unwrap_or_default())
 }
 
-/// Joins the lines of one header as RFC 9110 defines, and those of a cookie as RFC 6265 does.
+/// Lines are joined as RFC 9110 defines, those of a cookie as RFC 6265.
 fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     let mut lines = headers.get_all(name).iter().map(text);
     let Some(mut all) = lines.next() else { return Cow::Borrowed("") };
@@ -283,7 +274,7 @@ fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     all
 }
 
-/// Returns a value as text. Bytes that are not UTF-8 are percent-encoded, like those in a path by RFC 3986.
+/// Bytes that are not UTF-8 are percent-encoded, as in a path (RFC 3986).
 fn text(value: &HeaderValue) -> Cow<'_, str> {
     let mut chunks = value.as_bytes().utf8_chunks();
     let Some(first) = chunks.next() else { return Cow::Borrowed("") };
@@ -299,8 +290,7 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Reduces a URL to path and query; policies ignore the query. `None` if the value is neither a path, nor `*`, nor a
-/// URL.
+/// Reduces a URL to path and query, which policies ignore; `None` if it is neither a path, nor `*`, nor a URL.
 fn path(uri: Cow<'_, str>) -> Option<Cow<'_, str>> {
     match uri {
         Cow::Borrowed(uri) => path_of(uri).map(Cow::Borrowed),
@@ -319,7 +309,7 @@ fn path_of(uri: &str) -> Option<&str> {
     is_scheme.then_some(if after.starts_with('/') { after } else { "/" })
 }
 
-/// Lower-cases a host, and removes its port and a trailing dot; `None` if it is not a host.
+/// Lower-cases a host, without port and trailing dot; `None` if it is none.
 fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let is_odd = |byte: u8| byte.is_ascii_whitespace() || b",/\\@?#".contains(&byte);
     if authority.bytes().any(is_odd) {
@@ -330,7 +320,7 @@ fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
         _ => authority.as_ref(),
     };
     let host = host.strip_suffix('.').unwrap_or(host);
-    // A second port: servers disagree on where the name ends.
+    // A second port: servers disagree where the name ends.
     if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
         return None;
     }

@@ -23,7 +23,7 @@ pub(crate) struct CheckBody<'a> {
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
     pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
-    /// Whether the caller wants a ticket; `None`: if the policies expect a settlement.
+    /// Whether a ticket is wanted; `None`: if the policies expect a settlement.
     pub(crate) ticket: Option<bool>,
 }
 
@@ -36,18 +36,9 @@ impl<'a> CheckBody<'a> {
 
 const FIELDS: [&str; 5] = ["attributes", "cost", "priority", "policies", "ticket"];
 
-#[derive(Clone, Copy)]
-pub(super) struct CheckSeed;
+pub(super) struct CheckVisitor;
 
-impl<'de> DeserializeSeed<'de> for CheckSeed {
-    type Value = CheckBody<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for CheckSeed {
+impl<'de> Visitor<'de> for CheckVisitor {
     type Value = CheckBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,11 +49,13 @@ impl<'de> Visitor<'de> for CheckSeed {
         let (mut request, mut cost, mut priority, mut policies, mut ticket) = (None, None, None, None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "attributes" => once(&mut request, "attributes", map.next_value_seed(AttributesSeed)?)?,
-                "cost" => once(&mut cost, "cost", map.next_value_seed(CostSeed)?)?,
-                "priority" => once(&mut priority, "priority", map.next_value_seed(PrioritySeed)?)?,
-                "policies" => once(&mut policies, "policies", map.next_value_seed(NamesSeed)?)?,
-                "ticket" => once(&mut ticket, "ticket", map.next_value_seed(YesOrNo)?)?,
+                "attributes" => {
+                    once(&mut request, "attributes", map.next_value_seed(Object(AttributesVisitor))?)?
+                }
+                "cost" => once(&mut cost, "cost", map.next_value_seed(Any(CostVisitor))?)?,
+                "priority" => once(&mut priority, "priority", map.next_value_seed(Any(PriorityVisitor))?)?,
+                "policies" => once(&mut policies, "policies", map.next_value_seed(Any(NamesVisitor))?)?,
+                "ticket" => once(&mut ticket, "ticket", map.next_value_seed(Any(YesOrNo))?)?,
                 other => return Err(unknown(other, &FIELDS)),
             }
         }
@@ -77,16 +70,8 @@ impl<'de> Visitor<'de> for CheckSeed {
     }
 }
 
-/// Reads `ticket`: true, false, or null for unspecified.
+/// True, false, or null for unspecified.
 struct YesOrNo;
-
-impl<'de> DeserializeSeed<'de> for YesOrNo {
-    type Value = Option<bool>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
 
 impl Visitor<'_> for YesOrNo {
     type Value = Option<bool>;
@@ -104,13 +89,11 @@ impl Visitor<'_> for YesOrNo {
     }
 }
 
-/// Reads a batch.
 pub(super) struct BatchSeed<'i> {
-    /// Afterwards, the index of the check that cannot be read; `None` if the mistake is in no check.
+    /// Afterwards, the check that cannot be read; `None` if the mistake is in none.
     pub(super) wrong: &'i Cell<Option<usize>>,
 }
 
-/// Reads the check with this index in a batch.
 struct IndexedSeed<'i> {
     at: usize,
     wrong: &'i Cell<Option<usize>>,
@@ -121,7 +104,7 @@ impl<'de> DeserializeSeed<'de> for IndexedSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
         self.wrong.set(Some(self.at));
-        let check = CheckSeed.deserialize(from)?;
+        let check = Object(CheckVisitor).deserialize(from)?;
         self.wrong.set(None);
         Ok(check)
     }
@@ -132,7 +115,7 @@ pub(super) struct BatchedCheck<'a>(pub(super) CheckBody<'a>);
 
 impl<'de> Deserialize<'de> for BatchedCheck<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        CheckSeed.deserialize(from).map(Self)
+        Object(CheckVisitor).deserialize(from).map(Self)
     }
 }
 
@@ -165,17 +148,9 @@ impl<'de> Visitor<'de> for BatchSeed<'_> {
     }
 }
 
-struct NamesSeed;
+struct NamesVisitor;
 
-impl<'de> DeserializeSeed<'de> for NamesSeed {
-    type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for NamesSeed {
+impl<'de> Visitor<'de> for NamesVisitor {
     type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,28 +181,19 @@ impl<'de> Visitor<'de> for NamesSeed {
     }
 }
 
-/// The shortest body, for error messages.
+/// For error messages.
 pub(super) const EXAMPLE_DRY_RUN: &str = "{\"check\": {\"attributes\": {\"client.ip\": \"203.0.113.9\"}}}";
 
-/// One dry run.
 #[derive(Debug)]
 pub(crate) struct DryRunBody<'a> {
     pub(crate) check: CheckBody<'a>,
-    /// The text of proposed policies, in the form of the file; `None`: use those in force.
+    /// Proposed policies, as in the file; `None`: those in force.
     pub(crate) config: Option<Cow<'a, str>>,
 }
 
-pub(super) struct DryRunSeed;
+pub(super) struct DryRunVisitor;
 
-impl<'de> DeserializeSeed<'de> for DryRunSeed {
-    type Value = DryRunBody<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<DryRunBody<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for DryRunSeed {
+impl<'de> Visitor<'de> for DryRunVisitor {
     type Value = DryRunBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +204,7 @@ impl<'de> Visitor<'de> for DryRunSeed {
         let (mut check, mut config) = (None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "check" => once(&mut check, "check", map.next_value_seed(CheckSeed)?)?,
+                "check" => once(&mut check, "check", map.next_value_seed(Object(CheckVisitor))?)?,
                 "config" => {
                     let Text(text) =
                         map.next_value_seed(TextSeed("`config` as the text of a file in YAML or TOML"))?;
@@ -253,19 +219,9 @@ impl<'de> Visitor<'de> for DryRunSeed {
     }
 }
 
-// Parses attributes: names with strings, numbers or booleans.
+struct AttributesVisitor;
 
-pub(super) struct AttributesSeed;
-
-impl<'de> DeserializeSeed<'de> for AttributesSeed {
-    type Value = Descriptor<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Descriptor<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for AttributesSeed {
+impl<'de> Visitor<'de> for AttributesVisitor {
     type Value = Descriptor<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -292,11 +248,11 @@ impl<'de> Visitor<'de> for AttributesSeed {
                 )));
             }
             let name = canonical_attribute(name);
-            // Two readers of such a body may pick different values, and one of them would limit the wrong caller.
+            // Two readers may pick different values, and one would limit the wrong caller.
             if request.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }
-            let value = map.next_value_seed(ValueSeed { name: &name })?;
+            let value = map.next_value_seed(Any(ValueVisitor { name: &name }))?;
             if let Some(wrong) = wrong_value(&name, &value) {
                 return Err(M::Error::custom(wrong));
             }
@@ -307,12 +263,12 @@ impl<'de> Visitor<'de> for AttributesSeed {
     }
 }
 
-/// Reads an attribute's value: strings unchanged, numbers and booleans as they are written.
-struct ValueSeed<'n> {
+/// Strings unchanged, numbers and booleans as they are written.
+struct ValueVisitor<'n> {
     name: &'n str,
 }
 
-impl ValueSeed<'_> {
+impl ValueVisitor<'_> {
     fn wrong<E: Error, T>(&self, what: &str) -> Result<T, E> {
         Err(E::custom(format_args!(
             "attribute {}: {what} is not a value; use a string, a number or a boolean",
@@ -332,15 +288,7 @@ impl ValueSeed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Cow<'de, str>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ValueSeed<'_> {
+impl<'de> Visitor<'de> for ValueVisitor<'_> {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -384,25 +332,15 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 }
 
-// Parses costs: whole numbers from 1.
+struct CostVisitor;
 
-pub(super) struct CostSeed;
-
-impl CostSeed {
+impl CostVisitor {
     fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!("`cost` {value} is not a cost; use a whole number, 1 to {MAX_COST}")))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for CostSeed {
-    type Value = Option<Cost>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Cost>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for CostSeed {
+impl<'de> Visitor<'de> for CostVisitor {
     type Value = Option<Cost>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -430,7 +368,7 @@ impl<'de> Visitor<'de> for CostSeed {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<Cost>, E> {
-        // Shown as it was written: 1000.0 is not a whole number.
+        // As it was written: 1000.0 is not a whole number.
         Self::wrong(&format_args!("{value:?}"))
     }
 
@@ -439,7 +377,7 @@ impl<'de> Visitor<'de> for CostSeed {
     }
 }
 
-// Parses the fields of a body: their names, and strings as their values.
+// Fields of a body: their names, and strings as values.
 
 /// A string of the body; borrowed if it has no escapes.
 #[derive(Debug)]
@@ -448,6 +386,28 @@ pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         TextSeed("a string").deserialize(from)
+    }
+}
+
+/// Reads a value of any type by a visitor.
+pub(super) struct Any<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Any<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<V::Value, D::Error> {
+        from.deserialize_any(self.0)
+    }
+}
+
+/// Reads an object by a visitor.
+pub(super) struct Object<V>(pub(super) V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Object<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<V::Value, D::Error> {
+        from.deserialize_map(self.0)
     }
 }
 
@@ -481,7 +441,7 @@ impl<'de> Visitor<'de> for TextSeed {
 /// Stores the value of a field.
 ///
 /// # Errors
-/// If the field was given before.
+/// If it was given before.
 pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
     if slot.replace(value).is_some() {
         return Err(E::custom(format_args!("`{name}` is given twice")));
@@ -489,12 +449,11 @@ pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value:
     Ok(())
 }
 
-/// Makes the error for a missing field.
 pub(super) fn missing<E: Error>(name: &str, what: &str) -> E {
     E::custom(format_args!("`{name}` is missing; it is {what}"))
 }
 
-/// Makes the error for an unknown field; suggests the name that was probably meant.
+/// The error for an unknown field, with the name that was probably meant.
 pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
     let known = names.join("`, `");
     match nearest(name, names.iter().copied()) {
@@ -508,20 +467,10 @@ pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
     }
 }
 
-// Parses priorities: a word, or a word with a cohort.
-
 /// Reads `priority`: a string, or null for none.
-pub(super) struct PrioritySeed;
+struct PriorityVisitor;
 
-impl<'de> DeserializeSeed<'de> for PrioritySeed {
-    type Value = Option<Priority>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for PrioritySeed {
+impl Visitor<'_> for PriorityVisitor {
     type Value = Option<Priority>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

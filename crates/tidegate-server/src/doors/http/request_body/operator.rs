@@ -1,26 +1,18 @@
-//! Parses the bodies of operators: objects whose fields are strings, and the value of a signal.
+//! Bodies of operators: objects of strings, and the value of a signal.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
-use super::check::{Text, missing, once, unknown};
+use super::check::{Any, Object, Text, missing, once, unknown};
 
-/// Reads an object whose fields are all strings. Null counts as absent. The first field is required.
-pub(super) struct StringsSeed<const N: usize> {
+/// An object of strings. Null counts as absent; the first field is required.
+pub(super) struct StringsVisitor<const N: usize> {
     pub(super) fields: &'static [&'static str; N],
     pub(super) example: &'static str,
 }
 
-impl<'de, const N: usize> DeserializeSeed<'de> for StringsSeed<N> {
-    type Value = [Option<String>; N];
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de, const N: usize> Visitor<'de> for StringsSeed<N> {
+impl<'de, const N: usize> Visitor<'de> for StringsVisitor<N> {
     type Value = [Option<String>; N];
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +26,7 @@ impl<'de, const N: usize> Visitor<'de> for StringsSeed<N> {
                 return Err(unknown(&field, self.fields));
             };
             let name = self.fields[at];
-            once(&mut values[at], name, map.next_value_seed(StringSeed { name })?)?;
+            once(&mut values[at], name, map.next_value_seed(Any(StringVisitor { name }))?)?;
         }
         let values = values.map(Option::flatten);
         match (values.first(), self.fields.first()) {
@@ -44,19 +36,11 @@ impl<'de, const N: usize> Visitor<'de> for StringsSeed<N> {
     }
 }
 
-struct StringSeed {
+struct StringVisitor {
     name: &'static str,
 }
 
-impl<'de> DeserializeSeed<'de> for StringSeed {
-    type Value = Option<String>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for StringSeed {
+impl Visitor<'_> for StringVisitor {
     type Value = Option<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,18 +56,10 @@ impl Visitor<'_> for StringSeed {
     }
 }
 
-/// Reads the body of a block: `{"block": {…}}`, whose fields are strings, or `{"block": null}`.
-pub(super) struct BlockSeed<const N: usize>(pub(super) StringsSeed<N>);
+/// `{"block": {…}}` with strings, or `{"block": null}`.
+pub(super) struct BlockVisitor<const N: usize>(pub(super) StringsVisitor<N>);
 
-impl<'de, const N: usize> DeserializeSeed<'de> for BlockSeed<N> {
-    type Value = Option<[Option<String>; N]>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de, const N: usize> Visitor<'de> for BlockSeed<N> {
+impl<'de, const N: usize> Visitor<'de> for BlockVisitor<N> {
     type Value = Option<[Option<String>; N]>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,12 +67,16 @@ impl<'de, const N: usize> Visitor<'de> for BlockSeed<N> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let StringsSeed { fields, example } = self.0;
+        let StringsVisitor { fields, example } = self.0;
         let mut block = None;
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
                 "block" => {
-                    once(&mut block, "block", map.next_value_seed(OrNull(StringsSeed { fields, example }))?)?;
+                    once(
+                        &mut block,
+                        "block",
+                        map.next_value_seed(OrNull(StringsVisitor { fields, example }))?,
+                    )?;
                 }
                 other => return Err(unknown(other, &["block"])),
             }
@@ -105,8 +85,8 @@ impl<'de, const N: usize> Visitor<'de> for BlockSeed<N> {
     }
 }
 
-/// Reads null as `None`, or an object whose fields are all strings.
-struct OrNull<const N: usize>(StringsSeed<N>);
+/// Null as `None`, or an object of strings.
+struct OrNull<const N: usize>(StringsVisitor<N>);
 
 impl<'de, const N: usize> DeserializeSeed<'de> for OrNull<N> {
     type Value = Option<[Option<String>; N]>;
@@ -128,25 +108,16 @@ impl<'de, const N: usize> Visitor<'de> for OrNull<N> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        self.0.deserialize(from).map(Some)
+        Object(self.0).deserialize(from).map(Some)
     }
 }
 
-/// The shortest report of a signal, for error messages.
+/// For error messages.
 pub(super) const EXAMPLE_SIGNAL: &str = "{\"value\": 1200}";
 
-/// Reads the report of a signal.
-pub(super) struct SignalSeed;
+pub(super) struct SignalVisitor;
 
-impl<'de> DeserializeSeed<'de> for SignalSeed {
-    type Value = f64;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<f64, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for SignalSeed {
+impl<'de> Visitor<'de> for SignalVisitor {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +128,7 @@ impl<'de> Visitor<'de> for SignalSeed {
         let mut value = None;
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "value" => once(&mut value, "value", map.next_value_seed(NumberSeed)?)?,
+                "value" => once(&mut value, "value", map.next_value_seed(Any(NumberVisitor))?)?,
                 other => return Err(unknown(other, &["value"])),
             }
         }
@@ -165,17 +136,9 @@ impl<'de> Visitor<'de> for SignalSeed {
     }
 }
 
-struct NumberSeed;
+struct NumberVisitor;
 
-impl<'de> DeserializeSeed<'de> for NumberSeed {
-    type Value = f64;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<f64, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for NumberSeed {
+impl Visitor<'_> for NumberVisitor {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! Parses the body of a settlement or an extension.
+//! Parses a settlement or an extension.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,23 +6,21 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use tidegate::policy::{Usage, UsageValue};
 
-use super::check::{Text, TextSeed, missing, once, unknown};
+use super::check::{Any, Object, Text, TextSeed, missing, once, unknown};
 use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use crate::requests::WorkEnd;
 use crate::text::{quoted, quoted_text};
 
-/// The body of a settlement or an extension.
 #[derive(Debug)]
 pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
-    /// The units that were spent; `None` if the body does not say.
+    /// The units that were spent, if it says so.
     pub(crate) usage: Option<Usage<'a>>,
     pub(crate) ended: Option<WorkEnd>,
-    /// What is given back; `None` if the body does not ask for it.
+    /// What is given back, if it asks for that.
     pub(crate) refund: Option<Refund>,
 }
 
-/// What a refund gives back of each charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refund {
     All,
@@ -39,19 +37,11 @@ impl Refund {
     }
 }
 
-pub(super) struct SettlementSeed {
+pub(super) struct SettlementVisitor {
     pub(super) fields: &'static [&'static str],
 }
 
-impl<'de> DeserializeSeed<'de> for SettlementSeed {
-    type Value = SettlementBody<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<SettlementBody<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for SettlementSeed {
+impl<'de> Visitor<'de> for SettlementVisitor {
     type Value = SettlementBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,11 +64,11 @@ impl<'de> Visitor<'de> for SettlementSeed {
                     "ticket",
                     map.next_value_seed(TextSeed("`ticket` as the string that a check answered"))?.0,
                 )?,
-                "status" => once(&mut status, "status", map.next_value_seed(StatusSeed)?)?,
+                "status" => once(&mut status, "status", map.next_value_seed(Any(StatusVisitor))?)?,
                 "outcome" => once(&mut outcome, "outcome", map.next_value_seed(OutcomeSeed)?)?,
-                "attributes" => once(&mut values, "attributes", map.next_value_seed(UsageSeed)?)?,
-                "refund" => once(&mut refund, "refund", map.next_value_seed(RefundSeed)?)?,
-                _ => once(&mut cost, "cost", map.next_value_seed(UnitsSeed)?)?,
+                "attributes" => once(&mut values, "attributes", map.next_value_seed(Object(UsageVisitor))?)?,
+                "refund" => once(&mut refund, "refund", map.next_value_seed(Any(RefundVisitor))?)?,
+                _ => once(&mut cost, "cost", map.next_value_seed(Any(UnitsVisitor))?)?,
             }
         }
         let takes = |field: &str| self.fields.contains(&field);
@@ -127,23 +117,15 @@ impl<'de> Visitor<'de> for SettlementSeed {
     }
 }
 
-struct StatusSeed;
+struct StatusVisitor;
 
-impl<'de> DeserializeSeed<'de> for StatusSeed {
-    type Value = WorkEnd;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<WorkEnd, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl StatusSeed {
+impl StatusVisitor {
     fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!("`status` {value} is not an HTTP status; use a number, 100 to 599")))
     }
 }
 
-impl Visitor<'_> for StatusSeed {
+impl Visitor<'_> for StatusVisitor {
     type Value = WorkEnd;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,24 +164,16 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     }
 }
 
-/// Reads a number of units; null counts as absent.
-struct UnitsSeed;
+/// Units; null counts as absent.
+struct UnitsVisitor;
 
-impl UnitsSeed {
+impl UnitsVisitor {
     fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!("`cost` {value} is not a cost; use a whole number, 0 to {MAX_COST}")))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for UnitsSeed {
-    type Value = Option<u64>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<u64>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for UnitsSeed {
+impl Visitor<'_> for UnitsVisitor {
     type Value = Option<u64>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -219,7 +193,7 @@ impl Visitor<'_> for UnitsSeed {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<u64>, E> {
-        // Shown as it was written: 1000.0 is not a whole number.
+        // As it was written: 1000.0 is not a whole number.
         Self::wrong(&format_args!("{value:?}"))
     }
 
@@ -228,10 +202,10 @@ impl Visitor<'_> for UnitsSeed {
     }
 }
 
-/// Reads what is given back: a number of units, or `"all"`; null counts as absent.
-struct RefundSeed;
+/// Units, or `"all"`; null counts as absent.
+struct RefundVisitor;
 
-impl RefundSeed {
+impl RefundVisitor {
     fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!(
             "`refund` {value} gives nothing back; use \"all\", or a whole number, 1 to {MAX_COST}"
@@ -239,15 +213,7 @@ impl RefundSeed {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for RefundSeed {
-    type Value = Option<Refund>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Refund>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for RefundSeed {
+impl Visitor<'_> for RefundVisitor {
     type Value = Option<Refund>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -275,19 +241,10 @@ impl Visitor<'_> for RefundSeed {
     }
 }
 
-/// Reads the usage: names with whole numbers or words. Null counts as absent, because APIs answer null for numbers that
-/// they do not have.
-struct UsageSeed;
+/// Names with whole numbers or words. APIs answer null for numbers that they do not have, so it counts as absent.
+struct UsageVisitor;
 
-impl<'de> DeserializeSeed<'de> for UsageSeed {
-    type Value = Usage<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Usage<'de>, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for UsageSeed {
+impl<'de> Visitor<'de> for UsageVisitor {
     type Value = Usage<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -310,7 +267,7 @@ impl<'de> Visitor<'de> for UsageSeed {
             if usage.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }
-            if let Some(value) = map.next_value_seed(ValueSeed { name: &name })? {
+            if let Some(value) = map.next_value_seed(Any(ValueVisitor { name: &name }))? {
                 usage.push(name, value);
             }
             count += 1;
@@ -319,11 +276,11 @@ impl<'de> Visitor<'de> for UsageSeed {
     }
 }
 
-struct ValueSeed<'n> {
+struct ValueVisitor<'n> {
     name: &'n str,
 }
 
-impl ValueSeed<'_> {
+impl ValueVisitor<'_> {
     fn wrong<E: Error, T>(&self, found: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!(
             "attribute {}: {found} is not an amount that was spent; use a whole number, 0 to {MAX_COST}, or a string",
@@ -342,15 +299,7 @@ impl ValueSeed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
-    type Value = Option<UsageValue<'de>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ValueSeed<'_> {
+impl<'de> Visitor<'de> for ValueVisitor<'_> {
     type Value = Option<UsageValue<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

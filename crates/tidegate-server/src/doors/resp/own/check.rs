@@ -12,13 +12,13 @@ use crate::engine::{Conclusion, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
 
-/// How to write the command, for error messages.
+/// For error messages.
 const USAGE: &str = "write name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]";
 
-/// The names of the options. They are in capitals, unlike attribute names.
+/// In capitals, unlike attribute names.
 const OPTIONS: [&str; 4] = ["COST", "PRIORITY", "PEEK", "TICKET"];
 
-/// Options of other commands and servers, with the option that does it here.
+/// Options of other commands and servers, and what does it here.
 const ELSEWHERE: [(&str, &str); 14] = [
     ("QUANTITY", "COST"),
     ("COUNT", "COST"),
@@ -36,7 +36,6 @@ const ELSEWHERE: [(&str, &str); 14] = [
     ("NOCHARGE", "PEEK"),
 ];
 
-/// The options between the attributes.
 #[derive(Debug, Default)]
 struct Options {
     cost: Option<Cost>,
@@ -66,8 +65,8 @@ pub(super) async fn run(
     let only = only.as_deref();
     let check = Check::of(&request).maybe_cost(options.cost).priority(options.priority.unwrap_or_default());
     let want = if options.peek { Want::Peek } else { Want::Take };
-    // Without the option, a ticket is made if a policy expects a settlement: nothing else returns a place before its
-    // time to live is over.
+    // Without the option, if a policy expects a settlement: nothing else returns a place before its time to live is
+    // over.
     let wanted = match want {
         Want::Peek => TicketFor::Nobody,
         Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
@@ -96,17 +95,17 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The last three parts of the answer to a request that passes over a limit. Other answers end before them, since
-/// clients may expect eight parts.
+/// The last three parts of an answer to a request that passes over a limit. Others end before, since clients may
+/// expect eight parts.
 struct Over<'c> {
     marked: Vec<&'c str>,
     demoted: Vec<&'c str>,
-    /// The lowered priority; `None` if no policy lowered it.
+    /// The lowered priority, if it was lowered.
     priority: Option<Priority>,
 }
 
 impl<'c> Over<'c> {
-    /// Returns the policies that let a request pass over their limits; `None` if there are none.
+    /// `None` if no policy lets it pass over its limit.
     fn of(conclusion: &'c Conclusion) -> Option<Self> {
         let Conclusion::Decided(decision) = conclusion else { return None };
         if !decision.allowed || !decision.policies.lets_through() {
@@ -133,9 +132,8 @@ impl<'c> Over<'c> {
     }
 }
 
-/// Writes the first five parts of an answer: whether it is allowed, the policy that binds, what remains,
-/// the milliseconds after which to ask again (0 if allowed, -1 if unknown, -2 for never), and the milliseconds until
-/// the limit is full.
+/// Writes the first five parts: whether it is allowed, the policy that binds, what remains, the milliseconds until
+/// asking again (0 if allowed, -1 unknown, -2 never), and until the limit is full.
 fn answer(conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let decision = match conclusion {
@@ -149,7 +147,7 @@ fn answer(conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
         }
     };
     replies.integer(i64::from(decision.allowed));
-    // Of the set that decided: a reload may have put another in force since.
+    // Of the set that decided: a reload may have changed it.
     let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
     replies.text(policy.map(|policy| &*policy.name), resp3);
     let binding = decision.binding.map(|at| &decision.limits[at]);
@@ -207,8 +205,8 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
     }
 }
 
-/// Returns the option that a word means: in any case, or in capitals one of [`ELSEWHERE`]. Otherwise it would be taken for
-/// an attribute, and be ignored.
+/// Returns the option that a word means: in any case, or in capitals one of [`ELSEWHERE`]. Otherwise it would be
+/// taken for an attribute, and be ignored.
 fn option_meant(word: &[u8]) -> Option<&'static str> {
     let own = OPTIONS.into_iter().find(|option| word.eq_ignore_ascii_case(option.as_bytes()));
     own.or_else(|| {

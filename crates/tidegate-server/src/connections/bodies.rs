@@ -1,16 +1,70 @@
-//! A long response body, given out in pieces, and a value that lives until its end.
+//! Bodies of one connection: a request's that must arrive in time, and a long response's that goes out in pieces.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::{Body, Bytes};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
+use tidegate::http_answer::server_parts::in_words;
+use tokio::time::{Sleep, sleep};
 
-/// The most bytes that are given out at a time. hyper copies what it is given, and asks for more only once the peer has
-/// taken enough.
+/// Fails with [`TooSlow`] if the whole body is not there in time. The time starts when the reader first has to wait,
+/// so a body that is there costs no timer; a trickle of bytes does not extend it.
+#[derive(Debug)]
+pub(super) struct TimedBody {
+    body: Incoming,
+    time: Duration,
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the body did not arrive within {}", in_words(self.0))]
+pub(crate) struct TooSlow(pub(crate) Duration);
+
+impl TimedBody {
+    pub(super) fn new(body: Incoming, time: Duration) -> Self {
+        Self { body, time, due: None }
+    }
+}
+
+impl hyper::body::Body for TimedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let time = self.time;
+        let late = |due: &mut Pin<Box<Sleep>>, cx: &mut Context<'_>| due.as_mut().poll(cx).is_ready();
+        // First, since a peer that always has another byte ready would never meet the deadline.
+        if self.due.as_mut().is_some_and(|due| late(due, cx)) {
+            return Poll::Ready(Some(Err(TooSlow(time).into())));
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        if self.due.is_none() && late(self.due.insert(Box::pin(sleep(time))), cx) {
+            return Poll::Ready(Some(Err(TooSlow(time).into())));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The most bytes that are given out at a time. hyper copies them, and asks for more once the peer has taken enough.
 pub(super) const PIECE: usize = 32 << 10;
 
-/// A body that holds a value until it has ended or is dropped.
+/// A long body that holds a value until it has ended or is dropped.
 #[derive(Debug)]
 pub(super) struct StreamedBody<H> {
     body: Body,
@@ -24,7 +78,6 @@ impl<H> StreamedBody<H> {
         Self { body, rest: Bytes::new(), held: Some(held) }
     }
 
-    /// Splits off the next piece of a frame's data and keeps the rest.
     fn piece(&mut self, mut data: Bytes) -> Frame<Bytes> {
         if data.len() > PIECE {
             self.rest = data.split_off(PIECE);
