@@ -30,6 +30,7 @@ type Run = dyn Fn(Later<()>) + Send + Sync;
 pub struct Background(Arc<Run>);
 
 impl Background {
+    /// Makes a runner from the function that starts each future.
     pub fn new(run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(run))
     }

@@ -124,17 +124,17 @@ pub enum RunError {
     Dropped,
 }
 
-impl BlockingPool {
-    /// The largest number of threads in one pool.
-    pub const MAX_THREADS: usize = 1024;
+/// The largest number of threads in one pool.
+const MAX_THREADS: usize = 1024;
 
-    /// Starts `threads` threads (1 to [`BlockingPool::MAX_THREADS`]) called `name`. Up to `places` pieces of work may
+impl BlockingPool {
+    /// Starts `threads` threads (1 to 1,024) called `name`. Up to `places` pieces of work may
     /// wait for them; with 0, work that finds no free thread is refused.
     ///
     /// # Errors
     /// [`PoolError`]; threads that were already started end.
     pub fn new(name: &str, threads: usize, places: usize) -> Result<Self, PoolError> {
-        if threads == 0 || threads > Self::MAX_THREADS {
+        if threads == 0 || threads > MAX_THREADS {
             let want = "is not a number of threads; use 1 to 1024";
             return Err(QuotaError::Parameter { name: "threads", value: threads.to_string(), want }.into());
         }
@@ -192,7 +192,7 @@ impl BlockingPool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, RunError> {
         let deadline = deadline.into();
-        let until = deadline.tick(&*self.clock);
+        let until = deadline.at(&*self.clock);
         if self.clock.now() >= until {
             return Err(self.gives_up(RunError::NotBegun));
         }

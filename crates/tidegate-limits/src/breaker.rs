@@ -17,7 +17,7 @@ pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
 };
-use tidegate_core::{Outcome, QuotaError, Retry};
+use tidegate_core::{Outcome, QuotaError};
 
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
@@ -307,12 +307,6 @@ impl Refusal {
     fn of(Refused { retry, reason }: Refused) -> Self {
         Self { denied: refused(retry), reason }
     }
-
-    /// Returns when repeating the call is worthwhile.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        self.denied.retry()
-    }
 }
 
 impl fmt::Display for Refusal {
@@ -333,7 +327,7 @@ impl fmt::Display for Refusal {
             }
             RefusalReason::Forced(forced) => write!(f, "the breaker was forced open: {}", forced.reason())?,
         }
-        match self.retry().after() {
+        match self.denied.retry().after() {
             Some(wait) => write!(f, "; retry after {}", in_words(wait)),
             None => Ok(()),
         }

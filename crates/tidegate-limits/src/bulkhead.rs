@@ -31,8 +31,7 @@ use tidegate_core::concurrency::{Concurrency, Signal};
 use tidegate_core::{Cost, NotACost, Outcome, QuotaError, Standing, Tick};
 use waiters::{Granted, PlaceRequest};
 
-use crate::answer::{Denied, TakeError};
-use crate::deadline::Deadline;
+use crate::answer::Denied;
 use crate::no_place::NoPlace;
 use crate::priority::named_or_carried;
 
@@ -80,32 +79,13 @@ impl Bulkhead {
     /// place, or when a [throttle](Bulkhead::with_throttle) refuses.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
-        self.enter_now(Cost::ONE)
-    }
-
-    /// Takes several places without waiting: all of them, or none.
-    ///
-    /// # Errors
-    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`](crate::Retry::Never) when the
-    /// bulkhead has fewer places than asked for. [`TakeError::NotACost`] when `places` is zero or negative.
-    #[inline]
-    pub fn try_enter_n(
-        &self,
-        places: impl TryInto<Cost, Error: Into<NotACost>>,
-    ) -> Result<Permit, TakeError> {
-        let places = places.try_into().map_err(Into::into)?;
-        Ok(self.enter_now(places)?)
-    }
-
-    #[inline]
-    fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
         if self.shared.is_throttled() {
-            return self.enter_through_line(places);
+            return self.enter_through_line();
         }
         let times = self.times(self.shared.begin());
-        match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
+        match self.shared.enter_past_line(1, || named_or_carried(None)) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, times, Duration::ZERO)),
-            Err(_) => self.enter_through_line(places),
+            Err(_) => self.enter_through_line(),
         }
     }
 
@@ -117,9 +97,8 @@ impl Bulkhead {
     /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
     /// the fast path.
     #[inline(never)]
-    fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
-        let (places, priority) = (places.units(), named_or_carried(None));
-        let request = PlaceRequest { places, priority, tenant: &[] };
+    fn enter_through_line(&self) -> Result<Permit, Denied> {
+        let request = PlaceRequest { places: 1, priority: named_or_carried(None), tenant: &[] };
         let refuse = |refused| Err(self.shared.refuse(refused, Duration::ZERO));
         if let Some(too_many) = self.shared.too_many(request) {
             return refuse(too_many);
@@ -131,7 +110,7 @@ impl Bulkhead {
         // Tells the throttle if no place is found, also when foreign code panics.
         let mut admitted = Admitted { shared: Some(&self.shared), at: began };
         let times = self.times(began);
-        match self.shared.enter(places, || request) {
+        match self.shared.enter(1, || request) {
             Ok(granted) => {
                 admitted.shared = None;
                 Ok(Permit::new(&self.shared, granted, times, Duration::ZERO))
@@ -166,22 +145,6 @@ impl Bulkhead {
     /// Takes several places when this caller's turn comes, all at once; see [`Enter`] for errors and cancel safety.
     pub fn enter_n(&self, places: impl TryInto<Cost, Error: Into<NotACost>>) -> Enter {
         Enter::new(Arc::clone(&self.shared), places.try_into().map_err(Into::into))
-    }
-
-    /// Takes one place, blocking the calling thread until it has one, for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Enter`].
-    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, TakeError> {
-        self.enter().within(timeout).blocking()
-    }
-
-    /// Takes one place, blocking the calling thread until it has one or `deadline` passes.
-    ///
-    /// # Errors
-    /// As [`Enter`].
-    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, TakeError> {
-        self.enter().until(deadline).blocking()
     }
 
     /// Changes the number of places. Permits that are held stay valid: after a decrease, nobody enters until enough

@@ -147,7 +147,7 @@ where
         F: Future<Output = V> + Send + 'static,
     {
         let Some(deadline) = deadline::carried() else { return self.join(key, call).await };
-        let until = deadline.tick(&*self.clock);
+        let until = deadline.at(&*self.clock);
         if self.clock.now() >= until {
             return Err(CoalesceError::TimedOut);
         }

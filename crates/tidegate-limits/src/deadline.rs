@@ -30,8 +30,8 @@ use crate::task_local::{self, Carried};
 ///
 /// let limiter = Limiter::new(Quota::per_minute(1))?;
 /// let deadline = Instant::now() + Duration::from_secs(2);
-/// assert!(limiter.blocking_wait_until(1, deadline).is_ok());
-/// assert!(limiter.blocking_wait_until(1, deadline).is_err(), "at once: the next unit is a minute away");
+/// assert!(limiter.wait(1).until(deadline).blocking().is_ok());
+/// assert!(limiter.wait(1).until(deadline).blocking().is_err(), "at once: the next unit is a minute away");
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +45,7 @@ pub enum Deadline {
 impl Deadline {
     /// Returns the deadline as a tick of `clock`. A tick is returned unchanged: it must be of that clock.
     #[must_use]
-    pub fn at(self, clock: &impl Clock) -> Tick {
-        self.tick(clock)
-    }
-
-    /// As [`Deadline::at`], for a trait object.
-    pub fn tick(self, clock: &dyn Clock) -> Tick {
+    pub fn at(self, clock: &(impl Clock + ?Sized)) -> Tick {
         match self {
             Self::Tick(tick) => tick,
             Self::Instant(instant) => clock.tick_of(instant),

@@ -15,10 +15,9 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tidegate_core::{Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
-use self::shared::{KeySource, KeyedState, Standard, Terms};
+use self::shared::{KeySource, KeyedState, Standard};
 use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::deadline::Deadline;
 use crate::key::Key;
 use crate::observer::{KeyDigest, Observer};
 use crate::precision::Precision;
@@ -195,20 +194,6 @@ impl KeyedLimiter {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now and returns whether it did; see [`KeyedLimiter::admit`].
-    ///
-    /// # Errors
-    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
-    #[inline]
-    pub fn admit_n(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-    ) -> Result<bool, NotACost> {
-        let cost = cost.try_into().map_err(Into::into)?;
-        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
-    }
-
     /// Spends one unit of each of `keys`, in order, as separate calls of [`KeyedLimiter::allow`] would, and passes each key with its answer to
     /// `tell`.
     ///
@@ -236,23 +221,6 @@ impl KeyedLimiter {
     /// Spends one unit of each of `keys`, and tells `tell` for each whether it did; see [`KeyedLimiter::allow_each`].
     pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
-    }
-
-    /// Spends `cost` of the key under `quota` for this call, in place of the key's own limit. Units spent under another limit are carried over.
-    /// Pass clones of one `Arc`, not a new one each time.
-    ///
-    /// # Errors
-    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
-    pub fn allow_with(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        quota: &Arc<Quota>,
-    ) -> Result<Answer, NotACost> {
-        let standard = self.shared.standard.load();
-        let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        let arguments = self.shared.arguments(cost.try_into().map_err(Into::into)?, Duration::ZERO);
-        Ok(key.with_bytes(|key| self.shared.take(key, terms, arguments, |_| ())).0.answer())
     }
 
     /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
@@ -288,32 +256,6 @@ impl KeyedLimiter {
     /// ```
     pub fn wait(&self, key: impl Key, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
         Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().map_err(Into::into))
-    }
-
-    /// Blocks the calling thread until `cost` of the key may be spent, for at most `timeout`. Not for async code.
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `timeout` or the carried deadline cannot be met, or if `cost` is not valid.
-    pub fn blocking_wait(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        timeout: Duration,
-    ) -> Result<Answer, TakeError> {
-        self.wait(key, cost).within(timeout).block()
-    }
-
-    /// Blocks the calling thread until `cost` of the key may be spent, until `deadline` at the latest; see [`KeyedLimiter::blocking_wait`].
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `deadline` cannot be met or has passed, or if `cost` is not valid.
-    pub fn blocking_wait_until(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Answer, TakeError> {
-        self.wait(key, cost).until(deadline).block()
     }
 
     /// Returns what [`KeyedLimiter::allow`] would answer now. Changes nothing, adds no key to the table and tells no observer.

@@ -6,10 +6,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
-#[doc(hidden)]
-pub mod background;
-#[doc(hidden)]
-pub mod block_on;
+mod background;
+mod block_on;
 pub mod blocking_pool;
 pub mod breaker;
 mod bulkhead;
@@ -40,12 +38,15 @@ pub mod store;
 #[doc(hidden)]
 pub mod sync;
 mod task_local;
-#[doc(hidden)]
-pub mod thread_buffers;
+mod thread_buffers;
 pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied, TakeError};
+#[doc(hidden)]
+pub use background::Background;
+#[doc(hidden)]
+pub use block_on::block_on;
 pub use breaker::{Breaker, KeyedBreaker};
 pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -57,6 +58,8 @@ pub use no_place::NoPlace;
 pub use precision::Precision;
 pub use queue::JobQueue;
 pub use reservation::Reservation;
+#[doc(hidden)]
+pub use thread_buffers::{Borrowed, Buffers};
 pub use tidegate_core::{
     Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
     Rate, Receipt, Replace, Retry, Standing, Tick,

@@ -26,7 +26,6 @@ use self::shared::LimiterState;
 use self::word::Undecided;
 use crate::answer::{Answer, CheckResult, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::deadline::Deadline;
 use crate::observer::Observer;
 use crate::precision::Precision;
 use crate::reservation::{Reservation, Source};
@@ -183,15 +182,6 @@ impl Limiter {
         self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now and returns whether it did; see [`Limiter::admit`].
-    ///
-    /// # Errors
-    /// [`NotACost`], as for [`Limiter::allow_n`].
-    #[inline]
-    pub fn admit_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<bool, NotACost> {
-        Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
-    }
-
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
     ///
     /// Reservations act in the order in which they were made. With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which
@@ -243,31 +233,6 @@ impl Limiter {
     /// ```
     pub fn wait(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
         Wait::new(self.source(), cost.try_into().map_err(Into::into))
-    }
-
-    /// Blocks the calling thread until `cost` may be spent, for at most `timeout`. Not for async code, where it would block the executor's
-    /// thread.
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `timeout` or the carried deadline cannot be met, or if `cost` is not valid.
-    pub fn blocking_wait(
-        &self,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        timeout: Duration,
-    ) -> Result<Answer, TakeError> {
-        self.wait(cost).within(timeout).block()
-    }
-
-    /// Blocks the calling thread until `cost` may be spent, until `deadline` at the latest; see [`Limiter::blocking_wait`].
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `deadline` cannot be met or has passed, or if `cost` is not valid.
-    pub fn blocking_wait_until(
-        &self,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Answer, TakeError> {
-        self.wait(cost).until(deadline).block()
     }
 
     /// Returns what [`Limiter::allow`] would answer, with the current standing. Changes nothing and tells no observer.

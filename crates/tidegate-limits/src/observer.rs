@@ -512,7 +512,7 @@ mod tests {
         let hosts = KeyedBreaker::new(fragile(), 10).unwrap().with_observer(as_("hosts").named("outer"));
         assert!(limiter.with_clock(ManualClock::default()).allow().is_allowed());
         reports.change(3).unwrap();
-        reports.try_enter_n(4).unwrap_err();
+        reports.enter_n(4).now().unwrap_err();
         stock.try_enter().unwrap().leave(Outcome::Failure);
         hosts.try_enter("a").unwrap().leave(Outcome::Failure);
         let told = names.0.lock().unwrap().clone();

@@ -23,13 +23,14 @@
 //! ```
 
 pub mod header;
-#[doc(hidden)]
-pub mod keep_for;
+mod keep_for;
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
 pub use keep_for::{KeepFor, KeepForError, Kept};
+#[doc(hidden)]
+pub use keep_for::{graded, most_at_once};
 pub use tidegate_core::priority::{Cohorts, ParsePriorityError};
 pub use tidegate_core::{Criticality, Priority};
 

@@ -70,54 +70,30 @@ impl Drop for Sender {
     }
 }
 
-/// Builds a [`JobQueue`] and its [`Worker`].
-#[derive(Debug)]
-#[must_use = "a builder is not a queue yet"]
-pub struct JobQueueBuilder {
-    rate: Rate,
-    places: usize,
-    slack: Duration,
-    clock: Arc<dyn Clock>,
-}
-
-impl JobQueueBuilder {
-    /// Sets how much lag the worker may catch up by starting jobs closer together; 10 ms by default. Zero keeps the
-    /// full distance between any two starts, and then each late timer slows the queue down a little.
-    pub const fn slack(mut self, slack: Duration) -> Self {
-        self.slack = slack;
-        self
-    }
-
-    /// Sets the clock; the [`SystemClock`] by default.
-    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Makes the queue and its worker.
-    ///
-    /// # Errors
-    /// [`QuotaError`] if `places` is zero.
-    pub fn build(self) -> Result<(JobQueue, Worker), QuotaError> {
-        let Self { rate, places, slack, clock } = self;
-        let shared = Arc::new(QueueState::new(rate, places, slack, clock)?);
-        let worker = Worker::new(Arc::clone(&shared));
-        Ok((JobQueue { sender: Arc::new(Sender { shared }) }, worker))
-    }
-}
-
 impl JobQueue {
-    /// Makes a queue that starts jobs at `rate` and lets up to `places` of them wait, with the worker that runs them.
+    /// Makes a queue that starts jobs at `rate` and lets up to `places` of them wait, with the worker that runs them. Its slack is
+    /// 10 ms, its clock the [`SystemClock`].
     ///
     /// # Errors
     /// [`QuotaError`] if `places` is zero.
     pub fn new(rate: Rate, places: usize) -> Result<(Self, Worker), QuotaError> {
-        Self::builder(rate, places).build()
+        Self::with_clock(rate, places, SLACK, SystemClock::new())
     }
 
-    /// Returns a builder, for a queue with another clock or another slack.
-    pub fn builder(rate: Rate, places: usize) -> JobQueueBuilder {
-        JobQueueBuilder { rate, places, slack: SLACK, clock: Arc::new(SystemClock::new()) }
+    /// As [`JobQueue::new`], with a clock, and with a slack: how much lag the worker may catch up by starting jobs closer together.
+    /// Zero keeps the full distance between any two starts, and then each late timer slows the queue down a little.
+    ///
+    /// # Errors
+    /// As [`JobQueue::new`].
+    pub fn with_clock(
+        rate: Rate,
+        places: usize,
+        slack: Duration,
+        clock: impl Clock + 'static,
+    ) -> Result<(Self, Worker), QuotaError> {
+        let shared = Arc::new(QueueState::new(rate, places, slack, Arc::new(clock))?);
+        let worker = Worker::new(Arc::clone(&shared));
+        Ok((Self { sender: Arc::new(Sender { shared }) }, worker))
     }
 
     /// Submits a job, however long it will wait: at most as long as a full queue takes.

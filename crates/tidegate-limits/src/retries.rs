@@ -66,9 +66,7 @@ impl SharedBudget {
         self.rules.retry(&mut self.state.lock(), now)
     }
 
-    /// Returns whether a retry would be refused now.
-    #[must_use]
-    pub fn is_spent(&self) -> bool {
+    fn is_spent(&self) -> bool {
         let now = self.clock.now();
         self.rules.is_spent(&self.state.lock(), now)
     }
@@ -203,7 +201,7 @@ impl Retrier {
             if outcome == Outcome::Success {
                 return (answer, None);
             }
-            let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.tick(&*self.clock));
+            let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.at(&*self.clock));
             let wait = match self.after(&Tried { times, outcome, pushback }, deadline) {
                 Ok(until) => until,
                 Err(stop) => return (answer, Some(stop)),
@@ -221,7 +219,7 @@ impl Retrier {
     ///
     /// # Errors
     /// [`Stop`]: why the call is not retried.
-    pub fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
+    fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
         let now = self.clock.now();
         let next = self.next(tried, now, deadline);
         if let Some(observer) = &self.observer {

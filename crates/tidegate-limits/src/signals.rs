@@ -6,8 +6,8 @@
 //! quota or limit of this process's control group (version 1 or 2) or of any visible group around it, or else the
 //! machine's processors and memory. Memory that the kernel can reclaim at once, such as cached files, does not count.
 //!
-//! [`Meter`] takes readings on request. [`Watch`] is a thread that reads four times a second for the whole process,
-//! and ends when no handle is left. Linux only: elsewhere both return [`Unavailable`].
+//! [`Watch`] is a thread that reads four times a second for the whole process, and ends when no handle is left. Linux only:
+//! elsewhere it returns [`Unavailable`].
 
 mod meter;
 mod parse;
@@ -18,7 +18,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-pub use meter::{Meter, Reading, Unavailable};
+use meter::Meter;
+pub use meter::{Reading, Unavailable};
 use parking_lot::Mutex;
 use tidegate_core::concurrency::Signal;
 

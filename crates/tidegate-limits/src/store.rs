@@ -18,8 +18,8 @@ mod guard_changes;
 pub mod kept_back;
 mod memory;
 mod owned;
-pub mod per_limit;
-pub mod plain;
+mod per_limit;
+mod plain;
 mod settle;
 mod step;
 mod take;
@@ -33,7 +33,11 @@ pub use guard_changes::{GuardChange, Moved};
 pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub use owned::OwnedStep;
+#[doc(hidden)]
+pub use per_limit::PerLimit;
 pub use plain::PlainStore;
+#[doc(hidden)]
+pub use plain::refuse_repeated;
 pub use settle::{settle, settle_within};
 pub use step::{
     Charge, ChargeRules, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock,

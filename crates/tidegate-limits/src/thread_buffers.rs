@@ -30,6 +30,7 @@ pub struct Buffers {
 pub struct Borrowed(Option<Box<Buffers>>);
 
 impl Borrowed {
+    /// Takes the buffers of this thread.
     #[inline]
     pub fn take() -> Self {
         // The thread-local no longer exists while the thread's destructors run.

@@ -138,8 +138,14 @@ impl Wait {
         }
     }
 
-    /// Holds the calling thread until the wait is over.
-    pub(crate) fn block(self) -> Result<Answer, TakeError> {
+    /// Waits on the calling thread. Not for async code, whose executor it would block.
+    ///
+    /// # Errors
+    /// As [`Wait`].
+    ///
+    /// # Panics
+    /// If it was polled before.
+    pub fn blocking(self) -> Result<Answer, TakeError> {
         Ok(self.reserve()?.block())
     }
 
@@ -148,7 +154,7 @@ impl Wait {
         let now = source.now();
         match self.bound.max_wait(now, source.clock()) {
             Some(max_wait) => {
-                let carried = deadline::carried().map(|until| until.tick(source.clock()).since(now));
+                let carried = deadline::carried().map(|until| until.at(source.clock()).since(now));
                 let max_wait = carried.map_or(max_wait, |left| left.min(max_wait));
                 let held = source.charge(now, cost, max_wait)?;
                 Ok(Reservation::new(Arc::clone(source), held))
@@ -239,7 +245,7 @@ impl TimeBound {
     pub(crate) fn on_clock(self, clock: &dyn Clock) -> Self {
         match self {
             Self::Within(_) => self,
-            Self::Until(deadline) => Self::Until(Deadline::Tick(deadline.tick(clock))),
+            Self::Until(deadline) => Self::Until(Deadline::Tick(deadline.at(clock))),
         }
     }
 
@@ -249,7 +255,7 @@ impl TimeBound {
         match self {
             Self::Within(timeout) => Some(timeout),
             Self::Until(deadline) => {
-                let deadline = deadline.tick(clock);
+                let deadline = deadline.at(clock);
                 (now <= deadline).then(|| deadline.since(now))
             }
         }
@@ -269,7 +275,7 @@ impl TimeBound {
     pub(crate) fn until(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(_) => None,
-            Self::Until(deadline) => Some(deadline.tick(clock)),
+            Self::Until(deadline) => Some(deadline.at(clock)),
         }
     }
 
@@ -278,7 +284,7 @@ impl TimeBound {
         match self {
             Self::Within(Duration::MAX) => None,
             Self::Within(timeout) => Some(clock.now().after(timeout)),
-            Self::Until(deadline) => Some(deadline.tick(clock)),
+            Self::Until(deadline) => Some(deadline.at(clock)),
         }
     }
 }

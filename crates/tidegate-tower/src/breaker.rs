@@ -245,7 +245,7 @@ where
             Err(refusal) => {
                 give_back(&mut self.inner);
                 let (cause, reason) = cause(&refusal.reason);
-                let refused = self.rules.name.refuse(cause, refusal.retry()).with_reason(reason);
+                let refused = self.rules.name.refuse(cause, refusal.denied.retry()).with_reason(reason);
                 BreakerFuture::refused(self.rules.answers.refuse(refused, None))
             }
         }

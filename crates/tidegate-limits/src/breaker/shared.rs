@@ -162,12 +162,6 @@ impl Call {
         Self { shared, receipt: Some(receipt), measured: Measured::default() }
     }
 
-    /// Returns the tick at which it entered, by the breaker's clock.
-    #[must_use]
-    pub fn entered(&self) -> Tick {
-        self.receipt.map_or(Tick::EPOCH, |receipt| receipt.at)
-    }
-
     /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then depends
     /// on the time until now. Only the first call counts. Reads the clock once.
     ///
@@ -237,7 +231,9 @@ impl Drop for Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("entered", &self.entered()).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("entered", &self.receipt.map(|receipt| receipt.at))
+            .finish_non_exhaustive()
     }
 }
 

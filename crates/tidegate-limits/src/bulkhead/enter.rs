@@ -269,7 +269,7 @@ impl Enter {
         }
         let now = shared.clock.now();
         let own = self.bound.deadline(&*shared.clock);
-        let carried = self.carried.or_else(deadline::carried).map(|until| until.tick(&*shared.clock));
+        let carried = self.carried.or_else(deadline::carried).map(|until| until.at(&*shared.clock));
         if carried.is_some_and(|carried| carried < now) {
             return Err(Err(TOO_LATE));
         }

@@ -154,7 +154,7 @@ impl BulkheadState {
     #[inline]
     pub(super) fn deadline(&self, own: impl FnOnce() -> Option<Tick>) -> Option<Tick> {
         self.moving.as_ref()?;
-        let carried = deadline::carried().map(|deadline| deadline.tick(&*self.clock));
+        let carried = deadline::carried().map(|deadline| deadline.at(&*self.clock));
         carried.into_iter().chain(own()).min()
     }
 

@@ -39,7 +39,7 @@ use crate::block_on::block_on;
 /// let clock = ManualClock::default();
 /// let limiter = Limiter::new(Quota::per_hour(1))?.with_clock(clock.clone());
 /// assert!(limiter.allow().is_allowed());
-/// let waiter = std::thread::spawn(move || limiter.blocking_wait(Cost::ONE, Duration::MAX));
+/// let waiter = std::thread::spawn(move || limiter.wait(Cost::ONE).within(Duration::MAX).blocking());
 /// while clock.sleepers() == 0 {
 ///     std::thread::yield_now();
 /// }

@@ -35,12 +35,12 @@ impl Time {
     }
 
     /// Holds the steps back of a clock.
-    pub fn of(clock: Arc<dyn Clock>) -> Self {
+    fn of(clock: Arc<dyn Clock>) -> Self {
         Self::Other { clock, held: HeldTime::default() }
     }
 
     /// Returns the same clock for another limiter, which holds its time separately.
-    pub fn new_like(&self) -> Self {
+    pub(crate) fn new_like(&self) -> Self {
         match self {
             Self::System(system) => Self::System(*system),
             Self::Other { clock, .. } => Self::of(Arc::clone(clock)),
@@ -58,7 +58,7 @@ impl Time {
 
     /// Returns the current tick if the processor's counter has it.
     #[inline]
-    pub fn fast_tick(&self) -> Option<Tick> {
+    pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::fast_tick(),
             Self::Other { .. } => None,
@@ -75,7 +75,7 @@ impl Time {
     }
 
     /// Returns a tick that all threads see for a while, if there is one.
-    pub fn shared(&self) -> Option<Tick> {
+    pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => Some(self.recent()),
@@ -84,7 +84,7 @@ impl Time {
 
     /// Returns the tick that the system clock shares while it is kept. Costs one load.
     #[inline(always)]
-    pub fn shared_tick(&self) -> Option<Tick> {
+    pub(crate) fn shared_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => None,

@@ -289,7 +289,7 @@ impl Step {
     fn time(&self) -> Option<(Tick, Duration)> {
         let now = self.clock.now();
         let deadline =
-            carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.tick(&*self.clock));
+            carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.at(&*self.clock));
         let time = self.timeouts.for_step(now, deadline, self.own)?;
         self.timeouts.leaves(now, now.after(time), self.needs).then_some((now, time))
     }

@@ -34,19 +34,8 @@ impl Reading {
 #[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
-/// Reads how much of the processor time and memory that this process may use is in use. Each reading opens about ten
-/// small files.
-///
-/// # Examples
-/// ```
-/// use tidegate::signals::{Meter, Reading};
-/// use tidegate::{Clock, SystemClock};
-///
-/// // If the system provides nothing, all values are `None`.
-/// let reading = Meter::new().map_or(Reading::default(), |mut meter| meter.sample(SystemClock::new().now()));
-/// assert!(reading.memory.is_none_or(|used| used <= 1000));
-/// ```
-pub struct Meter {
+/// Takes readings. Each opens about ten small files.
+pub(super) struct Meter {
     files: Box<dyn Files>,
     groups: ControlGroups,
     /// The processors that this process may run on.
@@ -69,7 +58,7 @@ impl Meter {
     ///
     /// # Errors
     /// [`Unavailable`] if neither the machine's processors nor its memory can be read.
-    pub fn new() -> Result<Self, Unavailable> {
+    pub(super) fn new() -> Result<Self, Unavailable> {
         Self::of(kernel)
     }
 
@@ -86,7 +75,7 @@ impl Meter {
 
     /// Takes a reading at `now`, a tick of any clock that runs with real time; use the same clock for all readings. A
     /// reading at the tick of the previous one has no processor time.
-    pub fn sample(&mut self, now: Tick) -> Reading {
+    pub(super) fn sample(&mut self, now: Tick) -> Reading {
         Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
 

@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn queue(per_second: u64, places: usize) -> (JobQueue, Worker, ManualClock) {
     let clock = ManualClock::at(Tick::from_secs(1000));
     let rate = Rate::new(per_second, SECOND).unwrap();
-    let (queue, worker) = JobQueue::builder(rate, places).clock(clock.clone()).build().unwrap();
+    let (queue, worker) = JobQueue::with_clock(rate, places, SECOND / 100, clock.clone()).unwrap();
     (queue, worker, clock)
 }
 
