@@ -1,9 +1,6 @@
 //! Thread pools for work that blocks, with a bounded queue in front of the threads.
 //!
-//! A call into a slow library, a file system or a driver without async support blocks its thread until it returns. On
-//! the threads that serve requests, a few such calls stop everything. On one pool shared by all, one slow dependency
-//! takes the threads from the others. So each dependency gets a pool of its own: work beyond its capacity is refused,
-//! and the rest of the service continues.
+//! Each dependency gets a pool of its own: work beyond its capacity is refused, and the rest of the service continues.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -49,7 +46,6 @@ pub struct BlockingPool {
     observer: Option<Arc<dyn Observer>>,
 }
 
-/// Closes the queue when the last clone is dropped.
 struct Pool {
     queue: Arc<Queue>,
 }
@@ -182,7 +178,7 @@ impl BlockingPool {
     /// Same as [`BlockingPool::run`], with an explicit deadline.
     ///
     /// # Errors
-    /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
+    /// As [`BlockingPool::run`].
     ///
     /// # Cancel safety
     /// As [`BlockingPool::run`].
@@ -212,8 +208,8 @@ impl BlockingPool {
         }
     }
 
-    /// Submits a function; it carries no deadline and no priority. Returns a future of its result. Dropping that future
-    /// removes the work from the queue if it was not begun.
+    /// Submits a function; it carries no deadline and no priority. Returns a future of its result. Dropping it removes
+    /// the work from the queue if it was not begun.
     ///
     /// # Errors
     /// [`RunError::Full`], without waiting.
@@ -236,7 +232,6 @@ impl BlockingPool {
         Ok(Running { result, place: QueuePlace::new(queue, number) })
     }
 
-    /// Tells the observer of work without a result.
     fn gives_up(&self, why: RunError) -> RunError {
         if let Some(observer) = &self.observer {
             observer.on_pool(match why {
@@ -248,7 +243,7 @@ impl BlockingPool {
         why
     }
 
-    /// Wraps the work so that it tells the observer how it ended, if there is an observer.
+    /// Wraps the work so that it tells the observer how it ended.
     fn observed<T, W: FnOnce() -> T>(&self, work: W) -> impl FnOnce() -> T + use<T, W> {
         let told = self.observer.clone().map(|observer| (observer, Arc::clone(&self.clock)));
         move || {
@@ -309,21 +304,16 @@ impl<T> Future for Running<T> {
     }
 }
 
-// The queue of work that waits for a thread of a pool.
-
-/// The queue before the threads of a pool, and the number of busy threads.
 struct Queue {
     /// Jobs are never run or dropped while it is locked.
     inner: Mutex<QueuedJobs>,
-    /// Idle threads wait on it for work.
     work: Condvar,
     threads: usize,
     places: usize,
 }
 
 struct QueuedJobs {
-    /// The waiting jobs by arrival number. A map, not a deque, because jobs whose callers give up leave from the
-    /// middle.
+    /// A map, not a deque, because jobs whose callers give up leave from the middle.
     jobs: BTreeMap<u64, Job>,
     arrivals: u64,
     running: usize,
@@ -336,8 +326,7 @@ impl Queue {
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
     }
 
-    /// Appends a job and returns its arrival number. Gives the job back if all threads are busy and all places are
-    /// taken.
+    /// Returns the arrival number. Gives the job back if all threads are busy and all places are taken.
     fn join(&self, job: Job) -> Result<u64, Job> {
         let mut inner = self.inner.lock();
         // Jobs for which a thread is free, but has not woken up yet, count as running.
@@ -384,7 +373,6 @@ impl Queue {
         self.inner.lock().running
     }
 
-    /// Removes a job from the queue, and returns whether it was still there.
     fn leave(&self, number: u64) -> bool {
         let job = self.inner.lock().jobs.remove(&number);
         job.is_some()
@@ -400,7 +388,6 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Marks a job from [`Queue::next`] as done when dropped.
 struct JobDone(Arc<Queue>);
 
 impl Drop for JobDone {
@@ -421,7 +408,6 @@ impl QueuePlace {
         Self { queue: Arc::downgrade(queue), number }
     }
 
-    /// Leaves the queue, and returns whether the job was still in it.
     fn leave(&self) -> bool {
         self.queue.upgrade().is_some_and(|queue| queue.leave(self.number))
     }

@@ -1,7 +1,4 @@
 //! Circuit breakers: they refuse calls to a service that fails until it answers again.
-//!
-//! The rules are those of [`CircuitBreaker`] in `tidegate-core`. This module adds the lock around its state, the call
-//! that reports its outcome, and the reports to observers.
 
 mod keyed;
 mod shared;
@@ -27,9 +24,9 @@ pub use crate::refusal_reason::RefusalReason;
 
 /// Refuses calls to a service while it fails, and admits them again step by step.
 ///
-/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A closed breaker
-/// allocates only for the first call in an empty window. A breaker takes about 200 bytes plus its window: a quarter of a
-/// byte for each call in a window of calls, or twelve bytes for each bucket in a window of time.
+/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A breaker takes about
+/// 200 bytes plus its window: a quarter of a byte for each call in a window of calls, or twelve bytes for each bucket
+/// in a window of time.
 ///
 /// # Examples
 /// ```
@@ -93,9 +90,9 @@ impl Breaker {
         Self::build(law.clone(), Time::new(clock), observer.clone())
     }
 
-    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that it
-    /// refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same calls
-    /// to an observer of its own: count one of the two. A construction step, as [`Breaker::with_clock`] is.
+    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that
+    /// it refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same
+    /// calls to an observer of its own: count one of the two. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let BreakerCore { law, time, .. } = &*self.shared;
@@ -206,7 +203,6 @@ impl Breaker {
         Ok(result)
     }
 
-    /// Enters the breaker, or returns the refusal with its reason.
     fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
         self.enter_with_reason().map_err(CallError::Refused)
     }
@@ -215,18 +211,6 @@ impl Breaker {
     ///
     /// # Errors
     /// [`Refusal`] in the same cases: it has the reason, as of the moment of the refusal.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::Breaker;
-    /// use tidegate::breaker::{CircuitBreaker, Force};
-    ///
-    /// let breaker = Breaker::new(CircuitBreaker::builder())?;
-    /// breaker.force(Force::Open, None, "an upgrade");
-    /// let refusal = breaker.enter_with_reason().unwrap_err();
-    /// assert_eq!(refusal.to_string(), "the breaker was forced open: an upgrade");
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[inline(never)]
     pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
         let entered = self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt));
@@ -290,8 +274,6 @@ impl fmt::Debug for Breaker {
         f.debug_struct("Breaker").field("state", &self.state()).finish_non_exhaustive()
     }
 }
-
-// Results of work that runs through a breaker.
 
 /// A refusal by a breaker: the call was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]

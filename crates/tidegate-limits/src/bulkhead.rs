@@ -1,11 +1,7 @@
 //! Bulkheads: limits on how much work is in flight at once, so that one kind of work cannot take every resource.
 //!
-//! A limiter counts how often something is asked for; a bulkhead counts how much of it is in flight. Ten slow calls to
-//! one service hold ten places until they end. The eleventh call is refused or waits, while calls to other services use
-//! bulkheads of their own. One atomic word counts the places taken, and entering and leaving change it in one atomic
-//! step each. The queue of waiters is behind a lock, which is not taken while the queue is empty. The number of places
-//! is fixed, or a law of [`tidegate_core::concurrency`] moves it. The places are shared by all callers, or divided
-//! among tenants.
+//! One atomic word counts the places taken, and entering and leaving change it in one atomic step each. The queue of
+//! waiters is behind a lock, which is not taken while the queue is empty.
 
 mod build;
 mod enter;
@@ -94,8 +90,7 @@ impl Bulkhead {
         Times { began, answered: None, deadline: self.shared.deadline(|| None) }
     }
 
-    /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
-    /// the fast path.
+    /// Separate, to keep its set-up out of the fast path.
     #[inline(never)]
     fn enter_through_line(&self) -> Result<Permit, Denied> {
         let request = PlaceRequest { places: 1, priority: named_or_carried(None), tenant: &[] };
@@ -190,10 +185,8 @@ impl Bulkhead {
     }
 }
 
-/// A caller that the throttle has admitted and that has no place yet. When dropped, the caller is reported to the
-/// throttle as turned away.
+/// A caller that the throttle has admitted and that has no place yet.
 struct Admitted<'b> {
-    /// `None` once it has a place.
     shared: Option<&'b BulkheadState>,
     at: Tick,
 }
@@ -212,8 +205,6 @@ impl fmt::Debug for Bulkhead {
     }
 }
 
-// The permit of a bulkhead, which returns its places when it is dropped.
-
 /// The right to use places of a [`Bulkhead`]. Dropping it returns the places and reports no outcome: a
 /// panic, or a caller that hangs up, does not show how the work went. A law learns nothing from that; a throttle is told
 /// [`Outcome::Ignored`]. It may outlive the bulkhead.
@@ -223,24 +214,19 @@ pub struct Permit {
     holder: Holder,
 }
 
-/// The owner that gets the places back.
 enum Holder {
-    /// The counter alone, if the bulkhead neither measures how long work takes (as one with an observer does) nor has
-    /// tenants. No reference count is touched.
+    /// The counter alone, if the bulkhead neither measures how long work takes nor has tenants.
     Counter(&'static Counter),
-    /// The bulkhead, which the permit keeps alive.
     Bulkhead {
         shared: Arc<BulkheadState>,
         times: Times,
-        /// Reported when the permit is dropped.
         outcome: Outcome,
     },
 }
 
 impl Permit {
-    /// Makes a permit for granted places, and tells the observer how long they were waited for. No other foreign code runs
-    /// between taking places and this call, since a panic there would lose the places; so the clock is read earlier, by
-    /// [`BulkheadState::begin`].
+    /// No foreign code runs between taking places and this call, since a panic there would lose them; so the clock is
+    /// read earlier, by [`BulkheadState::begin`].
     #[inline]
     fn new(shared: &Arc<BulkheadState>, granted: Granted, times: Times, waited: Duration) -> Self {
         // A bulkhead whose permits need only the counter has no observer, so the fast path does not ask for one.

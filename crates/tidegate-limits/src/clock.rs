@@ -1,11 +1,9 @@
 //! Clocks: the source of ticks, and of the timers that wake waiters.
 //!
 //! Code below a limiter or a gate never reads the time itself: a clock is read once per check and the tick is passed
-//! down. [`SystemClock`] is the only code that asks the machine. With [`ManualClock`], tests and replays set the time
-//! themselves.
+//! down.
 //!
-//! A clock includes its timer, as provided methods. So a limiter on a virtual clock cannot wait by a real one, and no
-//! separate timer has to be passed in. To wait on another runtime's timer, wrap a clock and override
+//! A clock includes its timer, as provided methods. To wait on another runtime's timer, wrap a clock and override
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
 mod manual;
@@ -60,8 +58,7 @@ pub trait Clock: Debug + Send + Sync {
     /// machine's, exact to the time between the two readings. That is right for every clock that runs with real time.
     #[allow(clippy::disallowed_methods, reason = "where the machine's clock and this one are compared")]
     fn tick_of(&self, instant: Instant) -> Tick {
-        // This clock is read first: the tick is then early by the time between the readings, so no wait ends after
-        // its deadline.
+        // This clock is read first, so no wait ends after its deadline.
         let now = self.now();
         let here = Instant::now();
         match instant.checked_duration_since(here) {
@@ -79,11 +76,10 @@ pub trait Clock: Debug + Send + Sync {
         None
     }
 
-    /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or
-    /// more per wait: a sleep may end early, and the waiter then asks again.
+    /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or more
+    /// per wait: a sleep may end early, and the waiter then asks again.
     ///
-    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none. It is right for
-    /// every clock that runs with real time.
+    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none.
     fn sleep_until(&self, tick: Tick) -> Sleep {
         let span = tick.since(self.now()).min(LONGEST_SLEEP);
         Box::pin(futures_timer::Delay::new(span))
@@ -129,8 +125,6 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
         (**self).block_until(tick);
     }
 }
-
-// Runs a future until a tick at most.
 
 /// Awaits a future until the clock reaches a tick. Returns `None` if the future was not ready by then, and drops it.
 ///

@@ -1,8 +1,6 @@
 //! Merges identical calls in flight into one, so that an expired cache entry does not cause a stampede.
 //!
-//! When a popular cache entry expires, every reader misses it and asks for it again, and a service that answered one
-//! call a minute gets ten thousand at once. Here the first caller's call is made, and callers with the same key wait
-//! for its answer.
+//! Here the first caller's call is made, and callers with the same key wait for its answer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -64,10 +62,8 @@ pub struct Coalesce<K, V> {
 
 type Answer<V> = Result<V, CoalesceError>;
 
-/// The calls in flight that callers may join.
 type Calls<K, V> = HashMap<K, InFlight<V>, RandomState>;
 
-/// A call in flight, which lives as long as a caller waits for it.
 struct InFlight<V> {
     number: u64,
     begun: Tick,
@@ -75,7 +71,6 @@ struct InFlight<V> {
     waiting: Arc<Waiting>,
 }
 
-/// How long a call may be joined unless [`Coalesce::joinable_for`] says otherwise.
 const JOINABLE_FOR: Duration = Duration::from_secs(30);
 
 /// Why a caller of [`Coalesce::call`] has no answer.
@@ -155,7 +150,6 @@ where
         answer.unwrap_or(Err(CoalesceError::TimedOut))
     }
 
-    /// Waits for the call in flight for the key, or makes it.
     fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Caller<Answer<V>>
     where
         F: Future<Output = V> + Send + 'static,
@@ -171,7 +165,6 @@ where
         }
     }
 
-    /// Returns the call if it may still be joined.
     fn joinable(&self, in_flight: &InFlight<V>, now: Tick) -> Option<Caller<Answer<V>>> {
         // The age comes first: the call must not be dropped here, under the lock, which its `Listed` takes.
         let young = now.since(in_flight.begun) < self.joinable_for;
@@ -240,7 +233,7 @@ where
     }
 }
 
-/// A call's entry in the list. Removed when the call ends or is dropped, unless a later call has replaced it.
+/// Removed when the call ends or is dropped, unless a later call has replaced it.
 struct Listed<K: Hash + Eq, V: Clone> {
     calls: Weak<Mutex<Calls<K, V>>>,
     key: K,
@@ -325,7 +318,6 @@ impl Waiting {
     }
 }
 
-/// A caller that waits for a shared call.
 struct Caller<T: Clone> {
     /// `None` once there is an answer.
     call: Option<Shared<BoxFuture<'static, T>>>,

@@ -1,8 +1,7 @@
 //! Deadlines: when a caller wants an answer, read from a header, carried through the task, and sent on to the next
 //! service.
 //!
-//! [`Timeouts`] computes how much time a request and each of its steps get. A [`Step`] holds work to that time, and
-//! counts the work that ran out of it.
+//! [`Timeouts`] computes how much time a request and each of its steps get.
 
 pub mod header;
 mod step;
@@ -72,8 +71,6 @@ impl From<tokio::time::Instant> for Deadline {
     }
 }
 
-// The deadline that a task carries, so that code deep inside it knows how much time its work has.
-
 thread_local! {
     static CARRIED: Cell<Option<Deadline>> = const { Cell::new(None) };
 }
@@ -97,15 +94,6 @@ pub fn carried() -> Option<Deadline> {
 }
 
 /// Runs a function during which [`carried()`] returns `deadline`.
-///
-/// # Examples
-/// ```
-/// use tidegate::{Deadline, Tick, deadline};
-///
-/// let until = Deadline::from(Tick::from_secs(5));
-/// assert_eq!(deadline::carry(until, deadline::carried), Some(until));
-/// assert_eq!(deadline::carried(), None);
-/// ```
 pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
     task_local::carry(Some(deadline.into()), work)
 }
@@ -135,7 +123,6 @@ pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Car
     task_local::carry_through(Some(deadline.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }

@@ -1,7 +1,6 @@
 //! Answers in place of work that was refused or failed, with the reason.
 //!
-//! A page without recommendations is better than no page. The caller chooses another value in place of the real answer: the
-//! stand-in. [`Answered`] says which of the two it holds, so that a page can tell the user and metrics can count it.
+//! [`Answered`] says which of the two it holds, so that a page can tell the user and metrics can count it.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
@@ -120,7 +119,6 @@ pub struct LastAnswers<K, T> {
     table: Arc<Mutex<Table<K, T>>>,
 }
 
-/// The largest sum of weights, and the weight of one answer.
 struct Weighing<K, T> {
     most: u64,
     weigh: Arc<Weigh<K, T>>,
@@ -157,13 +155,13 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one, such as the
-    /// bytes of an answer and twice those of its key. The default has no such bound: how large an answer is, only its type knows.
+    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one, such
+    /// as the bytes of an answer and twice those of its key.
     ///
-    /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is not
-    /// kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once, when it
-    /// is stored, before the lock is taken; what changes its size later is not noticed. The store that it returns is empty,
-    /// and shares its answers with clones made afterwards.
+    /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is
+    /// not kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once,
+    /// when it is stored, before the lock is taken; what changes its size later is not noticed. The returned store is
+    /// empty.
     ///
     /// # Examples
     /// ```
@@ -259,13 +257,12 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     }
 }
 
-/// The answers by key, and the keys in the order in which answers were stored. Both hold the same keys.
+/// Both maps hold the same keys.
 struct Table<K, T> {
     by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
     /// How many answers were ever stored; each answer's turn is taken from it.
     stored: u64,
-    /// The sum of the weights of all answers.
     weight: u64,
 }
 
@@ -278,7 +275,6 @@ struct KeptAnswer<T> {
 /// An answer and its time. Cloned and dropped outside the lock, because that runs foreign code.
 type TimedAnswer<T> = Arc<(T, Tick)>;
 
-/// How much a table may hold.
 #[derive(Clone, Copy)]
 struct Most {
     keys: usize,
@@ -288,18 +284,15 @@ struct Most {
 /// What was taken out of a table, to be dropped after the lock is released.
 type TakenOut<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
-/// What an answer displaced when it was stored: the last one for its key, the oldest, and those that made room for its
-/// weight.
 type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<K, T>>);
 
 /// How many answers are taken out at most when one is stored, besides those that make room for its weight: one to make
-/// room for its key, and one that is too old, so that a store whose keys change holds fewer with time. The number bounds
-/// the time that the lock is held.
+/// room for its key, and one that is too old, so that a store whose keys change holds fewer with time.
 const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {
-    /// Stores the answer that `entry` makes with its turn under `key`, of which `turn_key` is a clone, and takes out the
-    /// oldest that are too many, too heavy or too old. The answer itself weighs at most `most.weight`.
+    /// Stores the answer that `entry` makes with its turn, and takes out the oldest that are too many, too heavy or too
+    /// old. The answer itself weighs at most `most.weight`.
     fn insert(
         &mut self,
         key: K,

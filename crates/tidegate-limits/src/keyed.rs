@@ -1,8 +1,7 @@
 //! Limits by key, in a table of bounded memory.
 //!
-//! For an unbounded number of callers: a key that is full again takes no memory, and a flood of new keys cannot grow the table (see
-//! [`MemoryStore`] for which key is evicted from a full table). For several limits at once, or for stores outside the process, see
-//! [`crate::store`] and the gate over it.
+//! For an unbounded number of callers: a key that is full again takes no memory, and a flood of new keys cannot grow
+//! the table (see [`MemoryStore`] for which key is evicted from a full table).
 
 mod shared;
 
@@ -27,8 +26,7 @@ use crate::wait::Wait;
 
 /// One limit for each key, for a bounded number of live keys.
 ///
-/// A [`Key`] is text, bytes, an IP address, a whole number, or a tuple of these. It is hashed under a secret seed and not stored. A clone shares
-/// the state and costs one reference count.
+/// A [`Key`] is hashed under a secret seed and not stored. A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -91,14 +89,14 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter in another [`Precision`]. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter in another [`Precision`]. A construction step.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         self.rebuilt(|shared| shared.precision = precision)
     }
 
-    /// Returns a limiter that stores whole keys instead of fingerprints, in twice the memory and at about twice the cost of a check; see
-    /// [`MemoryStore::with_full_keys`]. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that stores whole keys instead of fingerprints, in twice the memory and at about twice the
+    /// cost of a check; see [`MemoryStore::with_full_keys`]. A construction step.
     ///
     /// # Panics
     /// If the system has too little memory for a table of twice the size.
@@ -110,19 +108,19 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A construction step, as
-    /// [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A construction
+    /// step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.rebuilt(|shared| shared.observer = Some(Arc::new(observer)))
     }
 
-    /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard limit
-    /// applies. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard
+    /// limit applies. A construction step.
     ///
-    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation, outside every lock. It should
-    /// look up rather than compute, and return clones of one `Arc` per class of keys. When the limit of a key changes, the units spent are
-    /// carried over.
+    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation,
+    /// outside every lock. It should look up rather than compute, and return clones of one `Arc` per class of keys.
+    /// When the limit of a key changes, the units spent are carried over.
     ///
     /// # Examples
     /// ```
@@ -142,7 +140,6 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.resolver = Some(Arc::new(own)))
     }
 
-    /// Returns a limiter with one part replaced.
     fn rebuilt(&self, replace: impl FnOnce(&mut KeyedState)) -> Self {
         let old = &*self.shared;
         let mut shared = KeyedState {
@@ -240,20 +237,8 @@ impl KeyedLimiter {
         })
     }
 
-    /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the key.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{KeyedLimiter, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = KeyedLimiter::new(Quota::per_second(10), 1000)?;
-    /// limiter.wait("ann", 1).within(Duration::from_millis(500)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the
+    /// key.
     pub fn wait(&self, key: impl Key, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
         Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().map_err(Into::into))
     }

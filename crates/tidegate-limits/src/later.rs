@@ -2,6 +2,5 @@
 
 use std::pin::Pin;
 
-/// A boxed future of an answer. It does nothing before its first poll: if it is dropped before that, the engine was not
-/// asked.
+/// A boxed future of an answer. Nothing happens before its first poll.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -1,12 +1,12 @@
 //! One limit, or several that are charged together.
 //!
-//! The common path is: make a quota, make a limiter, check. Reserving and waiting are checks that accept a delay. Each of them is one step of
-//! [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
+//! Each check is one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
 //!
-//! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other states are behind one lock,
-//! held for the arithmetic only: no clock is read, no observer called and nothing allocated under it (except for states that grow, such as logs,
-//! and lists of more than two quotas). The clock is read before the lock is taken, so two threads may arrive in another order than their ticks.
-//! The later arrival with the earlier tick then counts as simultaneous, which never admits too much.
+//! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other
+//! states are behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated
+//! under it (except for states that grow, such as logs, and lists of more than two quotas). The clock is read before
+//! the lock is taken, so two threads may arrive in another order than their ticks. The later arrival with the earlier
+//! tick then counts as simultaneous, which never admits too much.
 
 mod shared;
 mod word;
@@ -34,8 +34,8 @@ use crate::wait::Wait;
 
 /// One limit of any [`Quota`], or several that are charged together: all of them or none.
 ///
-/// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's state or a closure. It has
-/// no type parameters.
+/// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's
+/// state or a closure.
 ///
 /// # Examples
 /// ```
@@ -115,15 +115,15 @@ impl Limiter {
         Self::of(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step, as [`Limiter::with_clock`] is.
+    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
         Self::of(quotas, self.shared.time.new_like(), precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A
-    /// construction step: the result starts full and shares nothing with earlier clones.
+    /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep
+    /// access to it. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
@@ -166,16 +166,8 @@ impl Limiter {
         Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
-    /// Spends one unit now and returns whether it did: [`Limiter::allow`] without the rest of the answer, at half the cost.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::{Limiter, ManualClock, Quota};
-    ///
-    /// let limiter = Limiter::new(Quota::per_minute(2))?.with_clock(ManualClock::default());
-    /// assert!(limiter.admit() && limiter.admit() && !limiter.admit());
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
+    /// Spends one unit now and returns whether it did: [`Limiter::allow`] without the rest of the answer, at half the
+    /// cost.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit(&self) -> bool {
@@ -184,12 +176,13 @@ impl Limiter {
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
     ///
-    /// Reservations act in the order in which they were made. With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which
-    /// [`Reservation::cancel`] can undo; [`Duration::MAX`] accepts any delay.
+    /// With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which [`Reservation::cancel`] can undo;
+    /// [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] if the delay would be longer. Its `retry()` is the wait after which the same ask with the same `max_wait` succeeds,
-    /// or [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst. [`TakeError::NotACost`] for zero and less.
+    /// [`TakeError::Denied`] if the delay would be longer. Its `retry()` is the wait after which the same ask with the
+    /// same `max_wait` succeeds, or [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst.
+    /// [`TakeError::NotACost`] for zero and less.
     ///
     /// # Examples
     /// ```
@@ -214,7 +207,7 @@ impl Limiter {
         Ok(Reservation::new(self.source(), held))
     }
 
-    /// Waits until `cost` may be spent: first come, first served. See [`Wait`] for deadlines and dropping.
+    /// Waits until `cost` may be spent: first come, first served. See [`Wait`].
     ///
     /// # Examples
     /// ```
@@ -328,7 +321,6 @@ impl Limiter {
     }
 }
 
-/// Converts and checks a list of quotas.
 fn parse<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<SmallVec<[Arc<Quota>; 1]>, QuotaError>
 where
     Q: TryInto<Quota>,
@@ -345,10 +337,9 @@ where
 
 // Leases: units that a thread draws in advance and spends without touching shared memory.
 //
-// A thread keeps a few leases, one for each limiter that it checks ([`PLACES`], indexed by the limiter's number). A
-// lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
-// no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units
-// go back into the limit before anything else is drawn, and at the latest when the thread ends.
+// A lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
+// no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units go
+// back into the limit before anything else is drawn, and at the latest when the thread ends.
 
 /// The most units drawn at once: spread over this many, a draw costs less than the thread's own counter.
 const LARGEST: u64 = 64;
@@ -360,16 +351,12 @@ const PART: u64 = 8;
 /// answers stay right, but are no faster than without leases.
 const PLACES: usize = 16;
 
-/// The units that a thread has drawn from one limiter. Each field is a cell of its own, so that spending writes one
-/// number.
+/// Each field is a cell of its own, so that spending writes one number.
 // Aligned, so that an element's address is computed by a shift.
 #[repr(align(128))]
 struct Lease {
-    /// The number of the limiter; 0 for none.
     number: cell::Cell<u64>,
-    /// The shared tick of the draw.
     tick: cell::Cell<u64>,
-    /// The units not spent yet.
     left: cell::Cell<u64>,
     /// The limit's form, its word after the draw and its scaled time: the data for answers.
     drawn: cell::Cell<Option<Drawn>>,
@@ -380,7 +367,6 @@ struct Drawn {
     form: GcraWord,
     word: u64,
     now: u64,
-    /// How many units were drawn.
     size: u64,
     /// The sum of all units given back by leases before the draw, see [`Returns`](shared::Returns).
     returned: u64,
@@ -389,8 +375,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Returns the receipt of the draw, with its position moved by the amount that leases have given back since;
-    /// `None` for a draw of zero units, which does not occur.
+    /// The receipt of the draw, moved by the amount that leases have given back since.
     fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
         Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
@@ -407,8 +392,6 @@ impl Lease {
         }
     }
 
-    /// Spends units of the lease that the limiter of this number drew at this tick; `None` if there is none, or it
-    /// has too few left.
     #[inline]
     fn spend<T: CheckResult>(&self, number: u64, tick: Tick, units: u64) -> Option<T> {
         let left = self.left.get();
@@ -419,7 +402,6 @@ impl Lease {
         self.result()
     }
 
-    /// Makes the answer for the units just spent. Reads nothing if only a yes is needed.
     #[inline]
     fn result<T: CheckResult>(&self) -> Option<T> {
         T::permitted_after(|| {
@@ -435,7 +417,7 @@ thread_local! {
     static LEASE_OWNERS: RefCell<LeaseOwners> = const { RefCell::new(LeaseOwners([const { Weak::new() }; PLACES])) };
 }
 
-/// The limiters that the leases of a thread go back to. A lease does not keep its limiter alive.
+/// A lease does not keep its limiter alive.
 struct LeaseOwners([Weak<LimiterState>; PLACES]);
 
 impl Drop for LeaseOwners {
@@ -444,7 +426,6 @@ impl Drop for LeaseOwners {
     }
 }
 
-/// Spends units of the thread's lease, if it has enough and the shared tick is kept.
 #[inline]
 fn spend_fast<T: CheckResult>(shared: &LimiterState, units: u64) -> Result<T, Undecided> {
     let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
@@ -453,7 +434,6 @@ fn spend_fast<T: CheckResult>(shared: &LimiterState, units: u64) -> Result<T, Un
         .ok_or(Undecided::NotAsked)
 }
 
-/// Spends units of the thread's lease, or draws a new one; `None` if neither is possible.
 fn spend<T: CheckResult>(shared: &Arc<LimiterState>, units: u64) -> Option<T> {
     let tick = shared.time.shared()?;
     LEASES.with(|leases| {
@@ -462,7 +442,6 @@ fn spend<T: CheckResult>(shared: &Arc<LimiterState>, units: u64) -> Option<T> {
     })
 }
 
-/// Draws a lease, and spends `units` of it.
 fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
     if lease.left.get() > 0 {
         assign_lease(shared, lease)?;
@@ -474,7 +453,7 @@ fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, u
     let terms = shared.word.terms();
     let (form, word) = shared.word.read()?;
     let now = form.scaled(tick)?;
-    // Tested by multiplication rather than computed by division: most draws are of the largest size, or impossible.
+    // By multiplication: most draws are of the largest size, or impossible.
     let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
     if !holds(units.saturating_add(1)) {
         return None;
@@ -494,8 +473,7 @@ fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, u
     lease.result()
 }
 
-/// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when
-/// nothing is leased any more.
+/// `None` while the thread ends.
 fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
     LEASE_OWNERS
         .try_with(|owners| {
@@ -508,8 +486,6 @@ fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
         .ok()
 }
 
-/// Gives back the units that a lease still holds and that time has not given back already.
-///
 /// A lease may be hours old. Time has then refilled the limit, and others have spent the units again. Of the units
 /// drawn, only those are still charged that lie between now and the arrival time of the draw, minus the amount that
 /// leases gave back since. Time has returned the others, and giving those back too would return them twice.

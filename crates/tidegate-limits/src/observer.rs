@@ -1,9 +1,8 @@
-//! Observers: code that is called with each decision of a limiter, whatever enters or is refused by a bulkhead or a
-//! breaker, each change of a breaker, a switch or a moving limit, and the actions of layers, pools, coalesced calls, steps
-//! and retriers, for metrics, logs and alerts.
+//! Observers: code that is called with each event of a limiter, a guard, a layer or a retrier, for metrics, logs and
+//! alerts.
 //!
-//! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
-//! a metric or a log line cannot become a list of callers' addresses.
+//! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that a
+//! metric or a log line cannot become a list of callers' addresses.
 
 mod events;
 
@@ -21,13 +20,13 @@ pub use self::events::{
 use crate::no_place::NoPlace;
 use crate::refusal_reason::RefusalReason;
 
-/// Receives decisions of limiters, entries into bulkheads and breakers and their ends, changes of breakers, switches and
-/// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls, steps and retriers.
+/// Receives the events of limiters, guards, switches, layers, pools, coalesced calls, steps and retriers.
 ///
 /// Methods are called on the thread of the check, after the decision is made and outside every lock: an observer may
 /// use the same limiter, and a slow observer delays only that caller. Calls from different threads may arrive in
-/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands, and
-/// no place is lost. During another panic it is swallowed by bulkheads and breakers, since two at once abort the process.
+/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands,
+/// and no place is lost. During another panic it is swallowed by bulkheads and breakers, since two at once abort the
+/// process.
 ///
 /// # Examples
 /// ```
@@ -91,8 +90,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         Named::new(name, self)
     }
 
-    /// Called instead of the method of its kind for each event of a part whose observer is [named](Observer::named). By
-    /// default it calls the method of its kind, without the name.
+    /// Called instead of the method of its kind for each event of a [named](Observer::named) observer; by default calls
+    /// that method.
     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
         let _ = name;
         event.tell(self);
@@ -117,8 +116,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
-    /// alone is reported with the next call that enters, leaves or forces a state. Changes from different threads may
-    /// be reported in another order than they happened; their ticks order them.
+    /// alone is reported with the next call. Changes from different threads may be reported in another order than they
+    /// happened; their ticks order them.
     fn on_change(&self, change: &Change) {
         let _ = change;
     }
@@ -130,9 +129,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         self.on_change(change);
     }
 
-    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law, which may
-    /// move it with each finished piece of work. Changes from different threads may be reported in another order than
-    /// they happened; their ticks order them.
+    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law; ticks order
+    /// the changes.
     fn on_limit(&self, moved: &LimitMoved) {
         let _ = moved;
     }
@@ -140,10 +138,9 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Called when a [`Bulkhead`](crate::Bulkhead) refuses or admits an entry, when an entry is dropped without an
     /// answer, and when admitted work ends.
     ///
-    /// Around a bulkhead in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same refusals and ends, with
-    /// the layer's name. An observer that is given to both counts one of the two: `on_layer` if every entry comes through
-    /// the layer, `on_place` if work also enters the bulkhead directly. How long work waits in the queue is reported here
-    /// only.
+    /// An observer that is also given to a layer of `tidegate-tower` around the bulkhead counts one of the two:
+    /// `on_layer` if every entry comes through the layer, `on_place` if work also enters the bulkhead directly. How
+    /// long work waits in the queue is reported here only.
     fn on_place(&self, did: PlaceDid) {
         let _ = did;
     }
@@ -151,8 +148,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Called when a [`Breaker`](crate::Breaker) refuses a call, and when a call that entered has ended. A change of
     /// state that the call brought about is reported before.
     ///
-    /// Around a breaker in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same calls, with the layer's
-    /// name: count one of the two, as for [`Observer::on_place`]. The reason of a refusal is reported here only.
+    /// Of this and the layer's report count one, as for [`Observer::on_place`]. The reason of a refusal is reported
+    /// here only.
     fn on_call(&self, did: &CallDid) {
         let _ = did;
     }
@@ -164,16 +161,14 @@ pub trait Observer: fmt::Debug + Send + Sync {
         self.on_call(did);
     }
 
-    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended. The
-    /// bulkhead or breaker within a layer reports the same to an observer of its own, by [`Observer::on_place`] or
-    /// [`Observer::on_call`].
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended.
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
     }
 
-    /// Called when one of `Switches` is turned off or on: each time by hand, but by a
-    /// signal only if the set of affected priorities changes, also because other policies no longer have a trigger or a
-    /// switch. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in advance.
+    /// Called when one of `Switches` is turned off or on: each time by hand, but by a signal only if the set of
+    /// affected priorities changes. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in
+    /// advance.
     fn on_switch(&self, turned: &SwitchTurned<'_>) {
         let _ = turned;
     }
@@ -207,7 +202,6 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 }
 
-/// Hands each event on to the observer inside.
 macro_rules! forward {
     ($($method:ident($($event:ident: $type:ty),*);)*) => {$(
         fn $method(&self, $($event: $type),*) {
@@ -240,8 +234,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
 /// An observer that hands each event on with a name: made by [`Observer::named`].
 ///
-/// Costs a call through a pointer for each event. Parts without an observer have no name either, so it costs them
-/// nothing.
+/// Costs a call through a pointer for each event.
 #[derive(Clone, Debug)]
 pub struct Named<O> {
     name: Arc<str>,
@@ -387,8 +380,6 @@ impl<O: Observer> Observer for Named<O> {
     }
 }
 
-// Events of guards that are entered and left: the places of a bulkhead, and the calls of a breaker.
-
 /// What became of an entry into a [`Bulkhead`](crate::Bulkhead), and of the work that it admitted.
 ///
 /// Each entry that was tried or polled has one of the first three ends, and each that entered leaves once. Entries that ask for
@@ -444,8 +435,6 @@ pub enum CallDid {
         took: Duration,
     },
 }
-
-// The event of a key that makes up much of the traffic.
 
 /// A key that has become hot: it makes up more than the chosen share of all, and had not before, or had cooled since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

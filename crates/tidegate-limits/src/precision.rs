@@ -28,10 +28,8 @@ pub enum Precision {
     /// threads ask millions of times a second: most checks then touch no shared memory.
     ///
     /// Units that a thread draws are spent from the limit at once. Unspent ones go back when the thread next asks after
-    /// the shared tick has moved on, or when the thread ends; so a thread that stops asking keeps at most 64 units. A
-    /// draw takes at most an eighth of the remaining units, so near the limit threads take single units, and no unit is
-    /// granted twice. An answer's remainder is the limit's remainder at the draw minus the units that this thread has
-    /// spent since.
+    /// the shared tick has moved on, or when the thread ends; so a thread that stops asking keeps at most 64 units. An
+    /// answer's remainder is the limit's remainder at the draw minus the units that this thread has spent since.
     ///
     /// Only limiters with one limit lease: a [`crate::KeyedLimiter`] treats it as `Shared`.
     Leased,

@@ -36,8 +36,6 @@ pub use tidegate_core::{Criticality, Priority};
 
 use crate::task_local::{self, Carried};
 
-// The priority that a task carries, so that code deep inside it knows how important its work is.
-
 thread_local! {
     static CARRIED: Cell<Option<Priority>> = const { Cell::new(None) };
 }
@@ -61,15 +59,6 @@ pub fn carried() -> Option<Priority> {
 }
 
 /// Runs a function during which [`carried()`] returns `priority`.
-///
-/// # Examples
-/// ```
-/// use tidegate::{Criticality, Priority, priority};
-///
-/// let report = Priority::of(Criticality::Sheddable);
-/// assert_eq!(priority::carry(report, priority::carried), Some(report));
-/// assert_eq!(priority::carried(), None);
-/// ```
 pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
     task_local::carry(Some(priority.into()), work)
 }
@@ -78,37 +67,19 @@ pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
 ///
 /// # Cancel safety
 /// Dropping it drops the future.
-///
-/// # Examples
-/// ```
-/// use tidegate::{Criticality, Priority, priority};
-///
-/// async fn deep_within() -> Option<Priority> {
-///     priority::carried()
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let report = Priority::of(Criticality::Sheddable);
-/// assert_eq!(priority::carry_through(report, deep_within()).await, Some(report));
-/// # }
-/// ```
 pub fn carry_through<F: Future>(priority: impl Into<Priority>, future: F) -> Carrying<F> {
     task_local::carry_through(Some(priority.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }
 
-/// Returns a function during which [`carried()`] returns the priority that the caller carries now, on any thread.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let priority = carried();
     move || task_local::carry(priority, work)
 }
 
-/// Returns the priority that was named, else the carried one, else the default.
 #[inline]
 pub(crate) fn named_or_carried(named: Option<Priority>) -> Priority {
     named.or_else(carried).unwrap_or_default()

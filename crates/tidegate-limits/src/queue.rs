@@ -1,13 +1,11 @@
 //! A job queue that starts jobs in order at a constant rate: a leaky bucket as a queue, with its worker.
 //!
-//! A limiter tells the caller how long to hold work back; this queue takes the work. Jobs wait in a bounded number of
-//! places. A worker, which the caller spawns on any executor, starts them one by one, never closer together than the
-//! rate allows. The pace counts from the *start* of a job, not from its submission. So a worker that was held up does
-//! not release a burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
+//! The pace counts from the *start* of a job, not from its submission. So a worker that was held up does not release a
+//! burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
 //!
-//! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second
-//! would reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is
-//! never saved up.
+//! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second would
+//! reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is never
+//! saved up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,7 +56,6 @@ pub struct JobQueue {
     sender: Arc<Sender>,
 }
 
-/// Closes the queue when the last clone is dropped.
 #[derive(Debug)]
 struct Sender {
     shared: Arc<QueueState>,
@@ -121,7 +118,7 @@ impl JobQueue {
     /// Submits a job that has to start within `max_wait`.
     ///
     /// The wait is computed from the rate and the number of jobs ahead. If the worker runs one job after another and
-    /// the jobs take longer than the rate allows, the job starts later than computed.
+    /// they take longer than the rate allows, the job starts later.
     ///
     /// # Errors
     /// [`Refused`], at once.
@@ -154,8 +151,6 @@ impl JobQueue {
     }
 }
 
-// The submitter's handle on a job: it returns the result, and cancels the job.
-
 /// A future of a job's result.
 ///
 /// # Cancel safety
@@ -165,7 +160,6 @@ impl JobQueue {
 #[must_use = "dropping the handle cancels the job; detach it to let it run"]
 pub struct JobHandle<T> {
     result: Arc<Slot<T>>,
-    /// `None` once the job is detached or done.
     place: Option<JobPlace>,
 }
 
@@ -209,8 +203,6 @@ impl<T> Drop for JobHandle<T> {
     }
 }
 
-// The waiting jobs, and the pace at which they start.
-
 /// Why a job was not taken. The job was dropped without having run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -234,13 +226,12 @@ pub enum Refused {
     Closed,
 }
 
-/// A queue: its waiting jobs, their pace, and the clock.
 struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<WaitingJobs>,
-    /// The rate with a burst of one job: determines when the next job may start.
+    /// A burst of one job: when the next job may start.
     pace: Gcra,
-    /// The rate with a burst of as many jobs as there are places: determines how long the jobs ahead take.
+    /// A burst of as many jobs as there are places: how long the jobs ahead take.
     room: Gcra,
     places: usize,
     slack: Duration,
@@ -258,11 +249,9 @@ impl fmt::Debug for QueueState {
 }
 
 struct WaitingJobs {
-    /// The jobs by their arrival number. A map rather than a deque, because a cancelled job is removed from the
-    /// middle.
+    /// A map rather than a deque, because a cancelled job is removed from the middle.
     jobs: BTreeMap<u64, Waiting>,
     arrivals: u64,
-    /// Determines when the next job may start.
     paced: GcraState,
     closed: bool,
     worker: Option<Waker>,
@@ -273,7 +262,6 @@ struct Waiting {
     since: Tick,
 }
 
-/// The worker's next action.
 enum Next {
     Start(Job),
     Due(Tick),
@@ -299,7 +287,6 @@ impl QueueState {
         Ok(Self { line: Mutex::new(line), pace, room, places, slack, clock })
     }
 
-    /// Adds a job, if there is a place and the job would start within `max_wait`.
     fn join(self: &Arc<Self>, job: Job, max_wait: Duration) -> Result<JobPlace, Refused> {
         let now = self.clock.now();
         let (id, worker) = {
@@ -318,12 +305,10 @@ impl QueueState {
         Ok(JobPlace { shared: Arc::clone(self), id })
     }
 
-    /// Returns how many jobs wait to start.
     fn waiting(&self) -> usize {
         self.line.lock().jobs.len()
     }
 
-    /// Decides whether one more job may wait.
     fn admit(&self, line: &WaitingJobs, now: Tick, max_wait: Duration) -> Result<(), Refused> {
         if line.closed {
             return Err(Refused::Closed);
@@ -347,7 +332,6 @@ impl QueueState {
         }
     }
 
-    /// Takes the first job if it is due, or returns when it will be.
     fn start(&self, now: Tick, waker: &Waker) -> Next {
         let mut line = self.line.lock();
         let Some(since) = line.jobs.first_key_value().map(|(_, first)| first.since) else {
@@ -401,7 +385,6 @@ impl QueueState {
     }
 }
 
-/// A job's place in the queue, for its handle.
 #[derive(Debug)]
 struct JobPlace {
     shared: Arc<QueueState>,
@@ -409,7 +392,6 @@ struct JobPlace {
 }
 
 impl JobPlace {
-    /// Removes the job, if it has not started.
     fn leave(&self) {
         let (worker, job) = {
             let mut line = self.shared.line.lock();
@@ -425,8 +407,6 @@ impl JobPlace {
         drop(job);
     }
 }
-
-// The worker, which starts the jobs of a queue.
 
 /// Starts the jobs of one queue. Dropping it closes the queue and aborts the waiting jobs.
 #[derive(Debug)]
@@ -488,18 +468,6 @@ impl Worker {
     }
 
     /// Runs jobs one after another on the calling thread until the queue is closed and empty.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tidegate::{JobQueue, Rate};
-    /// let (queue, worker) = JobQueue::new(Rate::new(500, Duration::from_secs(1))?, 64)?;
-    /// let thread = std::thread::spawn(|| worker.run_blocking());
-    /// assert_eq!(queue.submit_fn(|| 6 * 7)?.join()?, 42);
-    /// drop(queue);
-    /// thread.join().unwrap();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn run_blocking(mut self) {
         while let Some(job) = block_on(self.next()) {
             block_on(job);

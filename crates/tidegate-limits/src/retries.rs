@@ -248,8 +248,6 @@ impl Retrier {
     }
 }
 
-// Counts retries that arrive at a server, and decides what the server tells the callers.
-
 /// The default share of retries above which callers are told to stop: one for every two first tries.
 const SHARE: f64 = 0.5;
 

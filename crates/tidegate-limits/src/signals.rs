@@ -38,13 +38,10 @@ pub fn read_as_every_file(text: &str) {
     }
 }
 
-// A single thread that takes readings for the whole process.
-
 /// The time between readings: several within the second over which processor time is averaged, at a cost of at most a
 /// thousandth of a processor.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Called with each signal; returns `false` to be removed.
 type Listener = Box<dyn Fn(Signal) -> bool + Send>;
 
 /// Takes a reading of the machine four times a second, in a thread that all watches of the process share. The thread
@@ -68,7 +65,6 @@ struct Running {
     thread: OnceLock<Thread>,
 }
 
-/// The watch of this process, while a handle to it exists.
 static RUNNING: Mutex<Weak<Running>> = Mutex::new(Weak::new());
 
 impl Watch {

@@ -6,7 +6,7 @@
 //! that.
 //!
 //! One trait serves stores that answer on the spot and engines that answer later; [`Store::settle_into`] returns which
-//! of the two happened. An answer on the spot needs no box and no allocation.
+//! of the two happened.
 
 mod breaker;
 mod breaker_view;

@@ -1,10 +1,9 @@
 //! Waiting for capacity.
 //!
 //! A waiter reserves when it is first polled and sleeps until its tick. So waiters are served in order of arrival
-//! without a queue. A deadline that cannot be met is refused at once and costs nothing. No waiter starves, since later
-//! small costs cannot take what a large one was promised. The price: if a waiter in the middle goes away, those behind
-//! it keep their ticks. The part of its share that they do not rely on goes to later callers, who may then start before
-//! them; the rest goes unused. No unit is granted twice.
+//! without a queue. A deadline that cannot be met is refused at once and costs nothing. The price: if a waiter in the
+//! middle goes away, those behind it keep their ticks. The part of its share that they do not rely on goes to later
+//! callers, who may then start before them; the rest goes unused. No unit is granted twice.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,8 +28,8 @@ use crate::reservation::{Reservation, Source};
 /// not have to sleep, it does not allocate.
 ///
 /// # Errors
-/// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never
-/// be allowed, [`TakeError::NotACost`] for zero and less.
+/// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never be
+/// allowed, [`TakeError::NotACost`] for zero and less.
 ///
 /// # Cancel safety
 /// Dropping it before it ends undoes the charge, like [`Reservation::cancel`]: units that no later waiter relies on are
@@ -90,21 +89,6 @@ impl Wait {
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed
     /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare, because no one waits for the
     /// result any more.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// use tidegate::{Limiter, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(Quota::per_second(100).burst(1))?;
-    /// let deadline = Instant::now() + Duration::from_secs(5);
-    /// limiter.wait(1).until(deadline).await?;
-    /// limiter.wait(1).until(deadline).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
@@ -227,8 +211,6 @@ impl Drop for Wait {
     }
 }
 
-// The bound of a wait.
-
 /// The end of a wait: a duration after its first poll, or a deadline by the clock in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimeBound {
@@ -240,8 +222,7 @@ impl TimeBound {
     /// No bound: waits as long as it takes.
     pub(crate) const NONE: Self = Self::Within(Duration::MAX);
 
-    /// Returns the same bound with its deadline as a tick of `clock`. To be called at the first poll, since an
-    /// `Instant` and the clock may drift apart later.
+    /// At the first poll, since an `Instant` and the clock may drift apart later.
     pub(crate) fn on_clock(self, clock: &dyn Clock) -> Self {
         match self {
             Self::Within(_) => self,
@@ -249,8 +230,7 @@ impl TimeBound {
         }
     }
 
-    /// Returns the longest wait from `now`, the tick of the first poll; `None` if the bound has already passed, even if
-    /// there is nothing to wait for.
+    /// `None` if the bound has passed at `now`, even if there is nothing to wait for.
     pub(crate) fn max_wait(self, now: Tick, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Within(timeout) => Some(timeout),
@@ -261,17 +241,15 @@ impl TimeBound {
         }
     }
 
-    /// Returns whether the bound has passed at the first poll. Reads the clock only if there is a deadline.
+    /// Reads the clock only if there is a deadline.
     pub(crate) fn has_passed(self, clock: &dyn Clock) -> bool {
         matches!(self, Self::Until(_)) && self.max_wait(clock.now(), clock).is_none()
     }
 
-    /// Returns whether the bound leaves no time at all.
     pub(crate) const fn is_at_once(self) -> bool {
         matches!(self, Self::Within(Duration::ZERO))
     }
 
-    /// Returns the deadline as a tick, if the bound is one.
     pub(crate) fn until(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(_) => None,
@@ -279,7 +257,7 @@ impl TimeBound {
         }
     }
 
-    /// Returns the tick at which the wait ends; `None` if it has no bound. Reads the clock only if needed.
+    /// Reads the clock only if needed.
     pub(crate) fn deadline(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(Duration::MAX) => None,

@@ -21,11 +21,9 @@ use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy
 
 /// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
 ///
-/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is as
-/// good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
+/// A key whose breaker is as good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
 /// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
-/// whose breaker is nearest to being as good as new is evicted first. A call changes the state of its key in place. A
-/// closed key allocates only for its first call. [Observers](KeyedBreaker::with_observer) receive a digest of the key.
+/// whose breaker is nearest to being as good as new is evicted first. A closed key allocates only for its first call.
 ///
 /// # Examples
 /// ```
@@ -80,10 +78,9 @@ impl KeyedBreaker {
     }
 
     /// Returns a breaker that reports to `observer`, with a digest of the key, its changes of state
-    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change by
-    /// time alone is reported when a call of the key next enters or leaves. Evictions and [resets](KeyedBreaker::reset) are
-    /// not reported. A layer of `tidegate-tower` around the breaker reports the same calls to an observer of its own: count
-    /// one of the two. A construction step, as [`KeyedBreaker::with_clock`] is.
+    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change
+    /// by time alone is reported when a call of the key next enters or leaves. Evictions and
+    /// [resets](KeyedBreaker::reset) are not reported. A construction step.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
@@ -156,35 +153,19 @@ impl KeyedBreaker {
     /// Forces the breaker of one key into a state, for `time`, or until [`KeyedBreaker::auto`] if that is `None`; see
     /// [`Breaker::force`](crate::Breaker::force).
     ///
-    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. A key
-    /// forced with an end gives its room back after that end, once it was unused for
+    /// A key forced with an end gives its room back after that end, once it was unused for
     /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
     /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it was forced to admit calls and none
     /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table
     /// a key that is forced open is evicted only if all other candidates are refused as well. A key that is forced to
     /// admit calls may be evicted like any other key; after that, the outcomes of its calls decide its state again.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::breaker::{CircuitBreaker, Force, KeyedBreaker};
-    ///
-    /// let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 1000)?;
-    /// hosts.force("10.0.0.7", Force::Open, Some(Duration::from_secs(600)), "its disk is being replaced");
-    /// assert!(hosts.try_enter("10.0.0.7").is_err());
-    /// assert!(hosts.try_enter("10.0.0.8").is_ok());
-    /// hosts.auto("10.0.0.7");
-    /// assert!(hosts.try_enter("10.0.0.7").is_ok(), "a probe");
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     pub fn force(&self, key: impl Key, to: Force, time: Option<Duration>, reason: &str) {
         let now = self.shared.time.now();
         let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
         key.with_bytes(|key| self.shared.force(key, now, Absent::Begins, Some(forced)));
     }
 
-    /// Ends the forced state of a key: from now on the outcomes of its calls decide its state again. After
-    /// [`Force::Open`] it is tried by probes first.
+    /// As [`Breaker::auto`](crate::Breaker::auto), for one key.
     pub fn auto(&self, key: impl Key) {
         let now = self.shared.time.now();
         key.with_bytes(|key| self.shared.force(key, now, Absent::Stays, None));
@@ -212,11 +193,9 @@ impl KeyedBreaker {
     }
 }
 
-/// Why entering always finds a state.
 const BEGINS: &str = "a key without a state is given one";
 
 impl Keys {
-    /// Returns the parameters of all keys.
     fn law(&self) -> &CircuitBreaker {
         match &*self.quota {
             Quota::Breaker(law) => law,
@@ -224,7 +203,6 @@ impl Keys {
         }
     }
 
-    /// Enters the breaker of a key where nobody observes it, or returns when to retry.
     fn enter_unobserved(&self, key: &[u8]) -> Result<Receipt, Retry> {
         let enter = |law: &CircuitBreaker, state: &mut _, at| {
             law.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ())
@@ -232,7 +210,7 @@ impl Keys {
         self.change(key, self.time.now(), Absent::Begins, enter).expect(BEGINS)
     }
 
-    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::BreakerCore::enter`].
+    /// `admit` makes the call; see [`shared::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
         if self.observer.is_none() {
@@ -250,8 +228,7 @@ impl Keys {
         entered
     }
 
-    /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
-    /// outcome does not count.
+    /// If the key was reset meanwhile, its state is younger than the receipt, and the outcome does not count.
     fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = measured.answered(receipt, now);
@@ -263,7 +240,6 @@ impl Keys {
         self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    /// Forces the breaker of a key into a state, or ends a forced state.
     fn force(&self, key: &[u8], now: Tick, absent: Absent, forced: Option<Forced>) {
         let mut changes = Changes::new();
         self.change(key, now, absent, |law, state, at| {
@@ -272,7 +248,7 @@ impl Keys {
         self.tell(key, &changes, None);
     }
 
-    /// Changes the breaker of a key. `None` if the key has no state and is not given one.
+    /// `None` if the key has no state and is not given one.
     fn change<R>(
         &self,
         key: &[u8],
@@ -286,7 +262,6 @@ impl Keys {
         })
     }
 
-    /// Tells the observer, if there is one, of changes of a key, and then what became of a call.
     fn tell(&self, key: &[u8], changes: &Changes, did: Option<&CallDid>) {
         let Some(observer) = &self.observer else { return };
         if changes.is_empty() && did.is_none() {
@@ -301,7 +276,6 @@ impl Keys {
         DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
-    /// Settles a rare operation through the store, on a copy of the state.
     fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
         let step = Step::new(self.time.now(), op, &charges);
@@ -336,8 +310,7 @@ impl KeyedCall {
         self.measured.work_begins(self.shared.time.now());
     }
 
-    /// Reports how the call went. Its latency is the time since it entered, or since its [work
-    /// began](KeyedCall::work_begins), until its [answer began](KeyedCall::answer_begins) if that was streamed.
+    /// Reports how the call went. For its latency see [`Call::leave`](super::Call::leave).
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }

@@ -16,17 +16,14 @@ use crate::observer::{CallDid, Observer};
 use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
 
-/// A refusal: when to retry, and why.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) retry: Retry,
     pub(super) reason: RefusalReason,
 }
 
-/// The changes that one step brought about, for the observer.
 pub(super) type Changes = SmallVec<[Change; 1]>;
 
-/// A breaker's law and state.
 pub(super) struct BreakerCore {
     pub(super) law: CircuitBreaker,
     pub(super) time: Time,
@@ -41,14 +38,13 @@ impl BreakerCore {
         Self { law, time, observer, state }
     }
 
-    /// Enters a breaker without an observer, or returns when to retry.
     pub(super) fn enter_unobserved(&self) -> Result<Receipt, Retry> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
         self.law.enter_in_place(&mut self.state.lock(), ask, &mut |_| ())
     }
 
-    /// Enters, or returns the refusal with its reason; tells the observer. `admit` makes the call, which exists before the
-    /// observer is told: if that panics, the call is dropped, and a probe's place becomes free.
+    /// `admit` makes the call, which exists before the observer is told: if that panics, the call is dropped, and a
+    /// probe's place becomes free.
     pub(super) fn enter<C>(&self, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
         if self.observer.is_none() {
@@ -61,7 +57,6 @@ impl BreakerCore {
         entered
     }
 
-    /// Leaves with an outcome.
     pub(super) fn leave(&self, receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let now = self.time.now();
         let answered = measured.answered(receipt, now);
@@ -76,7 +71,6 @@ impl BreakerCore {
         self.tell(&changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    /// Forces the breaker into a state, or ends a forced state.
     pub(super) fn force(&self, forced: impl FnOnce(Tick) -> Option<Forced>) {
         let now = self.time.now();
         let forced = forced(now);
@@ -84,7 +78,6 @@ impl BreakerCore {
         self.tell(&changes, None);
     }
 
-    /// Changes the state. Returns the changes too.
     fn change<R>(
         &self,
         change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, &mut dyn FnMut(Change)) -> R,
@@ -94,7 +87,6 @@ impl BreakerCore {
         (result, changes)
     }
 
-    /// Tells the observer, if there is one, of changes, and then what became of a call.
     fn tell(&self, changes: &Changes, did: Option<&CallDid>) {
         let Some(observer) = &self.observer else { return };
         let tell = || {
@@ -105,7 +97,6 @@ impl BreakerCore {
         DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
-    /// Reads the state as of now.
     pub(super) fn with_state<R>(
         &self,
         read: impl FnOnce(&CircuitBreaker, &CircuitBreakerState, Tick) -> R,
@@ -115,7 +106,6 @@ impl BreakerCore {
     }
 }
 
-/// Enters in place, or returns the refusal.
 pub(super) fn enter(
     law: &CircuitBreaker,
     state: &mut CircuitBreakerState,
@@ -133,19 +123,16 @@ pub(super) fn enter(
     })
 }
 
-/// Returns what an observer is told of a refusal.
 pub(super) fn told_refusal(refused: &Refused) -> CallDid {
     CallDid::Refused { reason: refused.reason.clone(), retry: refused.retry }
 }
 
-/// Makes the denial of a breaker. A breaker has no units, so the limit is 1: one call may enter or none.
+/// A breaker has no units, so the limit is 1: one call may enter or none.
 pub(super) fn refused(retry: Retry) -> Denied {
     let reset_after = retry.after().unwrap_or(Duration::MAX);
     let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };
     Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
 }
-
-// A call that a breaker has admitted.
 
 /// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
 /// hung up, is neither success nor failure, and a probe's place becomes free.
@@ -162,26 +149,8 @@ impl Call {
         Self { shared, receipt: Some(receipt), measured: Measured::default() }
     }
 
-    /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then depends
-    /// on the time until now. Only the first call counts. Reads the clock once.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::breaker::CircuitBreaker;
-    /// use tidegate::{Breaker, ManualClock, Outcome};
-    ///
-    /// let clock = ManualClock::default();
-    /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);
-    /// let model = Breaker::new(slow)?.with_clock(clock.clone());
-    /// let mut call = model.try_enter()?;
-    /// clock.advance(Duration::from_millis(300)); // until the first token
-    /// call.answer_begins();
-    /// clock.advance(Duration::from_secs(20)); // until the last one
-    /// call.leave(Outcome::Success);
-    /// assert_eq!(model.state().as_str(), "closed", "the call was not slow");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then
+    /// depends on the time until now. Only the first call counts. Reads the clock once.
     pub fn answer_begins(&mut self) {
         self.measured.answer_begins(|| self.shared.time.now());
     }
@@ -237,8 +206,6 @@ impl fmt::Debug for Call {
     }
 }
 
-// The part of a call that counts as its latency.
-
 /// Which part of a call counts as its latency: by default all of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
@@ -249,20 +216,18 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Notes that the work begins now.
     pub(super) const fn work_begins(&mut self, now: Tick) {
         self.began = Some(now);
     }
 
-    /// Notes that the answer begins now. Only the first time counts.
+    /// Only the first time counts.
     pub(super) fn answer_begins(&mut self, now: impl FnOnce() -> Tick) {
         if self.answered.is_none() {
             self.answered = Some(now());
         }
     }
 
-    /// Returns the tick until which the law measures the latency of a call, which it counts from the receipt's tick;
-    /// `None`: until now.
+    /// Returns the tick until which the law measures the latency, counted from the receipt's tick; `None`: until now.
     pub(super) fn answered(self, receipt: &Receipt, now: Tick) -> Option<Tick> {
         let Some(began) = self.began else { return self.answered };
         Some(receipt.at.after(self.answered.unwrap_or(now).since(began)))

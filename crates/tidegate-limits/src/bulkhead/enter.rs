@@ -69,19 +69,15 @@ pub struct Enter {
     stage: EnterStage,
 }
 
-/// When a wait ends, and the cause that its caller is told.
 type Expiry = (Tick, NoPlace);
 
-/// The deadline had passed when the caller came.
 const TOO_LATE: TurnedAway = TurnedAway::forever(NoPlace::DeadlineExceeded);
 
 enum EnterStage {
     New,
-    /// The throttle has admitted it.
     Admitted,
-    /// The throttle has refused it.
     Refused,
-    /// It was tried, and refused before it counted as an arrival: its time was up, or it asks for too many places.
+    /// Refused before it counted as an arrival: its time was up, or it asks for too many places.
     Tried,
     InQueue {
         ticket: Ticket,
@@ -126,16 +122,6 @@ impl Enter {
     /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default it is the
     /// priority that the task [carries](crate::priority::carried) when the entry is first polled or tried, or
     /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::{Bulkhead, Criticality};
-    ///
-    /// let bulkhead = Bulkhead::new(1)?;
-    /// let permit = bulkhead.enter().priority(Criticality::Sheddable).now()?;
-    /// # drop(permit);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn priority(mut self, priority: impl Into<Priority>) -> Self {
         self.priority = Some(priority.into());
         self
@@ -209,7 +195,7 @@ impl Enter {
         block_on(self)
     }
 
-    /// Lets an entry that was tried in vain, and did not count as an arrival, arrive again.
+    /// Lets an entry that did not count as an arrival arrive again.
     fn again(&mut self) {
         if matches!(self.stage, EnterStage::Tried) {
             self.stage = EnterStage::New;
@@ -224,12 +210,12 @@ impl Enter {
         PlaceRequest { places: places.units(), priority: self.effective_priority(), tenant: &self.tenant }
     }
 
-    /// Returns the priority. Called only where the priority matters, since reading the task's priority has a cost.
+    /// Called only where it matters, since reading the task's priority has a cost.
     fn effective_priority(&self) -> Priority {
         named_or_carried(self.priority)
     }
 
-    /// Checks the deadline and the number of places, and asks the throttle once. `Err` is the refusal.
+    /// Checks the deadline and the number of places, and asks the throttle once.
     fn arrive(&mut self, places: Cost) -> Result<(), TurnedAway> {
         if self.bound.has_passed(&*self.shared.clock) {
             return Err(TOO_LATE);
@@ -251,8 +237,7 @@ impl Enter {
         if matches!(self.stage, EnterStage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
-    /// Enters at once or joins the queue. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when the caller
-    /// entered without waiting or is refused.
+    /// Enters at once or joins the queue; `Err` is the answer.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
         self.again();
@@ -286,7 +271,6 @@ impl Enter {
         Ok((ticket, expiry))
     }
 
-    /// Ends an entry that was tried in vain and then dropped.
     #[cold]
     fn end_of_a_try(&self) {
         if matches!(self.stage, EnterStage::Admitted) {
@@ -299,7 +283,7 @@ impl Enter {
         Times { began, answered: None, deadline: self.deadline }
     }
 
-    /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
+    /// `began` is when the work begins, or when the caller learns of the refusal.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
         let admitted = matches!(self.stage, EnterStage::Admitted | EnterStage::InQueue { .. });
         self.stage = EnterStage::Ended;
@@ -371,7 +355,6 @@ impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
             EnterStage::InQueue { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
-            // It was tried without waiting, and not awaited afterwards.
             EnterStage::Admitted | EnterStage::Refused | EnterStage::Tried => self.end_of_a_try(),
             EnterStage::New | EnterStage::Ended => {}
         }

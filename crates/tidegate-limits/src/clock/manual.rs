@@ -1,7 +1,4 @@
 //! A clock that is set by hand.
-//!
-//! An hour passes in a microsecond and every assertion is exact. Sleepers register the tick that they wait for.
-//! Moving the time wakes the sleepers that are due, in the order of their ticks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -56,11 +53,9 @@ pub struct ManualClock {
 struct Hands {
     nanos: AtomicU64,
     wall: WallAhead,
-    /// Protects the register of sleepers; wakers are called after it is released.
     sleepers: Mutex<Sleepers>,
 }
 
-/// The wakers of the sleepers, by tick, then by arrival.
 #[derive(Debug, Default)]
 struct Sleepers {
     arrivals: u64,
@@ -167,7 +162,6 @@ impl Clock for ManualClock {
 struct ManualSleep {
     clock: ManualClock,
     tick: Tick,
-    /// Its arrival number in the register, once it has been polled.
     arrival: Option<u64>,
 }
 

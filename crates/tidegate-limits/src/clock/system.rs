@@ -1,12 +1,9 @@
 //! The machine's clock, and a tick of it that the whole process shares.
 //!
 //! Reading a clock costs more than deciding: about 20 ns through the operating system or 8 to 10 by the processor's
-//! counter, against 5 for the compare-exchange that spends a permit. It also keeps the cache misses of neighbouring
-//! checks from overlapping. So while many checks are made, one thread, the *keeper*, reads the clock for all of them,
-//! once a millisecond, and shares the tick. While few checks are made there is no keeper: no thread wakes, and each
-//! check reads the clock itself.
-//!
-//! The price is a staleness of [`SystemClock::recent`], which is documented there.
+//! counter, against 5 for the compare-exchange that spends a permit. So while many checks are made, one thread, the
+//! *keeper*, reads the clock for all of them, once a millisecond, and shares the tick. While few checks are made there
+//! is no keeper: no thread wakes, and each check reads the clock itself.
 
 mod counter;
 mod shared_tick;
@@ -27,7 +24,6 @@ use super::Clock;
 /// units, seldom enough to take less than half a percent of one core.
 const BEAT: Duration = Duration::from_millis(1);
 
-/// The keeper asks once in this many beats whether the tick is still used.
 const BEATS_PER_QUESTION: u32 = 128;
 
 static SHARED_TICK: SharedTick = SharedTick::new();
@@ -71,22 +67,20 @@ impl SystemClock {
         Tick::from_nanos(tick.as_nanos().saturating_add_signed(ahead))
     }
 
-    /// Shares the tick of this moment, as the keeper does, but does not renew it. For code that counts the
-    /// instructions of a check, where waiting for the keeper would depend on the speed of the machine. The next clock
-    /// reading at least 50 ms later withdraws it; if a keeper runs, its next beat renews it.
+    /// Shares the tick of this moment, as the keeper does, but does not renew it. For code that counts the instructions
+    /// of a check, where waiting for the keeper would depend on the speed of the machine. The next clock reading at
+    /// least 50 ms later withdraws it.
     #[doc(hidden)]
     pub fn share_tick() {
         SHARED_TICK.begin(read());
     }
 
-    /// Returns the shared tick, if it is kept.
     #[inline]
     pub(crate) fn shared() -> Option<Tick> {
         SHARED_TICK.tick().map(Tick::from_nanos)
     }
 
-    /// Returns the current tick, if a tick is kept and the counter has the time. It is not less than the shared tick,
-    /// since the calibration, which is read after it, starts there or later.
+    /// The tick is not less than the shared one, since the calibration, which is read after it, starts there or later.
     #[inline]
     pub(crate) fn fast_tick() -> Option<Tick> {
         SHARED_TICK.tick()?;
@@ -123,7 +117,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// Reads the clock if the counter has no fast answer, and notices if the keeper is gone.
 #[cold]
 #[inline(never)]
 fn now_slow() -> Tick {
@@ -135,7 +128,6 @@ fn now_slow() -> Tick {
     Tick::from_nanos(now)
 }
 
-/// Reads the clock while no tick is kept, and wakes the keeper if this happens often.
 #[cold]
 #[inline(never)]
 fn now_without_keeper() -> Tick {
@@ -149,13 +141,12 @@ fn now_without_keeper() -> Tick {
     Tick::from_nanos(now)
 }
 
-/// Reads the operating system's clock, which never steps back. Returns no less than the keeper's latest tick.
+/// Returns no less than the keeper's latest tick.
 fn read() -> u64 {
     let (origin, wall) = anchor();
     wall.saturating_add(nanos(origin.elapsed())).max(SHARED_TICK.floor())
 }
 
-/// Compares the wall clock with the ticks.
 #[cold]
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 fn look_at_wall() {
@@ -188,7 +179,6 @@ fn wake() {
     }
 }
 
-/// The keeper's thread: sleeps until woken, then shares a tick each millisecond until it is no longer used.
 #[allow(clippy::disallowed_methods, reason = "the keeper sleeps between beats")]
 fn keep(shared: &SharedTick, counter: &Counter) {
     let mut source = counter::Source::detect();
@@ -230,10 +220,9 @@ const EVERY: u64 = Duration::from_secs(1).as_nanos() as u64;
 /// A difference that changes by less is not followed, in nanoseconds: time services work smaller ones off by the speed.
 const LEAST: u64 = Duration::from_millis(100).as_nanos() as u64;
 
-/// Three readings that take longer are not used, in nanoseconds: the thread was held up between them.
+/// Three readings that take longer, in nanoseconds, are not used: the thread was held up.
 const LONGEST: u64 = Duration::from_millis(10).as_nanos() as u64;
 
-/// How far the wall clock is ahead of the ticks, and when that was last looked at.
 #[derive(Debug)]
 struct WallSteps {
     ahead: OnceLock<WallAhead>,
@@ -249,7 +238,7 @@ impl WallSteps {
         self.ahead.get_or_init(WallAhead::default)
     }
 
-    /// Says whether the caller has to read the wall clock. Of several concurrent callers, only one gets `true`.
+    /// Of several callers, only one gets `true`.
     #[inline]
     fn is_due(&self, now: u64) -> bool {
         // Relaxed: it only chooses who reads.
@@ -258,7 +247,6 @@ impl WallSteps {
             && self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the time of the wall clock, read between two readings of the ticks.
     fn take(&self, before: u64, wall: u64, after: u64) {
         if after.saturating_sub(before) > LONGEST {
             return;

@@ -9,10 +9,8 @@ pub const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// Envoy's header for the time that it gives the service behind it, in milliseconds.
 pub const ENVOY_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 
-/// The largest number in a `grpc-timeout`.
 const EIGHT_DIGITS: u128 = 99_999_999;
 
-/// The units of `grpc-timeout`, the smallest first, in nanoseconds.
 const UNITS: [(u8, u128); 6] = [
     (b'n', 1),
     (b'u', 1_000),
@@ -77,7 +75,6 @@ pub fn read_millis(value: &[u8]) -> Option<Duration> {
     number(value, 20).map(Duration::from_millis)
 }
 
-/// Reads one to `most` digits; `None` for anything else, or if the number exceeds 64 bits.
 fn number(digits: &[u8], most: usize) -> Option<u64> {
     if digits.is_empty() || digits.len() > most || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -108,8 +108,7 @@ pub enum StepError<E> {
 }
 
 impl<E> StepError<E> {
-    /// Returns the outcome to report to a breaker or a permit: [`Outcome::Failure`] for work that failed, or that had
-    /// its time and was not done in it; [`Outcome::Ignored`] for work that was not begun, or that was cut short.
+    /// Returns the outcome to report: that of [`OutOfTime::outcome`], or [`Outcome::Failure`] for work that failed.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
@@ -164,9 +163,8 @@ impl Step {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Tells `observer` of work that was done in time, and of work for which there was not enough time
-    /// ([`Observer::on_step`]), for work that is run through the returned step and its clones. Costs a reading of the clock
-    /// for work that is done.
+    /// Tells `observer` what became of work that is run through the returned step and its clones
+    /// ([`Observer::on_step`]). Costs a reading of the clock for work that is done.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
@@ -216,7 +214,8 @@ impl Step {
         }
     }
 
-    /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that fails.
+    /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that
+    /// fails.
     ///
     /// # Errors
     /// [`StepError::Late`] if the time did not suffice, [`StepError::Failed`] with the error of the work.
@@ -248,27 +247,8 @@ impl Step {
     /// # }
     /// ```
     ///
-    /// If strangers choose the deadline that the task carries, let [`StepError::outcome`] judge. Then a caller who leaves
-    /// no time opens no breaker:
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tidegate::breaker::CircuitBreaker;
-    /// # use tidegate::deadline::{self, OutOfTime, Step, StepError, Timeouts};
-    /// # use tidegate::{Breaker, ManualClock, Outcome, Tick};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let second = Duration::from_secs(1);
-    /// # let step = Step::new(Timeouts::new(second, second)?).with_clock(ManualClock::default());
-    /// # let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1))?;
-    /// # let work = async { Ok::<u32, std::fmt::Error>(7) };
-    /// let judge = |result: &Result<u32, StepError<_>>| result.as_ref().map_or_else(StepError::outcome, |_| Outcome::Success);
-    /// let call = breaker.run_with(step.try_run(work), judge);
-    /// let late = deadline::carry_through(Tick::EPOCH, call).await?;
-    /// assert_eq!(late, Err(StepError::Late(OutOfTime::NotBegun)));
-    /// assert_eq!(breaker.state().as_str(), "closed");
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// If strangers choose the deadline that the task carries, let [`StepError::outcome`] judge. Then a caller who
+    /// leaves no time opens no breaker.
     pub async fn try_run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, StepError<E>> {
         match self.run(work).await {
             Ok(result) => result.map_err(StepError::Failed),
@@ -285,7 +265,6 @@ impl Step {
         StepCounts { begun, not_begun, cut_off }
     }
 
-    /// Returns the present tick, and how much time work that begins now has; `None` if that is too little.
     fn time(&self) -> Option<(Tick, Duration)> {
         let now = self.clock.now();
         let deadline =

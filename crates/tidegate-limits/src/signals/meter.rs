@@ -44,7 +44,6 @@ pub(super) struct Meter {
     last: Option<Last>,
 }
 
-/// The processor time at the last reading.
 #[derive(Debug)]
 struct Last {
     at: Tick,
@@ -55,9 +54,6 @@ struct Last {
 
 impl Meter {
     /// Finds the files to read.
-    ///
-    /// # Errors
-    /// [`Unavailable`] if neither the machine's processors nor its memory can be read.
     pub(super) fn new() -> Result<Self, Unavailable> {
         Self::of(kernel)
     }
@@ -73,8 +69,8 @@ impl Meter {
         Ok(Self { files: Box::new(files), groups, allowed, average: Average::default(), last: None })
     }
 
-    /// Takes a reading at `now`, a tick of any clock that runs with real time; use the same clock for all readings. A
-    /// reading at the tick of the previous one has no processor time.
+    /// `now` is a tick of any clock that runs with real time, the same for all readings. A reading at the tick of the
+    /// previous one has no processor time.
     pub(super) fn sample(&mut self, now: Tick) -> Reading {
         Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
@@ -92,8 +88,7 @@ impl Meter {
         let used: Vec<Option<u64>> = self.groups.processors.iter().zip(&quotas).map(used).collect();
         let seen = Last { at: now, used, machine };
         let share = self.last.as_ref().map(|last| last.share(&seen, &quotas));
-        // A reading at the tick of the last one, or before it, has no processor time. The next reading is then
-        // compared with the last one.
+        // A reading at the tick of the last one, or before it, has no processor time.
         if self.last.as_ref().is_none_or(|last| last.at < now) {
             self.last = Some(seen);
         }
@@ -141,7 +136,6 @@ impl Last {
     }
 }
 
-/// Rounds to the nearest whole number, clamped to 0 to 1000.
 fn thousandths(value: f64) -> u16 {
     value.clamp(0.0, 1000.0).round() as u16
 }
@@ -154,8 +148,6 @@ impl fmt::Debug for Meter {
             .finish_non_exhaustive()
     }
 }
-
-// A moving average weighted by time.
 
 /// The time after which half of a change is taken over, in seconds: longer than a garbage collection, shorter than an
 /// overload.
@@ -170,7 +162,6 @@ const HALF: f64 = 1.0;
 pub(super) struct Average(Option<(f64, Tick)>);
 
 impl Average {
-    /// Adds a sample and returns the average. A sample at the tick of the previous one, or earlier, changes nothing.
     pub(super) fn add(&mut self, now: Tick, sample: f64) -> f64 {
         let Some((average, at)) = self.0 else {
             self.0 = Some((sample, now));

@@ -60,8 +60,7 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the charge that has to be allowed for this one to be allowed: its cost plus the units kept back. `None`
-    /// where nothing is kept back.
+    /// The charge that has to be allowed for this one to be allowed.
     #[inline]
     pub(super) fn with_kept_back(&self) -> Option<Self> {
         if self.kept_back == 0 {

@@ -158,7 +158,6 @@ impl Iterator for Export<'_> {
 }
 
 impl Table {
-    /// Copies the keys of a line whose limits are not full again.
     pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[ExportedKey; WAYS]> {
         let held = self.line(line).lock();
         let mut entries = SmallVec::new();
@@ -192,7 +191,6 @@ impl Table {
         entries
     }
 
-    /// Puts an exported key into the table, replacing its present state if it has one.
     pub(super) fn put(&self, entry: ExportedKey, now: Tick) {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -237,13 +235,10 @@ impl Table {
 // piece has the next number, so an export that was cut or reordered is detected. The cell is a [`Cell`]'s byte form,
 // which has its own version.
 
-/// Identifies the byte form of a piece, as opposed to those of cells.
 const PIECE: u8 = 2;
 
-/// The bytes before a piece's content: version, kind, part and number.
 const HEAD: usize = 11;
 
-/// The bytes of the checksum after a piece's content.
 const CHECKSUM: usize = 8;
 
 /// Why an exported table was not restored.
@@ -278,18 +273,15 @@ pub enum RestoreError {
     Decode(#[from] DecodeError),
 }
 
-/// One key of an export.
 #[derive(Debug)]
 pub(super) struct ExportedKey {
     pub(super) fingerprint: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
-    /// Whether the state lay in the overflow, and has to be restored there.
     pub(super) beside: bool,
     pub(super) cell: Cell,
 }
 
-/// The content of a piece.
 #[derive(Debug)]
 pub(super) enum PieceContent<'b> {
     First { full_keys: bool, probe: u64, tick: u64 },
@@ -297,7 +289,6 @@ pub(super) enum PieceContent<'b> {
     Last { entries: u64, tick: u64 },
 }
 
-/// A piece that is being written.
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Vec<u8>,
@@ -356,7 +347,6 @@ impl Piece {
     }
 }
 
-/// Reads a piece; its number has to be `expected`.
 pub(super) fn read(bytes: &[u8], expected: u64) -> Result<PieceContent<'_>, RestoreError> {
     let damaged = RestoreError::Damaged { piece: expected };
     let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
@@ -392,7 +382,6 @@ pub(super) fn read(bytes: &[u8], expected: u64) -> Result<PieceContent<'_>, Rest
     }
 }
 
-/// Reads the entries of a piece, one after the other.
 #[derive(Debug)]
 pub(super) struct Entries<'b> {
     pub(super) bytes: &'b [u8],
@@ -414,7 +403,6 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// A cursor over bytes.
 struct Fields<'b> {
     rest: &'b [u8],
 }
