@@ -15,9 +15,8 @@ use crate::store::Settled;
 
 /// The decision of the binding quota, and its index.
 ///
-/// Denied: the quota with the longest [`Retry`] binds, and [`Retry::Never`] counts as the longest. After that wait,
-/// every quota allows the cost. Delayed: the quota with the longest wait. Allowed at once: the quota with the least
-/// remaining.
+/// Denied: the quota with the longest [`Retry`], [`Retry::Never`] above all; after that wait, every quota allows the
+/// cost. Delayed: the longest wait. Allowed at once: the least remaining.
 ///
 /// The other values are computed on demand, since a division costs as much as the decision itself. All values describe
 /// the moment of the decision.
@@ -183,7 +182,7 @@ impl Event {
 
 /// The result type of a check: the whole answer, or only whether it is allowed.
 ///
-/// A check that returns only a `bool` computes nothing else and costs half as much.
+/// A check that returns only a `bool` costs half as much.
 pub(crate) trait CheckResult: Copy {
     fn permitted(report: GcraReport) -> Self;
 

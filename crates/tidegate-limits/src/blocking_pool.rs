@@ -21,8 +21,8 @@ use crate::sync::{Condvar, Mutex, thread};
 
 /// A pool of threads. Clones share it. When the last clone is dropped, the threads run the waiting work and end.
 ///
-/// Work that has begun cannot be cancelled: it continues after its caller has gone, and is bounded by the number of
-/// threads. Work that waits for other work on the same pool can block all threads; give each level a pool of its own.
+/// Work that has begun cannot be cancelled: it continues after its caller has gone. Work that waits for other work on
+/// the same pool can block all threads; give each level a pool of its own.
 ///
 /// Costs two allocations per piece of work.
 ///
@@ -148,9 +148,9 @@ impl BlockingPool {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Tells `observer` the outcome of work that is submitted through the returned pool and its clones
-    /// ([`Observer::on_pool`]). It is told of ended work on the pool's thread; if it panics there, the result of the work
-    /// is not affected.
+    /// Tells `observer` what becomes of work that is submitted through the returned pool and its clones
+    /// ([`Observer::on_pool`]). It is told of ended work on the pool's thread; its panic there does not affect the
+    /// result.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
@@ -161,7 +161,7 @@ impl BlockingPool {
     /// and the task's [priority](priority::carried).
     ///
     /// # Errors
-    /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
+    /// [`RunError`].
     ///
     /// # Cancel safety
     /// If the future is dropped, work that was not begun is removed from the queue; work that was begun continues.

@@ -121,22 +121,7 @@ impl Breaker {
     /// [`CallError`]: the refusal, or the error of the work.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it ends, it counts neither as success nor as failure, and a probe's place
-    /// becomes free.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::Breaker;
-    /// use tidegate::breaker::CircuitBreaker;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let breaker = Breaker::new(CircuitBreaker::builder())?;
-    /// let answer = breaker.run(async { Ok::<_, std::io::Error>(42) }).await?;
-    /// assert_eq!(answer, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// If the future is dropped before it ends, it counts neither way, and a probe's place becomes free.
     pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
         let call = self.enter_to_run()?;
         let result = work.await;
@@ -210,7 +195,7 @@ impl Breaker {
     /// Enters the breaker without waiting, as [`Breaker::try_enter`], and says why it refuses.
     ///
     /// # Errors
-    /// [`Refusal`] in the same cases: it has the reason, as of the moment of the refusal.
+    /// [`Refusal`], in the same cases.
     #[inline(never)]
     pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
         let entered = self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt));

@@ -1,7 +1,7 @@
 //! Bulkheads: limits on how much work is in flight at once, so that one kind of work cannot take every resource.
 //!
-//! One atomic word counts the places taken, and entering and leaving change it in one atomic step each. The queue of
-//! waiters is behind a lock, which is not taken while the queue is empty.
+//! One atomic word counts the places taken; entering and leaving are one atomic step each. The lock of the queue is not
+//! taken while the queue is empty.
 
 mod build;
 mod enter;
@@ -34,9 +34,8 @@ use crate::priority::named_or_carried;
 /// Limits how much work is under way at once, in one process.
 ///
 /// A clone shares the places. Entering and leaving are one atomic step each, without a lock or an allocation, when
-/// nobody waits, no law, throttle, short queue or observer needs the time that the work took, and the places are not divided
-/// among tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all bulkheads of the
-/// process share.
+/// nobody waits, no law, throttle, short queue or observer needs the time that the work took, and the places are not
+/// divided among tenants. Each waiter takes an entry in a bounded list.
 ///
 /// # Examples
 /// ```
@@ -159,7 +158,7 @@ impl Bulkhead {
     }
 
     /// Tells the law how much of the machine is in use; for bulkheads without a [watch](Bulkhead::with_signals). A
-    /// throttle is told how many places are free and how many callers wait. Without either it does nothing.
+    /// throttle is told how many places are free and how many callers wait.
     pub fn sense(&self, signal: Signal) {
         self.shared.sense(signal);
     }
@@ -205,9 +204,9 @@ impl fmt::Debug for Bulkhead {
     }
 }
 
-/// The right to use places of a [`Bulkhead`]. Dropping it returns the places and reports no outcome: a
-/// panic, or a caller that hangs up, does not show how the work went. A law learns nothing from that; a throttle is told
-/// [`Outcome::Ignored`]. It may outlive the bulkhead.
+/// The right to use places of a [`Bulkhead`]. Dropping it returns the places and reports no outcome: a panic, or a
+/// caller that hangs up, shows none. A law learns nothing from that; a throttle is told [`Outcome::Ignored`]. It may
+/// outlive the bulkhead.
 #[must_use = "dropping a permit returns its place at once"]
 pub struct Permit {
     granted: Granted,
@@ -276,8 +275,8 @@ impl Permit {
     }
 
     /// Returns the places and reports how the work ended. A law, a throttle and a short queue learn from the time since
-    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. An observer is
-    /// told both ([`Observer::on_place`](crate::observer::Observer::on_place)). Other bulkheads ignore it.
+    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. Other
+    /// bulkheads ignore it.
     #[inline]
     pub fn leave(mut self, outcome: Outcome) {
         if let Holder::Bulkhead { outcome: reported, .. } = &mut self.holder {

@@ -107,8 +107,8 @@ where
     }
 
     /// Sets how long after its beginning a call may be joined; 30 s if not set. A caller that comes later makes a new
-    /// call, which replaces the old one for later callers; callers that already wait for the old one get its answer. So a
-    /// call that hangs holds up its key for this long at most. `Duration::MAX`: a call may always be joined.
+    /// call, which replaces the old one for later callers; callers that already wait for the old one get its answer. So
+    /// a call that hangs holds up its key for this long at most.
     #[must_use]
     pub fn joinable_for(self, longest: Duration) -> Self {
         Self { joinable_for: longest, ..self }
@@ -127,9 +127,8 @@ where
     /// answers it is not kept after the call has ended.
     ///
     /// The call carries no [deadline](crate::deadline::carried), because it may outlast the first caller's, and no
-    /// [priority](crate::priority::carried), because callers that join may have a higher one. Set its own with
-    /// [`carry_through`](crate::deadline::carry_through). Each caller waits until the deadline that it carries itself. A
-    /// caller whose deadline has passed neither makes a call nor joins one.
+    /// [priority](crate::priority::carried), because callers that join may have a higher one. Each caller waits until
+    /// the deadline that it carries itself. A caller whose deadline has passed neither makes a call nor joins one.
     ///
     /// # Errors
     /// [`CoalesceError::Panicked`] if the call panicked, and [`CoalesceError::TimedOut`] at the caller's deadline.

@@ -1,7 +1,5 @@
 //! Deadlines: when a caller wants an answer, read from a header, carried through the task, and sent on to the next
 //! service.
-//!
-//! [`Timeouts`] computes how much time a request and each of its steps get.
 
 pub mod header;
 mod step;
@@ -19,8 +17,8 @@ use crate::task_local::{self, Carried};
 
 /// The end of a wait: a tick of the limiter's clock, or an `Instant` of the machine.
 ///
-/// An `Instant` is converted to a tick when the wait begins ([`Clock::tick_of`]). Methods take `impl Into<Deadline>`,
-/// so either can be passed directly, and with the feature `tokio` also an instant of tokio's clock.
+/// An `Instant` is converted to a tick when the wait begins ([`Clock::tick_of`]). Methods take `impl Into<Deadline>`;
+/// with the feature `tokio` also an instant of tokio's clock.
 ///
 /// # Examples
 /// ```

@@ -1,6 +1,4 @@
 //! Answers in place of work that was refused or failed, with the reason.
-//!
-//! [`Answered`] says which of the two it holds, so that a page can tell the user and metrics can count it.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
@@ -84,18 +82,17 @@ impl<T, E> OrFallback<T, E> for Result<T, E> {
 /// Keeps the last real answer for each key, to stand in when there is no new one, until it is too old. Clones share the
 /// answers. For one answer, the key is `()`.
 ///
-/// **The key has to include everything that the answer depends on**: the user or the tenant, the language, the requested
-/// thing. A caller is shown the answer that is kept under its key, even if it was made for another caller. Use a user name
-/// that was verified, not one that the caller sent.
+/// **The key has to include everything that the answer depends on**: the user or the tenant, the language, the
+/// requested thing. Use a user name that was verified, not one that the caller sent.
 ///
 /// Holds at most `most_keys` answers, and each key twice. The answers may have any size unless
 /// [`weighing`](LastAnswers::weighing) bounds their sum. A new key in a full store evicts the answer that was stored
-/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely, such as by
-/// a query string, can evict the answers of all others: use keys of which there are few, such as the path.
+/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely can evict
+/// the answers of all others: use keys of which there are few, such as the path.
 ///
-/// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs that
-/// lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It is
-/// dropped when its key is asked for, and each time an answer is stored, up to two others are.
+/// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs
+/// that lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It
+/// is dropped when its key is asked for, and each time an answer is stored, up to two others are.
 ///
 /// # Examples
 /// ```
@@ -155,8 +152,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one, such
-    /// as the bytes of an answer and twice those of its key.
+    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one.
     ///
     /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is
     /// not kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once,
@@ -212,8 +208,8 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         if gone.is_some() { None } else { Some((kept.0.clone(), now.since(kept.1))) }
     }
 
-    /// Stores a real answer for the key, or replaces an error by the last one. Errors for which nothing should stand in,
-    /// such as the caller's own mistakes, do not belong here: return them before.
+    /// Stores a real answer for the key, or replaces an error by the last one. Return errors for which nothing should
+    /// stand in before, such as the caller's own mistakes.
     ///
     /// # Errors
     /// The given error, if there is no answer for the key that is recent enough.
@@ -286,8 +282,8 @@ type TakenOut<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
 type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<K, T>>);
 
-/// How many answers are taken out at most when one is stored, besides those that make room for its weight: one to make
-/// room for its key, and one that is too old, so that a store whose keys change holds fewer with time.
+/// How many answers are taken out when one is stored, besides those that make room for its weight: one for its key, and
+/// one that is too old.
 const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {

@@ -1,7 +1,6 @@
 //! Limits by key, in a table of bounded memory.
 //!
-//! For an unbounded number of callers: a key that is full again takes no memory, and a flood of new keys cannot grow
-//! the table (see [`MemoryStore`] for which key is evicted from a full table).
+//! A key that is full again takes no memory, and a flood of new keys cannot grow the table.
 
 mod shared;
 
@@ -45,11 +44,11 @@ pub struct KeyedLimiter {
 }
 
 impl KeyedLimiter {
-    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to [`MemoryStore::MAX_KEYS`], on the
-    /// [`SystemClock`].
+    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to
+    /// [`MemoryStore::MAX_KEYS`], on the [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if it is out of range or the system has too little memory for it.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
     pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -118,9 +117,8 @@ impl KeyedLimiter {
     /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard
     /// limit applies. A construction step.
     ///
-    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation,
-    /// outside every lock. It should look up rather than compute, and return clones of one `Arc` per class of keys.
-    /// When the limit of a key changes, the units spent are carried over.
+    /// It is called once per operation, outside every lock. It should look up rather than compute, and return clones of
+    /// one `Arc` per class of keys. When the limit of a key changes, the units spent are carried over.
     ///
     /// # Examples
     /// ```
@@ -161,8 +159,8 @@ impl KeyedLimiter {
 
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
-    /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`] changes this), one hash and
-    /// one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a known key and a quota
+    /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`]
+    /// changes this), one hash and one short lock of the key's cache line. Never allocates for a known key and a quota
     /// whose state has a fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
@@ -191,11 +189,11 @@ impl KeyedLimiter {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends one unit of each of `keys`, in order, as separate calls of [`KeyedLimiter::allow`] would, and passes each key with its answer to
-    /// `tell`.
+    /// Spends one unit of each of `keys`, in order, as separate calls of [`KeyedLimiter::allow`] would, and passes each
+    /// key with its answer to `tell`.
     ///
-    /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single calls if there are more
-    /// keys than the processor's caches hold. Takes any number of keys, and works on sixteen at a time. Each key is charged or refused by itself.
+    /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single
+    /// calls if there are more keys than the processor's caches hold.
     ///
     /// # Examples
     /// ```
@@ -220,10 +218,11 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
+    /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see
+    /// [`crate::Limiter::reserve`].
     ///
     /// # Errors
-    /// [`TakeError::Denied`] if the delay would be longer, [`TakeError::NotACost`] for zero and less.
+    /// As [`crate::Limiter::reserve`].
     pub fn reserve(
         &self,
         key: impl Key,

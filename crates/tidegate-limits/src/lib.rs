@@ -1,7 +1,5 @@
-//! The limits and guards of one process: limiters, bulkheads, breakers, queues, deadlines, retries, signals, clocks, and
-//! the store in memory.
-//!
-//! A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
+//! The limits and guards of one process: limiters, bulkheads, breakers, queues, deadlines, retries, signals, clocks,
+//! and the store in memory.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -34,8 +34,7 @@ use crate::wait::Wait;
 
 /// One limit of any [`Quota`], or several that are charged together: all of them or none.
 ///
-/// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's
-/// state or a closure.
+/// A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -141,12 +140,11 @@ impl Limiter {
         self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now, or refuses and changes nothing. `cost` is a number, a `NonZero` or a [`Cost`]. A cost above the burst is refused for
-    /// good: the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
+    /// Spends `cost` now, or refuses and changes nothing. `cost` is a number, a `NonZero` or a [`Cost`]. A cost above
+    /// the burst is refused for good: the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
     ///
     /// # Errors
-    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told. A [`Cost`] or a `NonZero` is always
-    /// valid.
+    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told.
     ///
     /// # Examples
     /// ```
@@ -265,11 +263,10 @@ impl Limiter {
         self.shared.limits.lock().quotas.to_vec()
     }
 
-    /// Replaces the quota by `quota`, for all clones. `how` determines what is carried over of the units spent: with [`Replace::AsIs`] no caller
-    /// gets a fresh burst from a change.
+    /// Replaces the quota by `quota`, for all clones. `how` determines what is carried over of the units spent: with
+    /// [`Replace::AsIs`] no caller gets a fresh burst from a change.
     ///
-    /// Reservations keep their times. Those made before a change give nothing back when settled or cancelled after it, since their receipts
-    /// belong to another limit.
+    /// Reservations keep their times. Those made before a change give nothing back when settled after it.
     ///
     /// # Errors
     /// [`QuotaError`] if the new quota is out of range; the old one then stays.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// Why a [`Bulkhead`](crate::Bulkhead) refused an entry: the cause in a [`Denied`](crate::Denied), for callers that do
-/// something about it, and for metrics.
+/// Why a [`Bulkhead`](crate::Bulkhead) refused an entry ([`Denied::no_place`](crate::Denied::no_place)).
 ///
 /// What it says of the free places is a snapshot.
 ///

@@ -1,8 +1,7 @@
 //! Observers: code that is called with each event of a limiter, a guard, a layer or a retrier, for metrics, logs and
 //! alerts.
 //!
-//! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that a
-//! metric or a log line cannot become a list of callers' addresses.
+//! A limiter or a layer without an observer pays one branch per check. Events contain digests of keys only.
 
 mod events;
 
@@ -103,8 +102,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when an allowed charge is undone, with the event of its decision: a reservation was cancelled, or a
-    /// waiter was dropped before it acted. The amount given back may be less than its cost; see
-    /// [`crate::Reservation::settle`].
+    /// waiter was dropped before it acted.
     fn on_cancel(&self, event: &Event) {
         let _ = event;
     }
@@ -116,8 +114,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
-    /// alone is reported with the next call. Changes from different threads may be reported in another order than they
-    /// happened; their ticks order them.
+    /// alone is reported with the next call. Ticks order the changes of several threads.
     fn on_change(&self, change: &Change) {
         let _ = change;
     }
@@ -154,8 +151,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = did;
     }
 
-    /// Called when a [`KeyedBreaker`](crate::KeyedBreaker) refuses a call of a key, and when a call that entered has
-    /// ended. By default it calls [`Observer::on_call`], so that one method receives the calls of every breaker.
+    /// As [`Observer::on_call`], which it calls by default, for a call of one key of a
+    /// [`KeyedBreaker`](crate::KeyedBreaker).
     fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
         let _ = key;
         self.on_call(did);

@@ -3,11 +3,10 @@
 //!
 //! The carried priority applies to all work inside the task that names none itself: an entry into a
 //! [`Bulkhead`](crate::Bulkhead), or a function that a [`BlockingPool`](crate::blocking_pool::BlockingPool) runs. A
-//! `Check` of a gate and a switch do not read it; pass it to them as
-//! `priority::carried().unwrap_or_default()`.
+//! `Check` of a gate and a switch do not read it; pass it to them as `priority::carried().unwrap_or_default()`.
 //!
 //! # Examples
-//! A report is computed within a request of low priority; an entry deep inside it takes its place by that priority:
+//! An entry deep inside a request takes its place by the request's priority:
 //! ```
 //! use tidegate::policy::{KeepFor, Kept};
 //! use tidegate::{Bulkhead, Criticality, priority};

@@ -33,7 +33,7 @@ const SLACK: Duration = Duration::from_millis(10);
 /// Takes jobs and passes them to its worker. Clones share one queue. When the last clone is dropped, the worker runs
 /// the waiting jobs and ends.
 ///
-/// Memory grows with the waiting jobs, at most `places`: each takes one allocation for the job and one for its result.
+/// Each waiting job takes two allocations; at most `places` wait.
 ///
 /// # Examples
 /// ```
@@ -173,11 +173,10 @@ impl<T> JobHandle<T> {
         self.place = None;
     }
 
-    /// Blocks the calling thread until the job has ended. Not for async code, nor for the thread that runs the
-    /// worker.
+    /// Blocks the calling thread until the job has ended. Not for async code, nor for the thread that runs the worker.
     ///
     /// # Errors
-    /// [`JobError`] if the job has no result.
+    /// [`JobError`].
     pub fn join(self) -> Result<T, JobError> {
         block_on(self)
     }

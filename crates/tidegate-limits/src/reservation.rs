@@ -14,11 +14,10 @@ use crate::store::Ending;
 
 /// Capacity that is charged now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and
-/// dropped the reservation itself; a refund would then let the capacity be spent twice. A holder that does not use the
-/// capacity calls [`Reservation::cancel`], and one that spent more or less than was reserved calls
-/// [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use [`crate::Limiter::wait`]:
-/// there the future is the holder.
+/// Dropping it keeps the charge. Its holder may have passed the tick on, and a refund would then let the capacity be
+/// spent twice. A holder that does not use the capacity calls [`Reservation::cancel`], and one that spent more or less
+/// than was reserved calls [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use
+/// [`crate::Limiter::wait`]: there the future is the holder.
 ///
 /// # Examples
 /// ```
@@ -96,8 +95,7 @@ impl Reservation {
     ///
     /// No limit ends up fuller than if only `used` had been charged; if nothing was charged since, it is exactly as
     /// full. Later reservations keep their times, so the capacity that those times rely on is not granted again.
-    /// Nothing is refunded after a change of the limit, nor if time has returned the units already; a cost above the
-    /// charge is booked in any case.
+    /// Nothing is refunded after a change of the limit, nor if time has returned the units already.
     pub fn settle(self, used: u64) {
         self.source.settle(&self.held, used);
     }
@@ -110,8 +108,7 @@ impl Reservation {
     /// Waits until the work may start, and returns the reservation, to be used or settled.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the reservation is cancelled, as with a dropped
-    /// [`Wait`](crate::Wait).
+    /// If the future is dropped before it completes, the reservation is cancelled.
     pub async fn due(self) -> Self {
         let mut held = CancelIfDropped(Some(self));
         // It is only empty after the reservation was returned.

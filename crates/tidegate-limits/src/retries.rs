@@ -214,11 +214,6 @@ impl Retrier {
         }
     }
 
-    /// Decides what follows a try that did not succeed. Returns the tick of the next try, which is then spent from
-    /// the budget.
-    ///
-    /// # Errors
-    /// [`Stop`]: why the call is not retried.
     fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
         let now = self.clock.now();
         let next = self.next(tried, now, deadline);
@@ -254,7 +249,6 @@ const SHARE: f64 = 0.5;
 /// Counts the first tries and the retries that arrive at a server, and decides whether there are so many retries that
 /// callers must not try again.
 ///
-/// A caller with the default [`RetryBudget`] sends at most one retry for five calls, and ten retries a second in addition.
 /// If one retry arrives for every two first tries, many callers have no budget, and a third of the requests of an
 /// overloaded server are retries. Clones share the counts.
 ///
@@ -300,8 +294,8 @@ impl ArrivingRetries {
 
     /// Counts a request that was tried this many times before; 0 is a first try.
     ///
-    /// The number is the caller's claim. Read it only from a header that callers you trust set, such as your own
-    /// proxy. A stranger who claims retries would make the server tell all refused callers not to come back.
+    /// The number is the caller's claim. Read it only from a header that callers you trust set, such as your own proxy.
+    /// Otherwise a stranger could make the server tell all refused callers not to come back.
     pub fn count(&self, tries_before: u32) {
         if tries_before == 0 {
             self.seen.call();

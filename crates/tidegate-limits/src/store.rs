@@ -4,9 +4,6 @@
 //! changes them only if every binding charge is allowed. A store reads the cells and writes them back atomically: under
 //! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] checks
 //! that.
-//!
-//! One trait serves stores that answer on the spot and engines that answer later; [`Store::settle_into`] returns which
-//! of the two happened.
 
 mod breaker;
 mod breaker_view;
@@ -78,7 +75,7 @@ impl Debug for Settling {
 ///
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
 /// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange. A store
-/// around another one names it in [`Store::beneath`], and overrides only what it changes.
+/// around another one names it in [`Store::beneath`].
 pub trait Store: Debug + Send + Sync {
     /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
     /// changed.
@@ -128,8 +125,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Returns where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this
-    /// process's memory can be settled nowhere else. The default is a store of this process that cannot be told from
-    /// another one with the same default.
+    /// process's memory can be settled nowhere else.
     fn home(&self) -> Home {
         self.beneath().map_or(Home::Process { store: 0 }, Store::home)
     }
@@ -148,7 +144,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
-    /// async; never call it in async code, whose thread it would block.
+    /// async; async code must not call it.
     ///
     /// # Errors
     /// As [`Store::settle_into`].

@@ -22,10 +22,9 @@ use crate::reservation::{Reservation, Source};
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
 /// Nothing happens before the first poll, which reserves the cost and starts the timeout. It waits no longer than the
-/// deadline that the task [carries](crate::deadline::carried) at that moment, whatever its own bound is: a cost that
-/// cannot be spent by that deadline is refused at once. Waiters are served first come, first served. It owns its
-/// limiter, so it can be stored and spawned. It runs on any executor, with the timer of the limiter's clock. If it does
-/// not have to sleep, it does not allocate.
+/// deadline that the task [carries](crate::deadline::carried) at that moment: a cost that cannot be spent by then is
+/// refused at once. Waiters are served first come, first served. It owns its limiter, so it can be stored and spawned.
+/// It runs on any executor, with the timer of the limiter's clock. If it does not have to sleep, it does not allocate.
 ///
 /// # Errors
 /// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never be
@@ -87,8 +86,7 @@ impl Wait {
     }
 
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed
-    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare, because no one waits for the
-    /// result any more.
+    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self

@@ -19,11 +19,11 @@ use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
-/// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
+/// One breaker for each key, for a bounded number of keys.
 ///
 /// A key whose breaker is as good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
 /// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
-/// whose breaker is nearest to being as good as new is evicted first. A closed key allocates only for its first call.
+/// whose breaker is nearest to that is evicted first. A closed key allocates only for its first call.
 ///
 /// # Examples
 /// ```
@@ -55,8 +55,7 @@ impl KeyedBreaker {
     /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if the system has too little memory for
-    /// it.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
     pub fn new<L>(law: L, capacity: usize) -> Result<Self, QuotaError>
     where
         L: TryInto<CircuitBreaker>,

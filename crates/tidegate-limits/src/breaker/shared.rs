@@ -134,8 +134,8 @@ pub(super) fn refused(retry: Retry) -> Denied {
     Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
 }
 
-/// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
-/// hung up, is neither success nor failure, and a probe's place becomes free.
+/// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome, as neither a panic nor a
+/// caller who hung up shows one, and a probe's place becomes free.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct Call {
     shared: Arc<BreakerCore>,

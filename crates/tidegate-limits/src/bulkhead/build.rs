@@ -36,8 +36,7 @@ impl Bulkhead {
     /// cases, choose the law's least limit ([`Bounds`](tidegate_core::concurrency::Bounds)) at least as high as the
     /// places that one caller asks for plus the places kept.
     ///
-    /// Use one law per resource, and do not put one adaptive bulkhead behind another: two laws that move their limits
-    /// by the same latencies chase each other.
+    /// Use one law per resource: two laws that move their limits by the same latencies chase each other.
     ///
     /// Costs two readings of the clock per permit, and the law's arithmetic.
     #[must_use]
@@ -64,8 +63,7 @@ impl Bulkhead {
     /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
     /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that
     /// the task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an
-    /// overloaded service gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a
-    /// dependency becomes slower.
+    /// overloaded service gets more places than it needs. Work then takes about 0.27 s longer.
     /// [`HillClimb::without_reserve`](tidegate_core::concurrency::HillClimb::without_reserve) keeps latency short
     /// instead.
     ///
@@ -175,8 +173,8 @@ impl Bulkhead {
     /// Returns a bulkhead whose places are divided among tenants; a caller names its tenant with
     /// [`Enter::of`](super::Enter::of). Each tenant has its own part, lends idle places, and receives places that
     /// others lend by its weight. A full queue refuses a waiter of the tenant that has the most waiters for its weight.
-    /// Priorities and the order then apply within a tenant. So a tenant gains nothing over others by calling everything
-    /// critical, except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
+    /// Priorities and the order then apply within a tenant. So calling everything critical gains a tenant nothing,
+    /// except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
     ///
     /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A construction
     /// step.
@@ -187,8 +185,7 @@ impl Bulkhead {
 
     /// Returns a bulkhead with a short queue in front of it: at most as many callers wait as there are places, the
     /// newest is served first, and nobody waits for longer than half the mean time that work takes (at least 5 ms, at
-    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This queue is long enough to fill a place as
-    /// soon as it becomes free, and adds little to the time of the work. Sets [`QueueOrder::Lifo`]; higher priorities
+    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). Sets [`QueueOrder::Lifo`]; higher priorities
     /// still come first. The bound of [`Bulkhead::with_room`] still applies.
     ///
     /// Costs two readings of the clock per permit. A construction step.
@@ -199,10 +196,10 @@ impl Bulkhead {
 
     /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
     /// that it refuses never joins the queue. It learns of each admitted caller who got no place
-    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
-    /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
-    /// how many callers wait at that moment. A caller that it refuses is admitted all the same if its
-    /// [tenant](Bulkhead::with_tenants) stays within its guarantee, the waiting callers of the tenant included.
+    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome
+    /// ([`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped), the free places and the waiting callers
+    /// at that moment. A caller that it refuses is admitted all the same if its [tenant](Bulkhead::with_tenants),
+    /// waiting callers included, stays within its guarantee.
     ///
     /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
     /// A construction step.
@@ -238,9 +235,7 @@ impl Bulkhead {
     }
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
-    /// Without a law it has no effect. The watch averages the processor's use over about a second; a
-    /// [`Bbr`](tidegate_core::concurrency::Bbr) does not [smooth](tidegate_core::concurrency::Bbr::smoothing) it again.
-    /// A construction step.
+    /// Without a law it has no effect. A construction step.
     ///
     /// # Examples
     /// ```
@@ -306,8 +301,8 @@ impl BulkheadRules {
     }
 
     /// A waiter that nothing is kept from is considered as soon as one place is free, so that one who wants many is
-    /// served in the end. Otherwise it is considered once all its places are free: earlier it would hold up the callers
-    /// that a part is kept for.
+    /// served in the end. Otherwise it needs all its places to be free: earlier it would hold up those that a part is
+    /// kept for.
     pub(super) fn may_consider(&self, priority: Priority, wanted: u64, count: Count) -> bool {
         match self.kept(|| priority, count.limit()) {
             0 => count.taken() < count.limit(),

@@ -29,21 +29,21 @@ use crate::wait::TimeBound;
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
 /// Nothing happens before the first poll: only then does the caller join the queue, and only then does its timeout
-/// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) when the entry is
-/// first polled or tried, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority
-/// enter first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the
-/// waiter whose turn is next, even if that waiter needs more places than are free. The future owns its bulkhead, so it
-/// can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
+/// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) at the first poll or
+/// try, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority enter first; among
+/// equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the waiter whose turn
+/// is next, even if that waiter needs more places than are free. The future owns its bulkhead and runs on any executor.
+/// It does not allocate unless it has to wait.
 ///
 /// # Errors
 /// In each case no place is taken, and [`Denied::no_place`](crate::Denied::no_place) says why.
 ///
-/// * [`TakeError::Denied`] with [`Retry::Unknown`](crate::Retry::Unknown): its deadline, the one that the task carries, or the bulkhead's longest wait passed, the queue is
-///   full, a more important caller took this one's position in the queue, the turn is not expected before the deadline,
-///   or a throttle refused.
-/// * [`TakeError::Denied`] with [`Retry::Never`](crate::Retry::Never): more places are asked for than there are (with a law: than there can
-///   be), or its own deadline had passed before the first poll, or no place is free and the carried deadline has
-///   passed.
+/// * [`TakeError::Denied`] with [`Retry::Unknown`](crate::Retry::Unknown): its deadline, the one that the task carries,
+///   or the bulkhead's longest wait passed, the queue is full, a more important caller took this one's position in the
+///   queue, the turn is not expected before the deadline, or a throttle refused.
+/// * [`TakeError::Denied`] with [`Retry::Never`](crate::Retry::Never): more places are asked for than there are (with a
+///   law: than there can be), or its own deadline had passed before the first poll, or no place is free and the carried
+///   deadline has passed.
 /// * [`TakeError::NotACost`]: `places` is zero or negative.
 ///
 /// # Cancel safety
@@ -109,19 +109,19 @@ impl Enter {
         self
     }
 
-    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows deadlines
-    /// ([`HillClimb`](tidegate_core::concurrency::HillClimb)) counts work that ends later as lost. If the deadline has
-    /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places are free, since its
-    /// result comes too late.
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows
+    /// deadlines ([`HillClimb`](tidegate_core::concurrency::HillClimb)) counts work that ends later as lost. If it has
+    /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places
+    /// are free.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
     }
 
     /// Sets the priority. A more important caller enters first, replaces the least important waiter of a full queue,
-    /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default it is the
-    /// priority that the task [carries](crate::priority::carried) when the entry is first polled or tried, or
-    /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
+    /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default the one that
+    /// the task [carries](crate::priority::carried) at the first poll or try, or
+    /// [`Criticality::Critical`](crate::Criticality::Critical).
     pub fn priority(mut self, priority: impl Into<Priority>) -> Self {
         self.priority = Some(priority.into());
         self
@@ -168,9 +168,6 @@ impl Enter {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Panics
-    /// Never; an entry that has ended already returns `None`.
     pub fn try_now(&mut self) -> Option<Permit> {
         let places = self.places.ok()?;
         if !matches!(self.stage, EnterStage::New) {

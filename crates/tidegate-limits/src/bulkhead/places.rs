@@ -250,8 +250,7 @@ impl Counter {
         }
     }
 
-    /// Returns places when a waiter may be due, or the bulkhead is gone. The permit still holds its places when this
-    /// starts, so the owner found here is the bulkhead that gave them.
+    /// The permit still holds its places when this starts, so the owner found here is the bulkhead that gave them.
     #[cold]
     fn leave_locked(&'static self, granted: &Granted) {
         // A separate statement, so that the lock ends here: dropping the last reference to the owner takes the same

@@ -17,8 +17,6 @@ use super::tenants::KnownTenants;
 /// | `Lifo` | the newest | callers who give up: the newest most likely still waits |
 /// | `Adaptive` | the caller who came first; the newest while the queue stands too long | queues in front of a service that may be overloaded |
 ///
-/// In every order, higher priorities come first ([`Enter::priority`](crate::Enter::priority)).
-///
 /// # Source
 /// `Adaptive`: adaptive LIFO and CoDel as in B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015; the arithmetic is
 /// [`Codel`]'s.
@@ -421,8 +419,7 @@ impl Queues {
 }
 
 impl Divided {
-    /// Returns each waiting tenant's first waiter, as the tenant's number and the places asked for. Leaves out a first
-    /// waiter that could only be served from places kept for others: it would hold those others up.
+    /// Leaves out a first waiter that could only be served from places kept for others: it would hold those others up.
     fn firsts(
         &self,
         now: Tick,

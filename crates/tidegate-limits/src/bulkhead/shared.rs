@@ -143,8 +143,7 @@ impl BulkheadState {
         self.timed
     }
 
-    /// Returns until when the caller waits, if a law learns from it: the earlier of its `own` deadline and the one that
-    /// the task carries. Call it before a place is taken, since the clock is foreign code.
+    /// Call it before a place is taken, since the clock is foreign code.
     #[inline]
     pub(super) fn deadline(&self, own: impl FnOnce() -> Option<Tick>) -> Option<Tick> {
         self.moving.as_ref()?;
@@ -378,8 +377,8 @@ impl BulkheadState {
 
     #[inline(never)]
     fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
-        // A throttle has counted the arrival, so it is also told of work whose outcome is unknown, and so is a law that
-        // waits for those inside to leave. A short queue is not: such work shows nothing about the service.
+        // A throttle has counted the arrival, so it is told of unknown outcomes too, and so is a law that waits for
+        // those inside to leave. To a short queue they say nothing.
         let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
         if !locked && !told {
             return;

@@ -19,7 +19,7 @@ const REST: usize = 0;
 ///
 /// Named tenants are always known. Other tenants get terms of their own when they first come, up to the number given to
 /// [`Tenants::each`]. A further tenant replaces an idle one; while none is idle, it shares the *rest* with all others
-/// that have no terms of their own. Without [`Tenants::each`], all tenants that are not named share the rest.
+/// that have no terms of their own.
 ///
 /// # Examples
 /// ```

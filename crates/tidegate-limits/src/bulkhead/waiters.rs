@@ -1,9 +1,9 @@
 //! The queue of waiters behind the lock of a bulkhead: who waits for a place, and whose turn is next.
 //!
 //! Places are given under the lock, and wakers are called after it is released. A place that becomes free is given at
-//! once to the waiter whose turn is next, and is not left for the first caller to take it. So nobody overtakes, and a
-//! place that was given to a waiter that has gone is found with the waiter and given to the next. Wakers are foreign
-//! code: they are cloned before the lock is taken, and called and dropped after it is released.
+//! once to the waiter whose turn is next. So nobody overtakes, and a place given to a waiter that has gone goes to the
+//! next. Wakers are foreign code: they are cloned before the lock is taken, and called and dropped after it is
+//! released.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -349,8 +349,8 @@ pub(super) struct PendingWakers {
 }
 
 impl PendingWakers {
-    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
-    /// waiter that is not woken would hold places without knowing it. Returns the first panic.
+    /// Not to be called with the lock held. If a waker panics, the others are called all the same: a waiter that is not
+    /// woken would hold places without knowing it. Returns the first panic.
     pub(super) fn wake_all(self) -> DeferredPanic {
         let mut first = DeferredPanic::default();
         for waker in self.to_wake {

@@ -16,17 +16,10 @@ use crate::block_on::block_on;
 
 /// A clock that moves only when told to; clones share the time.
 ///
-/// Waits on it end only when the time is moved past their tick. [`ManualClock::sleepers`] shows a test that a waiter
-/// on another thread or task has gone to sleep.
+/// Waits on it end only when the time is moved past their tick. [`ManualClock::sleepers`] shows a test that a waiter on
+/// another thread or task has gone to sleep.
 ///
 /// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{Clock, ManualClock, Tick};
-/// let clock = ManualClock::at(Tick::from_secs(100));
-/// clock.advance(Duration::from_secs(1));
-/// assert_eq!(clock.now(), Tick::from_secs(101));
-/// ```
 ///
 /// A wait of an hour, tested in no time:
 /// ```
@@ -86,9 +79,8 @@ impl ManualClock {
         self.wake();
     }
 
-    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move, as a machine's does
-    /// not when its wall clock is corrected: only calendar windows and
-    /// aligned refills follow. For tests of what a correction does to them.
+    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move: only calendar
+    /// windows and aligned refills follow.
     ///
     /// # Examples
     /// ```

@@ -32,22 +32,19 @@ static WALL: WallSteps = WallSteps::new();
 
 /// The machine's monotonic clock, anchored to the Unix epoch when the process first uses it.
 ///
-/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock:
-/// setting the wall clock neither adds nor blocks capacity. Calendar windows and aligned refills follow such a step within
-/// a second: while the clock is in use, it looks at the wall clock once a second. All values of this type in a process are one clock, so their ticks can be
-/// compared.
+/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock: setting
+/// the wall clock neither adds nor blocks capacity. Calendar windows and aligned refills follow such a step within a
+/// second: while the clock is in use, it looks at the wall clock once a second.
 ///
-/// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself
-/// uses the processor's counter (`tsc` on x86-64, the architected counter on ARM), it reads that counter relative to
-/// the keeper's last reading, about 9 ns. With either source it never steps back by more than the nanosecond of
-/// rounding.
+/// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself uses
+/// the processor's counter (`tsc` on x86-64, the architected counter on ARM), it reads that counter relative to the
+/// keeper's last reading, about 9 ns. With either source it never steps back by more than the nanosecond of rounding.
 ///
 /// # Staleness
 /// [`Clock::recent`] is at most one millisecond old, plus the time by which the keeper's thread is scheduled late.
-/// While no keeper runs it reads the clock, so an idle gap never makes it old: the keeper shares the tick only while
-/// it is being used, and withdraws it before it sleeps. A process whose keeper is gone (after a fork) or was stopped
-/// with it (stopped and continued) notices when it next reads the clock, which is before the next refusal. Until then
-/// a limit can have admitted one burst too many, but never a second one.
+/// While no keeper runs it reads the clock, so an idle gap never makes it old. A process whose keeper is gone (after a
+/// fork) or was stopped with it notices before the next refusal. Until then a limit can have admitted one burst too
+/// many, but never a second one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock(());
 
@@ -59,17 +56,16 @@ impl SystemClock {
         Self(())
     }
 
-    /// Returns the time since 1970 by the wall clock as it stands now, at a tick of this clock: for who reports times of
-    /// this process to programs that go by the wall clock, such as a collector of spans.
+    /// Returns the wall clock's time since 1970 at a tick of this clock: for reports to programs that go by the wall
+    /// clock, such as a collector of spans.
     #[must_use]
     pub fn wall_time(tick: Tick) -> Tick {
         let ahead = WALL.ahead().nanos();
         Tick::from_nanos(tick.as_nanos().saturating_add_signed(ahead))
     }
 
-    /// Shares the tick of this moment, as the keeper does, but does not renew it. For code that counts the instructions
-    /// of a check, where waiting for the keeper would depend on the speed of the machine. The next clock reading at
-    /// least 50 ms later withdraws it.
+    /// Shares the tick of this moment, as the keeper does, but does not renew it. The next clock reading at least 50 ms
+    /// later withdraws it.
     #[doc(hidden)]
     pub fn share_tick() {
         SHARED_TICK.begin(read());

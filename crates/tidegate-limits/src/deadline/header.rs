@@ -47,8 +47,7 @@ pub fn read_grpc_timeout(value: &[u8]) -> Option<Duration> {
 }
 
 /// Writes the value of a [`GRPC_TIMEOUT`] header in the smallest unit that needs no more than eight digits, rounded
-/// down so that the next service is not given more time than there is. A time above 99,999,999 hours is written as
-/// 99,999,999 hours.
+/// down so that the next service is not given more time than there is.
 ///
 /// # Examples
 /// ```

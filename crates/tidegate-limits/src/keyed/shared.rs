@@ -28,8 +28,8 @@ use crate::store::{
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 pub(super) struct KeyedState {
-    /// The class of the standard limit in the store if the fast path is possible: the states of the limit fit a word,
-    /// and there are neither limits per key nor an observer. 0 otherwise.
+    /// The class of the standard limit in the store if the fast path is possible, else 0: its states fit a word, and
+    /// there are neither limits per key nor an observer.
     pub(super) fast_class: AtomicU64,
     pub(super) precision: Precision,
     pub(super) time: Time,

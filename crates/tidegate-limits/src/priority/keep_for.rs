@@ -43,10 +43,10 @@ impl fmt::Display for Kept {
 /// `critical-plus` lies within the part for `critical`. 100 % refuses all requests below the level, without a separate
 /// policy.
 ///
-/// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its level
-/// must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower level must leave in
-/// addition. So the users of one level are refused one after the other, and each of them after all users of lower
-/// levels. If the lower level must leave no more, or is refused altogether (100 %), its own level alone decides.
+/// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its
+/// level must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower
+/// level must leave in addition. If the lower level must leave no more, or is refused altogether (100 %), its own level
+/// alone decides.
 ///
 /// # Examples
 /// ```

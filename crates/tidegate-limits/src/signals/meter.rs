@@ -69,8 +69,7 @@ impl Meter {
         Ok(Self { files: Box::new(files), groups, allowed, average: Average::default(), last: None })
     }
 
-    /// `now` is a tick of any clock that runs with real time, the same for all readings. A reading at the tick of the
-    /// previous one has no processor time.
+    /// `now` is a tick of any clock that runs with real time, the same for all readings.
     pub(super) fn sample(&mut self, now: Tick) -> Reading {
         Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
@@ -155,9 +154,8 @@ const HALF: f64 = 1.0;
 
 /// An average in which a sample weighs by the time since the previous one.
 ///
-/// It is kept as a fraction, so it gets arbitrarily close to a lasting value. Averages of processor time are often
-/// kept in whole thousandths and rounded down; such an average would stop below full load and never cross a threshold
-/// near it.
+/// It is kept as a fraction, so it gets arbitrarily close to a lasting value. An average in whole thousandths, rounded
+/// down, would stop below full load.
 #[derive(Debug, Default)]
 pub(super) struct Average(Option<(f64, Tick)>);
 

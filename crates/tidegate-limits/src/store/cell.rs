@@ -67,8 +67,7 @@ impl Cell {
         Self { quota, state, forgotten: None }
     }
 
-    /// Returns whether the cell holds only quota and state: without a note that the key was reset, or came under a
-    /// limit of another kind, while charges from before might still be ended.
+    /// Returns whether the cell holds only quota and state, without a note of a reset.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.forgotten.is_none()

@@ -66,10 +66,9 @@ use crate::clock::HeldTime;
 /// Keeps the state of a bounded number of keys.
 ///
 /// Memory is allocated when the store is made and does not grow: 24 bytes per key of the capacity, 48 where keys are
-/// kept in full. If that is more than a megabyte, a background thread touches all of it once, for about 13 ms for a
-/// million keys: so no check waits for the system to provide memory, and a machine that has too little shows it at the
-/// start. States that do not fit a word (all but GCRA's: logs, windows of many buckets) allocate their own size as they
-/// come.
+/// kept in full. Beyond a megabyte a background thread touches all of it once (13 ms for a million keys), so that no
+/// check waits for the system to provide memory. States that do not fit a word (all but GCRA's: logs, windows of many
+/// buckets) allocate their own size as they come.
 ///
 /// A check of one known key is one locked instruction on its cache line. A step over several keys seizes all their
 /// slots: it first tries each slot once; if one is taken, it seizes all in ascending order, so steps never deadlock.
@@ -109,10 +108,9 @@ impl MemoryStore {
     /// Makes an empty store that compares whole keys and not only their fingerprints. Among a million keys, two have
     /// the same fingerprint with odds of one in fifty million; this is for limits where that is too much.
     ///
-    /// Takes 48 bytes per key of the capacity. A check has a second cache miss, and takes about twice as long among a
-    /// million keys. Keys of up to 15 bytes are kept as they are; of longer keys, 120 bits are kept besides the
-    /// fingerprint, so that memory does not grow with the keys that callers send: among `n` of them, two are taken for
-    /// the same key with odds of about `n² · 2⁻¹⁶⁹`.
+    /// Takes 48 bytes per key of the capacity. A check has a second cache miss. Keys of up to 15 bytes are kept as they
+    /// are; of longer keys, 120 bits are kept besides the fingerprint, so that memory does not grow with the keys that
+    /// callers send: among `n` of them, two are taken for the same key with odds of about `n² · 2⁻¹⁶⁹`.
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].

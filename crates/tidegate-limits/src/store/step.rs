@@ -73,8 +73,7 @@ impl<'a> Charge<'a> {
 
 /// The rules of a charge that its limit sets, the same for all requests.
 ///
-/// They are set once, where the limit is made, and are carried as one value through plans, charges and receipts to the
-/// store that applies them. 8 bytes, so a copy is as small as a reference.
+/// Carried as one value of 8 bytes through plans, charges and receipts to the store that applies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeRules {
     /// The number of the policy that the key belongs to, the same for all keys of the policy. In a full store, keys of
@@ -137,7 +136,7 @@ pub struct Step<'a> {
     /// Ignored by stores whose [`super::Caps::one_tag`] is `false`.
     pub tag: u64,
     /// Whether the charges will be ended. If `false`, receipts may be absent from the answer; the rest of it is the
-    /// same. Making receipts is part of the cost of a check, and most checks need none.
+    /// same.
     pub receipts: bool,
     /// Whether somebody watches the guards: the answer then has what the step has changed of them ([`Settled::moved`]).
     pub watched: bool,

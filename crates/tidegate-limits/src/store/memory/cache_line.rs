@@ -364,8 +364,8 @@ fn aligned<T>(cells: &[T]) -> usize {
 // Prefaults the memory of a large table: a background thread makes the system provide it before checks need it.
 //
 // A new table is blank memory: the system provides each page at the first write to it. So a background thread touches
-// them as soon as the table is made, and then ends. A check that reaches a page before it pays the same cost as without
-// the thread.
+// them as soon as the table is made, and then ends. A check that reaches a page before it pays for it as without the
+// thread.
 
 const FEW: usize = (1 << 20) / size_of::<Slot>();
 

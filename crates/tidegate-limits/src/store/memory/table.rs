@@ -1,10 +1,9 @@
 //! The table of slots: finds the slot of a key, and gives slots to new keys.
 //!
-//! The fingerprint of a key selects two lines, and the key has a slot in one of them. A new key takes the first line
-//! while two or more slots are free there, and otherwise the emptier of the two. With 22 slots for 15 keys, 1 key in
-//! 160 finds all eight slots live, and 1 in 7 is in its second line. A step on a key that has a slot seizes that slot.
-//! To give a slot to a new key, both lines are locked, the lower first: so there is no deadlock, and no key gets two
-//! slots.
+//! A new key takes the first line while two or more slots are free there, and otherwise the emptier of the two. With 22
+//! slots for 15 keys, 1 key in 160 finds all eight slots live, and 1 in 7 is in its second line. A step on a key that
+//! has a slot seizes that slot. To give a slot to a new key, both lines are locked, the lower first: so there is no
+//! deadlock, and no key gets two slots.
 
 use std::hint::black_box;
 use std::sync::OnceLock;

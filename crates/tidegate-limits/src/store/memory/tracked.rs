@@ -119,7 +119,7 @@ impl Store for TrackedStore {
 // Restores a store from the pieces that were handed out.
 
 /// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference
-/// comes from a short step back. Five minutes, the same bound for which a running store's time stands still.
+/// comes from a short step back. The same five minutes for which a running store's time stands still.
 const FAR: Duration = Duration::from_secs(300);
 
 impl Recorder {
@@ -185,8 +185,7 @@ impl Recorder {
     /// Takes over the keys of another store under the same seed, which keeps keys in the same way and may have another
     /// number of keys. All of them count as changed.
     ///
-    /// If there is less room than before, keys further from full stay, and keys over their limit before all others; the
-    /// others are counted as evicted ([`Occupancy::evicted`]).
+    /// If there is less room than before, keys are dropped as by [`MemoryStore::restore`].
     ///
     /// # Errors
     /// [`RestoreError::Form`] if the other store keeps keys in another way, [`RestoreError::Seed`] if it has another
@@ -231,8 +230,8 @@ impl Table {
     }
 }
 
-/// A piece ends after the slot with which it reaches this size, in bytes: together with what an engine adds, it then
-/// fits in a page of 64 KiB, where states are small.
+/// A piece ends after the slot with which it reaches this size, in bytes: with what an engine adds, it fits in a page
+/// of 64 KiB.
 const ENOUGH: usize = 60 << 10;
 
 const QUOTAS: usize = 1024;
@@ -248,11 +247,11 @@ type Quotas = HashMap<u16, (CachedClass, Arc<Quota>), RandomState>;
 /// number small, go through the table again and again ([`Recorder::lines`]): once a round has handed out the whole
 /// table, all pieces from before the first piece of that round may be deleted.
 ///
-/// Checks go on meanwhile. One slot is seized at a time, for as long as it takes to copy it. So each key is consistent;
-/// two keys that were charged in one step may be in different pieces. Pieces do not contain the seed. They contain
-/// fingerprints and, in a store of full keys, keys of up to 15 bytes as they are.
+/// Checks go on meanwhile. One slot is seized at a time. So each key is consistent; two keys that were charged in one
+/// step may be in different pieces. Pieces do not contain the seed. They contain fingerprints and, in a store of full
+/// keys, keys of up to 15 bytes as they are.
 ///
-/// Takes memory of one bit for each slot, plus what [`Recorder::changes`] states.
+/// Takes one bit for each slot, plus what [`Recorder::changes`] states.
 #[derive(Debug)]
 pub struct Recorder {
     store: TrackedStore,
@@ -359,7 +358,7 @@ impl Recorder {
     }
 
     /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines
-    /// of four slots, and of fewer when the piece reaches `most_bytes`. See the type for the purpose.
+    /// of four slots, and of fewer when the piece reaches `most_bytes`.
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
         let mut sheet = ChangeWriter::new();
         let end = self.store.table().lines.count();
