@@ -54,7 +54,6 @@ impl Default for Background {
     }
 }
 
-/// The thread ends after its last future once the sender is dropped.
 fn one_thread() -> Option<(SyncSender<Later<()>>, Thread)> {
     let (sender, receiver) = sync_channel::<Later<()>>(MOST);
     let named = thread::Builder::new().name("tidegate-later".to_owned());

@@ -120,7 +120,6 @@ pub enum RunError {
     Dropped,
 }
 
-/// The largest number of threads in one pool.
 const MAX_THREADS: usize = 1024;
 
 impl BlockingPool {

@@ -89,7 +89,6 @@ impl Bulkhead {
         Times { began, answered: None, deadline: self.shared.deadline(|| None) }
     }
 
-    /// Separate, to keep its set-up out of the fast path.
     #[inline(never)]
     fn enter_through_line(&self) -> Result<Permit, Denied> {
         let request = PlaceRequest { places: 1, priority: named_or_carried(None), tenant: &[] };
@@ -184,7 +183,6 @@ impl Bulkhead {
     }
 }
 
-/// A caller that the throttle has admitted and that has no place yet.
 struct Admitted<'b> {
     shared: Option<&'b BulkheadState>,
     at: Tick,

@@ -52,9 +52,7 @@ use crate::{deadline, priority};
 /// ```
 pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
-    /// How many calls were ever begun; each call's number is taken from it.
     begun: Arc<AtomicU64>,
-    /// How long after its beginning a call may be joined.
     joinable_for: Duration,
     clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
@@ -232,7 +230,6 @@ where
     }
 }
 
-/// Removed when the call ends or is dropped, unless a later call has replaced it.
 struct Listed<K: Hash + Eq, V: Clone> {
     calls: Weak<Mutex<Calls<K, V>>>,
     key: K,
@@ -293,7 +290,7 @@ impl<K, V> fmt::Debug for Coalesce<K, V> {
 // not another that came during the poll, since that one has only begun to wait. If the first caller then goes without
 // polling again, nobody would poll a call that is ready to go on. So a caller that goes wakes all who are left.
 
-/// The waker of a call, which wakes all callers that wait for it; `None` before the call was first polled.
+/// Wakes all callers that wait for the call; `None` before the call was first polled.
 #[derive(Debug)]
 struct Waiting(Mutex<Option<Waker>>);
 
@@ -318,7 +315,6 @@ impl Waiting {
 }
 
 struct Caller<T: Clone> {
-    /// `None` once there is an answer.
     call: Option<Shared<BoxFuture<'static, T>>>,
     waiting: Arc<Waiting>,
 }

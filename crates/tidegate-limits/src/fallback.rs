@@ -123,7 +123,6 @@ struct Weighing<K, T> {
 
 type Weigh<K, T> = dyn Fn(&K, &T) -> u64 + Send + Sync;
 
-/// The largest number of keys.
 const MAX_KEYS: usize = 1 << 24;
 
 impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
@@ -257,7 +256,6 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
 struct Table<K, T> {
     by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
-    /// How many answers were ever stored; each answer's turn is taken from it.
     stored: u64,
     weight: u64,
 }
@@ -277,7 +275,6 @@ struct Most {
     weight: u64,
 }
 
-/// What was taken out of a table, to be dropped after the lock is released.
 type TakenOut<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
 type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<K, T>>);
@@ -288,7 +285,7 @@ const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {
     /// Stores the answer that `entry` makes with its turn, and takes out the oldest that are too many, too heavy or too
-    /// old. The answer itself weighs at most `most.weight`.
+    /// old.
     fn insert(
         &mut self,
         key: K,

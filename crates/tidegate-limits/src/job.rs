@@ -84,7 +84,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// The worker's end of a slot. Stores [`JobError::Aborted`] if it is dropped before a result was sent.
+/// Stores [`JobError::Aborted`] if it is dropped before a result was sent.
 struct Reply<T>(Arc<Slot<T>>);
 
 impl<T> Reply<T> {

@@ -64,12 +64,10 @@ pub use tidegate_core::{
 };
 pub use wait::Wait;
 
-/// The programs on the page about bulkheads.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/bulkheads.md")]
 struct Bulkheads;
 
-/// The programs on the page about breakers.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/breakers.md")]
 struct Breakers;

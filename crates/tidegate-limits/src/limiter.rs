@@ -414,7 +414,6 @@ thread_local! {
     static LEASE_OWNERS: RefCell<LeaseOwners> = const { RefCell::new(LeaseOwners([const { Weak::new() }; PLACES])) };
 }
 
-/// A lease does not keep its limiter alive.
 struct LeaseOwners([Weak<LimiterState>; PLACES]);
 
 impl Drop for LeaseOwners {

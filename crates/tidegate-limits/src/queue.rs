@@ -320,7 +320,6 @@ impl QueueState {
         if wait > max_wait { Err(Refused::Late { wait }) } else { Ok(()) }
     }
 
-    /// Returns how long a job waits at the rate if `ahead` others start before it.
     fn wait_behind(&self, ahead: usize, paced: &GcraState, now: Tick) -> Duration {
         let drained = |state| self.room.standing(state, now).reset_after;
         let Some(ahead) = Cost::new(ahead as u64) else { return drained(paced) };

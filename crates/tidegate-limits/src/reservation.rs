@@ -145,7 +145,6 @@ impl Drop for CancelIfDropped {
     }
 }
 
-/// The owner of a reservation's or a wait's charge: a limiter, or one key of a keyed limiter.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn clock(&self) -> &dyn Clock;
 

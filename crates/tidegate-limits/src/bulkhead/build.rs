@@ -19,7 +19,6 @@ use crate::observer::Observer;
 use crate::priority::{KeepFor, KeepForError};
 use crate::signals::Watch;
 
-/// The default bound on waiting callers, equal to the largest number of places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
 
 impl Bulkhead {
@@ -260,7 +259,6 @@ impl Bulkhead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TurnedAway {
     pub(super) why: NoPlace,
-    /// Whether no retry of the same entry can pass.
     never: bool,
 }
 

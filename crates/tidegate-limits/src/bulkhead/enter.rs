@@ -212,7 +212,6 @@ impl Enter {
         named_or_carried(self.priority)
     }
 
-    /// Checks the deadline and the number of places, and asks the throttle once.
     fn arrive(&mut self, places: Cost) -> Result<(), TurnedAway> {
         if self.bound.has_passed(&*self.shared.clock) {
             return Err(TOO_LATE);
@@ -234,7 +233,6 @@ impl Enter {
         if matches!(self.stage, EnterStage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
-    /// Enters at once or joins the queue; `Err` is the answer.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
         self.again();

@@ -67,7 +67,6 @@ impl Moving {
         self.counts_ignored.store(law.counts_ignored(), Ordering::Relaxed);
     }
 
-    /// Passes a sample to the law, or leaves it in the inbox.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = match self.law.try_lock() {
             Some(law) => law,
@@ -156,14 +155,12 @@ const WEIGHT: u64 = 32;
 /// The shortest bound on a wait in a short queue: timers are exact only to some milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(5);
 
-/// The longest bound on a wait in a short queue.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) began: Tick,
     pub(super) answered: Option<Tick>,
-    /// Until when the caller waits, if it said so and there is a law.
     pub(super) deadline: Option<Tick>,
 }
 

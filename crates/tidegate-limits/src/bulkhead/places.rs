@@ -192,7 +192,6 @@ impl Places {
         self.0.fetch_or(LOCKED, Ordering::AcqRel);
     }
 
-    /// For the holder of the lock.
     pub(super) fn open(&self) {
         self.0.fetch_and(!LOCKED, Ordering::AcqRel);
     }
@@ -269,7 +268,6 @@ impl Counter {
     }
 }
 
-/// The sole right to close a counter.
 #[derive(Debug)]
 pub(super) struct OwnedCounter(&'static Counter);
 

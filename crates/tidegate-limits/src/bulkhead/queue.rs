@@ -67,9 +67,7 @@ pub(super) struct Queue {
     /// The state of the adaptive order; made when the queue is first used.
     codel: Option<CodelState>,
     waiting: BTreeMap<Turn, Waiting>,
-    /// How many places the waiters of each rank ask for.
     wanted: BTreeMap<u16, u64>,
-    /// How many waiters ask for more than one place.
     wide: usize,
 }
 
@@ -222,7 +220,6 @@ pub(super) enum Queues {
 pub(super) struct Divided {
     known: KnownTenants,
     order: QueueOrder,
-    /// Indexed by the tenant's number.
     queues: Vec<Queue>,
     waiting: usize,
 }
@@ -345,8 +342,7 @@ impl Queues {
         Some(removed)
     }
 
-    /// Returns the waiter whose turn is next. `may_consider` is [`BulkheadRules::may_consider`]: it says whether a
-    /// waiter of a priority that asks for so many places is considered.
+    /// Returns the waiter whose turn is next.
     pub(super) fn next(
         &self,
         now: Tick,

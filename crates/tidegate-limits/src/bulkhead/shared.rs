@@ -54,7 +54,6 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Changes the clock to one that reads `now`, and starts the law and the throttle again.
     pub(super) fn restart_with_clock(&mut self, clock: Arc<dyn Clock>, now: Tick) {
         self.moving = self.moving.take().map(|moving| moving.restarted(now));
         self.throttling = self.throttling.take().map(|throttling| throttling.restarted(now));
@@ -67,7 +66,6 @@ impl Parts {
     }
 }
 
-/// The times of places whose work reports no outcome.
 const NO_TIMES: Times = Times { began: Tick::EPOCH, answered: None, deadline: None };
 
 impl Owner for BulkheadState {
@@ -357,7 +355,6 @@ impl BulkheadState {
     }
 }
 
-/// The wakers and the event of a changed limit; `None` if the limit did not change.
 #[derive(Debug)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct LimitChange(Option<(PendingWakers, LimitMoved)>);
@@ -402,7 +399,6 @@ impl BulkheadState {
         panicked.or(clock_panic).or(end_panic).resume_unless_panicking();
     }
 
-    /// Takes back places whose caller never learns of them, and gives them to the next waiters.
     #[cold]
     fn take_back(&self, granted: &Granted) {
         if self.places.leave(granted.places()) {
@@ -545,7 +541,6 @@ impl fmt::Debug for Throttling {
     }
 }
 
-/// A throttle with its state; erases the throttle's type.
 trait ErasedThrottle: fmt::Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);

@@ -110,7 +110,6 @@ impl Tenants {
 pub(super) struct KnownTenants {
     pub(super) partitions: Partitions,
     numbers: HashMap<Box<[u8]>, usize>,
-    /// The keys of tenants that are not named, by number.
     unnamed: HashMap<usize, Box<[u8]>>,
     each: Option<(Partition, usize)>,
 }

@@ -49,7 +49,6 @@ impl Granted {
         self.places as u64
     }
 
-    /// Returns how many places were taken after this caller entered, its own included.
     pub(super) const fn in_flight(self) -> u64 {
         self.in_flight as u64
     }
@@ -61,7 +60,6 @@ pub(super) type Answer = Result<Granted, TurnedAway>;
 pub(super) struct PlaceRequest<'a> {
     pub(super) places: u64,
     pub(super) priority: Priority,
-    /// The tenant; empty if the caller named none.
     pub(super) tenant: &'a [u8],
 }
 
@@ -76,7 +74,6 @@ pub(super) struct Waiters {
     /// How many callers have ever waited. A waiter's number is the count at its arrival, so numbers keep the order.
     arrivals: u64,
     queues: Queues,
-    /// Answers that have not been fetched yet, by the waiter's number.
     answered: BTreeMap<u64, Answer>,
     pace: Pace,
     /// The tick of the last call of `advance`; used when the clock panics.
@@ -273,7 +270,6 @@ impl Waiters {
         wakers
     }
 
-    /// Gives returned places to waiters; `now` as for [`Waiters::remove_dropped`].
     pub(super) fn give_returned(
         &mut self,
         rules: &BulkheadRules,
@@ -340,7 +336,6 @@ impl Waiters {
     }
 }
 
-/// Wakers to call, or only to drop, once the lock is released.
 #[derive(Debug, Default)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct PendingWakers {

@@ -137,7 +137,6 @@ fn now_without_keeper() -> Tick {
     Tick::from_nanos(now)
 }
 
-/// Returns no less than the keeper's latest tick.
 fn read() -> u64 {
     let (origin, wall) = anchor();
     wall.saturating_add(nanos(origin.elapsed())).max(SHARED_TICK.floor())
@@ -210,7 +209,6 @@ fn keep(shared: &SharedTick, counter: &Counter) {
 // The system adjusts the speed of both clocks alike, so their difference changes only when the wall clock is set: by a
 // person, by a time service that finds it far off, or when the machine wakes up.
 
-/// How often the wall clock is read, in nanoseconds.
 const EVERY: u64 = Duration::from_secs(1).as_nanos() as u64;
 
 /// A difference that changes by less is not followed, in nanoseconds: time services work smaller ones off by the speed.

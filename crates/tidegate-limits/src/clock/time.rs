@@ -33,7 +33,6 @@ impl Time {
         }
     }
 
-    /// Holds the steps back of a clock.
     fn of(clock: Arc<dyn Clock>) -> Self {
         Self::Other { clock, held: HeldTime::default() }
     }
@@ -55,7 +54,6 @@ impl Time {
         }
     }
 
-    /// Returns the current tick if the processor's counter has it.
     #[inline]
     pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
@@ -73,7 +71,6 @@ impl Time {
         }
     }
 
-    /// Returns a tick that all threads see for a while, if there is one.
     pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
@@ -81,7 +78,7 @@ impl Time {
         }
     }
 
-    /// Returns the tick that the system clock shares while it is kept. Costs one load.
+    /// Costs one load.
     #[inline(always)]
     pub(crate) fn shared_tick(&self) -> Option<Tick> {
         match self {

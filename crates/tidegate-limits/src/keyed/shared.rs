@@ -24,7 +24,6 @@ use crate::store::{
     WordOutcome,
 };
 
-/// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 pub(super) struct KeyedState {
@@ -188,7 +187,6 @@ impl KeyedState {
     }
 }
 
-/// One key of a keyed limiter, as the source of a reservation or a wait.
 #[derive(Debug)]
 pub(super) struct KeySource {
     shared: Arc<KeyedState>,
@@ -240,7 +238,6 @@ impl Source for KeySource {
 /// Keys looked up together: the number of cache misses that a core keeps in flight at once, and a few more.
 const BATCH: usize = 16;
 
-/// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
 impl KeyedState {

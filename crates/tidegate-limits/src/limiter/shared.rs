@@ -23,7 +23,6 @@ pub(super) struct LimiterState {
     pub(super) fast_path: FastPath,
     pub(super) precision: Precision,
     pub(super) time: Time,
-    /// Identifies the limiter within the process, for leases.
     pub(super) number: u64,
     pub(super) returns: Returns,
     /// Counts changes of the quotas: a charge that was made under an earlier count gives nothing back. Changed under the
@@ -81,7 +80,6 @@ impl Limits {
     }
 }
 
-/// The fast path that a check tries first, chosen by precision and clock when the limiter is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastPath {
     Tick,
@@ -126,7 +124,6 @@ impl LimiterState {
         shared
     }
 
-    /// Meanwhile `NO_WORD` stands in place of the word.
     pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock();
         limits.word_to_cell(&self.word, now);
@@ -298,7 +295,6 @@ impl LimiterState {
         self.decide_otherwise(cost, Undecided::Lost, 1)
     }
 
-    /// Decides what the fast paths leave undecided.
     #[inline(never)]
     fn decide_otherwise<T: CheckResult>(self: &Arc<Self>, cost: Cost, why: Undecided, mut lost: u32) -> T {
         let units = cost.units();

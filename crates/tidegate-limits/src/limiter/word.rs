@@ -65,7 +65,6 @@ impl Word {
         GcraWord::from_parts(self.form.unchecked())
     }
 
-    /// Says whether `word` is unchanged, and so whether its form was right.
     #[inline]
     pub(super) fn stays(&self, word: u64) -> bool {
         // The fence pairs with the one in `write`: a reader that saw a number of a later form sees here that the word

@@ -34,11 +34,9 @@ impl Reading {
 #[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
-/// Takes readings. Each opens about ten small files.
 pub(super) struct Meter {
     files: Box<dyn Files>,
     groups: ControlGroups,
-    /// The processors that this process may run on.
     allowed: Vec<(u64, u64)>,
     average: Average,
     last: Option<Last>,
@@ -53,7 +51,6 @@ struct Last {
 }
 
 impl Meter {
-    /// Finds the files to read.
     pub(super) fn new() -> Result<Self, Unavailable> {
         Self::of(kernel)
     }

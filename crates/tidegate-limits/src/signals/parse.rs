@@ -128,7 +128,6 @@ pub(super) fn memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
 pub(super) struct Mount {
     /// The controllers of version 1, separated by commas; `None` for version 2.
     pub(super) controllers: Option<String>,
-    /// The group at the top of the mount.
     pub(super) root: String,
     pub(super) point: String,
 }
@@ -174,7 +173,6 @@ fn unescaped(path: &str) -> String {
 // In a container only the part of the tree below the container's own group is visible, and the group's path there
 // differs from the one that the process is told. The mount states which group is at its top.
 
-/// The most groups above the process's own that are read.
 const DEEPEST: usize = 32;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -212,9 +210,7 @@ impl Folders {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Processors {
-    /// The folder of a group of version 2.
     V2(String),
-    /// The folders of version 1: the one with the quota, and the one with the usage.
     V1(String, String),
 }
 

@@ -28,6 +28,5 @@ pub struct BreakerView {
     pub forced: Option<Forced>,
     /// How often it would have opened since it was forced to measure only.
     pub would_trip: Option<WouldTrip>,
-    /// The whole state that the store keeps.
     pub(crate) state: CircuitBreakerState,
 }

@@ -13,7 +13,6 @@ use super::step::Charge;
 /// States of more bytes are long lists of charges.
 const LONG_STATE: usize = 1024;
 
-/// The most decisions that the search for a wait takes on such a state.
 const FEW: u32 = 6;
 
 const CELL: u8 = 0;

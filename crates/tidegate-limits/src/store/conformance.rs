@@ -141,7 +141,6 @@ pub fn quotas() -> Vec<Arc<Quota>> {
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
 
-/// Makes an adaptive limit of 1 to 8 places, each of which lapses after two seconds.
 fn adaptive(
     law: &str,
     start: u64,
@@ -157,7 +156,6 @@ const FAR_BEHIND: Duration = Duration::from_secs(10);
 
 struct Subject<'a> {
     store: &'a dyn Store,
-    /// The store's own clock, if the suite controls it.
     clock: Option<&'a ManualClock>,
     plain: PlainStore,
     latest: Tick,

@@ -353,7 +353,6 @@ impl Table {
     }
 }
 
-/// The most keys that a table has room for. Published as [`MemoryStore::MAX_KEYS`].
 const MAX_KEYS: u64 = 1 << 32;
 
 /// Why a table for so many keys cannot be made.

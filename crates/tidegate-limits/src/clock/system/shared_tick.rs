@@ -32,11 +32,9 @@ pub(super) const LATE: u64 = 50_000_000;
 #[repr(align(128))]
 pub(super) struct SharedTick {
     tick: AtomicU64,
-    /// The latest tick that the keeper has shared.
     floor: AtomicU64,
     wanted: AtomicBool,
     misses: AtomicU32,
-    /// When the misses were last counted.
     counted: AtomicU64,
 }
 

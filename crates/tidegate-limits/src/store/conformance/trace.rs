@@ -17,7 +17,6 @@ const MOST_AT_ONCE: u64 = 6;
 const KEYS: [&str; 13] =
     ["", "i", "j", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
 
-/// The tag of all steps, for a store that keeps keys of one tag together.
 const TAG: u64 = 0xACE0_FACE;
 
 /// A small generator (xorshift64*): random traces need reproducible numbers, not high-quality ones.
@@ -124,7 +123,6 @@ struct Open {
     key: usize,
     quota: usize,
     receipt: Receipt,
-    /// The tick at which its limit would be full again without further charges.
     full_at: Tick,
 }
 

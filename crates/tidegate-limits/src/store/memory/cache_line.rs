@@ -231,7 +231,6 @@ impl Seized<'_> {
         self.word = word;
     }
 
-    /// Gives the slot to another key; `held` is the lock of its line.
     pub(super) fn rename(&mut self, held: &LockedLine<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
@@ -328,7 +327,6 @@ impl<T: Blank> Lines<T> {
     }
 }
 
-/// A type whose blank value has zeros in all of its bytes.
 #[cfg(not(tidegate_loom))]
 pub(super) trait Blank: Default + bytemuck::Zeroable {}
 
@@ -407,7 +405,6 @@ impl Table {
 /// The longest key, in bytes, that is kept as it is; the sixteenth byte holds its length.
 const LONGEST: usize = 15;
 
-/// The last byte of a longer key.
 const LONGER: u8 = 0xFF;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -462,7 +459,6 @@ impl FullKeys {
         FullKey([kept.low.load(Ordering::Relaxed), kept.high.load(Ordering::Relaxed)])
     }
 
-    /// Returns the number of pages.
     pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
         let prefault = |kept: &KeptKey| {
             let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -26,15 +26,12 @@ use super::export::{ExportedKey, RestoreError};
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
 
-/// Identifies this byte form, as opposed to those of cells and of exports.
 const CHANGES: u8 = 3;
 
 const CHECKSUM: usize = 8;
 
-/// The flag of a state that lies in the overflow.
 const BESIDE: u8 = 1;
 
-/// The flag of a key that was reset, or whose limit changed to another kind.
 const RESET: u8 = 2;
 
 /// The number of recent limits that are searched for an equal one; if none is found, the limit is written again. So the
@@ -56,7 +53,6 @@ pub(super) struct SlotRecord<'s> {
 pub(super) struct ChangeWriter {
     limits: Vec<(u32, Arc<Quota>)>,
     slots: Writer,
-    /// The lowest slot that may be added next.
     next: usize,
 }
 
@@ -228,7 +224,6 @@ impl<'b> ReadSheet<'b> {
     }
 }
 
-/// Slots per word of bits.
 pub(super) const PER_WORD: usize = u64::BITS as usize;
 
 /// The bits of all slots.

@@ -25,7 +25,6 @@ pub struct Export<'s> {
     store: &'s MemoryStore,
     number: u64,
     entries: u64,
-    /// The next line; `None` before the first piece.
     line: Option<usize>,
     done: bool,
 }

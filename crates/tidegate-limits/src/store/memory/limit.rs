@@ -91,7 +91,6 @@ pub(crate) struct Limit<'t> {
     stamp: u32,
 }
 
-/// A number and the stamp that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachedClass(u64);
 
@@ -178,7 +177,6 @@ fn address(quota: &Arc<Quota>) -> u64 {
 // └─────────────────────────┴────────────────┴──────┘
 // ```
 
-/// The bit that locks a line; used in the name of its first slot.
 pub(super) const LOCK: u64 = 1;
 
 const TAG: u64 = !0 << 16;

@@ -106,7 +106,6 @@ impl Table {
         Some(table)
     }
 
-    /// Can be exported and notes which of its slots change: 17 bits more for each slot.
     pub(super) fn tracked(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::seeded(keys, keep, seed)?;
         table.marks = Some(Marks::new(table.slots())?);
@@ -336,7 +335,6 @@ impl Table {
     }
 }
 
-/// Maps a number evenly to `0..count`, by its upper bits and without a division.
 #[inline]
 fn spread(number: u64, count: usize) -> usize {
     ((u128::from(number) * count as u128) >> 64) as usize

@@ -257,12 +257,10 @@ pub struct Recorder {
     store: TrackedStore,
     /// The slots for which the pieces hold a key. Other slots need no entry that says that they are empty.
     handed_out: Vec<u64>,
-    /// The marks that were taken since the last call of [`Recorder::kept`].
     taken: Vec<(usize, u64)>,
     /// The index of the next word of marks, and the remaining marks of the word before it.
     word: usize,
     left: u64,
-    /// The line with which [`Recorder::lines`] continues.
     line: usize,
     quotas: Quotas,
     restored: Restored,
@@ -272,9 +270,7 @@ pub struct Recorder {
 struct Restored {
     pieces: u64,
     latest: Tick,
-    /// Whether the states of any piece were set back.
     set_back: bool,
-    /// The slots that a later piece contained: one bit each.
     seen: Vec<u64>,
 }
 
