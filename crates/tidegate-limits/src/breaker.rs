@@ -302,30 +302,14 @@ impl fmt::Display for Refusal {
 }
 
 /// Why a call through a breaker has no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError<E> {
     /// The breaker refused it: the call was not made.
+    #[error("{0}")]
     Refused(Refusal),
     /// The call was made and failed.
+    #[error(transparent)]
     Failed(E),
-}
-
-impl<E: fmt::Display> fmt::Display for CallError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for CallError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(_) => None,
-            Self::Failed(error) => error.source(),
-        }
-    }
 }
 
 const fn by_result<T, E>(result: &Result<T, E>) -> Outcome {

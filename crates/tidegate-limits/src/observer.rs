@@ -199,8 +199,32 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 }
 
+/// The methods of [`Observer`], each with the kind of [`AnyEvent`] that carries what it is told.
+macro_rules! for_each_event {
+    ($write:ident) => {
+        $write! {
+            on_decision, Decision(event: &Event);
+            on_cancel, Cancel(event: &Event);
+            on_settle, Settle(event: &Event, used: u64);
+            on_change, Change(change: &Change);
+            on_key_change, KeyChange(change: &Change, key: KeyDigest);
+            on_limit, Limit(moved: &LimitMoved);
+            on_place, Place(did: PlaceDid);
+            on_call, Call(did: &CallDid);
+            on_key_call, KeyCall(did: &CallDid, key: KeyDigest);
+            on_layer, Layer(event: &LayerEvent<'_>);
+            on_switch, Switch(turned: &SwitchTurned<'_>);
+            on_pool, Pool(did: PoolDid);
+            on_coalesce, Coalesce(did: CoalesceDid);
+            on_step, Step(did: StepDid);
+            on_retry, Retry(decided: &RetryDecided);
+            on_hot_key, HotKey(found: &HotKeyFound);
+        }
+    };
+}
+
 macro_rules! forward {
-    ($($method:ident($($event:ident: $type:ty),*);)*) => {$(
+    ($($method:ident, $kind:ident($($event:ident: $type:ty),*);)*) => {$(
         fn $method(&self, $($event: $type),*) {
             (**self).$method($($event),*);
         }
@@ -208,24 +232,10 @@ macro_rules! forward {
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
-    forward! {
-        on_named(name: &str, event: AnyEvent<'_>);
-        on_decision(event: &Event);
-        on_cancel(event: &Event);
-        on_settle(event: &Event, used: u64);
-        on_change(change: &Change);
-        on_key_change(change: &Change, key: KeyDigest);
-        on_limit(moved: &LimitMoved);
-        on_place(did: PlaceDid);
-        on_call(did: &CallDid);
-        on_key_call(did: &CallDid, key: KeyDigest);
-        on_layer(event: &LayerEvent<'_>);
-        on_switch(turned: &SwitchTurned<'_>);
-        on_pool(did: PoolDid);
-        on_coalesce(did: CoalesceDid);
-        on_step(did: StepDid);
-        on_retry(decided: &RetryDecided);
-        on_hot_key(found: &HotKeyFound);
+    for_each_event!(forward);
+
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        (**self).on_named(name, event);
     }
 }
 
@@ -306,74 +316,20 @@ impl AnyEvent<'_> {
     }
 }
 
+macro_rules! hand_on_with_the_name {
+    ($($method:ident, $kind:ident($($event:ident: $type:ty),*);)*) => {$(
+        fn $method(&self, $($event: $type),*) {
+            self.on_named(&self.name, AnyEvent::$kind($($event),*));
+        }
+    )*};
+}
+
 impl<O: Observer> Observer for Named<O> {
+    for_each_event!(hand_on_with_the_name);
+
     /// The outer of two names wins.
     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
         self.observer.on_named(name, event);
-    }
-
-    fn on_decision(&self, event: &Event) {
-        self.on_named(&self.name, AnyEvent::Decision(event));
-    }
-
-    fn on_cancel(&self, event: &Event) {
-        self.on_named(&self.name, AnyEvent::Cancel(event));
-    }
-
-    fn on_settle(&self, event: &Event, used: u64) {
-        self.on_named(&self.name, AnyEvent::Settle(event, used));
-    }
-
-    fn on_change(&self, change: &Change) {
-        self.on_named(&self.name, AnyEvent::Change(change));
-    }
-
-    fn on_key_change(&self, change: &Change, key: KeyDigest) {
-        self.on_named(&self.name, AnyEvent::KeyChange(change, key));
-    }
-
-    fn on_limit(&self, moved: &LimitMoved) {
-        self.on_named(&self.name, AnyEvent::Limit(moved));
-    }
-
-    fn on_place(&self, did: PlaceDid) {
-        self.on_named(&self.name, AnyEvent::Place(did));
-    }
-
-    fn on_call(&self, did: &CallDid) {
-        self.on_named(&self.name, AnyEvent::Call(did));
-    }
-
-    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
-        self.on_named(&self.name, AnyEvent::KeyCall(did, key));
-    }
-
-    fn on_layer(&self, event: &LayerEvent<'_>) {
-        self.on_named(&self.name, AnyEvent::Layer(event));
-    }
-
-    fn on_switch(&self, turned: &SwitchTurned<'_>) {
-        self.on_named(&self.name, AnyEvent::Switch(turned));
-    }
-
-    fn on_pool(&self, did: PoolDid) {
-        self.on_named(&self.name, AnyEvent::Pool(did));
-    }
-
-    fn on_coalesce(&self, did: CoalesceDid) {
-        self.on_named(&self.name, AnyEvent::Coalesce(did));
-    }
-
-    fn on_step(&self, did: StepDid) {
-        self.on_named(&self.name, AnyEvent::Step(did));
-    }
-
-    fn on_retry(&self, decided: &RetryDecided) {
-        self.on_named(&self.name, AnyEvent::Retry(decided));
-    }
-
-    fn on_hot_key(&self, found: &HotKeyFound) {
-        self.on_named(&self.name, AnyEvent::HotKey(found));
     }
 }
 

@@ -1,6 +1,5 @@
 //! One kind of work within requests, held to the time that is left.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -98,11 +97,13 @@ impl OutOfTime {
 }
 
 /// Why work that can fail has no result: see [`Step::try_run`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError<E> {
     /// There was not enough time for it.
+    #[error(transparent)]
     Late(OutOfTime),
     /// It failed in time.
+    #[error(transparent)]
     Failed(E),
 }
 
@@ -113,24 +114,6 @@ impl<E> StepError<E> {
         match self {
             Self::Late(late) => late.outcome(),
             Self::Failed(_) => Outcome::Failure,
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for StepError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Late(late) => late.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for StepError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Late(_) => None,
-            Self::Failed(error) => error.source(),
         }
     }
 }
