@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraReport;
-use tidegate_core::{Decision, NotACost, Retry, Standing};
+use tidegate_core::{Cost, Decision, NotACost, Retry, Standing, Tick};
 
 use crate::duration_text::in_words;
 use crate::no_place::NoPlace;
@@ -175,6 +175,12 @@ impl PartialEq for Answer {
 impl Eq for Answer {}
 
 impl Event {
+    /// The event of an enforced decision, without a key.
+    pub(crate) fn of(answer: Answer, at: Tick, cost: Cost, max_wait: Duration) -> Self {
+        let (decision, binding) = (answer.decision(), answer.binding());
+        Self { at, cost, max_wait, decision, binding, key: None, shadow: false }
+    }
+
     pub(crate) const fn answer(&self) -> Answer {
         Answer::settled(self.decision, self.binding)
     }

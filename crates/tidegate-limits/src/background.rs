@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_timer::Delay;
 
 use crate::block_on::thread_waker;
-use crate::later::Later;
+use crate::store::Later;
 
 /// The capacity of the channel, and the most futures that run at once. Further futures are dropped: their units stay
 /// charged until time returns them.

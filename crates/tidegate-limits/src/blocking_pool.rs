@@ -303,6 +303,7 @@ impl<T> Future for Running<T> {
     }
 }
 
+#[derive(Debug)]
 struct Queue {
     /// Jobs are never run or dropped while it is locked.
     inner: Mutex<QueuedJobs>,
@@ -311,6 +312,7 @@ struct Queue {
     places: usize,
 }
 
+#[derive(Debug)]
 struct QueuedJobs {
     /// A map, not a deque, because jobs whose callers give up leave from the middle.
     jobs: BTreeMap<u64, Job>,
@@ -375,15 +377,6 @@ impl Queue {
     fn leave(&self, number: u64) -> bool {
         let job = self.inner.lock().jobs.remove(&number);
         job.is_some()
-    }
-}
-
-impl fmt::Debug for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("threads", &self.threads)
-            .field("places", &self.places)
-            .finish_non_exhaustive()
     }
 }
 

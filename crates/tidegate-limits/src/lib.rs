@@ -19,7 +19,6 @@ pub mod fallback;
 mod job;
 mod key;
 mod keyed;
-mod later;
 mod limiter;
 mod no_place;
 pub mod observer;

@@ -225,6 +225,7 @@ pub enum Refused {
     Closed,
 }
 
+#[derive(Debug)]
 struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<WaitingJobs>,
@@ -237,16 +238,7 @@ struct QueueState {
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for QueueState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueState")
-            .field("pace", &self.pace)
-            .field("places", &self.places)
-            .field("slack", &self.slack)
-            .finish_non_exhaustive()
-    }
-}
-
+#[derive(Debug)]
 struct WaitingJobs {
     /// A map rather than a deque, because a cancelled job is removed from the middle.
     jobs: BTreeMap<u64, Waiting>,
@@ -256,6 +248,7 @@ struct WaitingJobs {
     worker: Option<Waker>,
 }
 
+#[derive(Debug)]
 struct Waiting {
     job: Job,
     since: Tick,

@@ -2,7 +2,6 @@
 
 pub mod header;
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -32,7 +31,7 @@ use crate::rng::Rng;
 /// assert!(!budget.retry(), "a tenth of twenty calls");
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SharedBudget {
     clock: Arc<dyn Clock>,
     rules: RetryBudget,
@@ -76,12 +75,6 @@ impl Default for SharedBudget {
     /// The default rules, on the system clock.
     fn default() -> Self {
         Self::new(RetryBudget::default())
-    }
-}
-
-impl fmt::Debug for SharedBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedBudget").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
 

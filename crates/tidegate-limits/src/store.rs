@@ -6,7 +6,6 @@
 //! that.
 
 mod breaker;
-mod breaker_view;
 mod cell;
 pub mod conformance;
 mod draw;
@@ -21,8 +20,7 @@ mod settle;
 mod step;
 mod take;
 
-pub use crate::later::Later;
-pub use breaker_view::{BreakerView, Handling};
+pub use breaker::{BreakerView, Handling};
 #[doc(hidden)]
 pub use cell::Forgotten;
 pub use cell::{AfterLoss, Cell};
@@ -43,9 +41,13 @@ pub use step::{
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::block_on::block_on;
+
+/// A boxed future of an engine's answer. Nothing happens before its first poll.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The outcome of a step: its answer, or the error that prevented a decision. A refusal is an answer, not an error.
 pub type Answer = Result<Settled, StoreError>;

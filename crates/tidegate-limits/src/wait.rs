@@ -144,17 +144,8 @@ impl Wait {
             None => {
                 let answer = source.peek(cost).never();
                 if let Some(observer) = source.observer() {
-                    let (decision, binding) = (answer.decision(), answer.binding());
-                    let max_wait = Duration::ZERO;
-                    let event = Event {
-                        at: now,
-                        cost,
-                        max_wait,
-                        decision,
-                        binding,
-                        key: source.digest(),
-                        shadow: false,
-                    };
+                    let mut event = Event::of(answer, now, cost, Duration::ZERO);
+                    event.key = source.digest();
                     observer.on_decision(&event);
                 }
                 Err(answer.into())

@@ -118,9 +118,8 @@ impl KeyedState {
                 _ => break (keep(&settled), answer),
             }
         };
-        let (decision, binding) = (answer.decision(), answer.binding());
         let OpArguments { now, cost, max_wait } = arguments;
-        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
+        let mut event = Event::of(answer, now, cost, max_wait);
         if let Some(observer) = &self.observer {
             event.key = Some(self.digest(key));
             observer.on_decision(&event);

@@ -188,8 +188,7 @@ impl LimiterState {
                 _ => break (settled, answer, terms),
             }
         };
-        let (decision, binding) = (answer.decision(), answer.binding());
-        let event = Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
+        let event = Event::of(answer, now, cost, max_wait);
         if let Some(observer) = &self.observer {
             observer.on_decision(&event);
         }

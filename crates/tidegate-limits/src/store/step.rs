@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
-use super::breaker_view::{BreakerView, Handling};
+use super::breaker::{BreakerView, Handling};
 use super::guard_changes::Moved;
 use crate::clock::Clock;
 
