@@ -7,14 +7,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use keyed::{KeyedBreaker, KeyedCall};
+pub use keyed::KeyedBreaker;
 pub use shared::Call;
-use shared::{BreakerCore, Refused, refused};
+use shared::{BreakerCore, Entered, Refused, refused};
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
 };
-use tidegate_core::{Outcome, QuotaError};
+use tidegate_core::{Outcome, QuotaError, Receipt};
 
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
@@ -108,10 +108,11 @@ impl Breaker {
         if self.shared.observer.is_some() {
             return self.enter_with_reason().map_err(|refusal| refusal.denied);
         }
-        match self.shared.enter_unobserved() {
-            Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
-            Err(retry) => Err(refused(retry)),
-        }
+        self.shared.enter_unobserved().map(|receipt| self.call(receipt)).map_err(refused)
+    }
+
+    fn call(&self, receipt: Receipt) -> Call {
+        Call::new(Entered::Breaker(Arc::clone(&self.shared)), receipt)
     }
 
     /// Awaits `work` if the breaker admits it. `Ok` counts as success and `Err` as failure. Refused work is dropped
@@ -198,7 +199,7 @@ impl Breaker {
     /// [`Refusal`], in the same cases.
     #[inline(never)]
     pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
-        let entered = self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt));
+        let entered = self.shared.enter(|receipt| self.call(receipt));
         entered.map_err(Refusal::of)
     }
 

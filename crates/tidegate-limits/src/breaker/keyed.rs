@@ -6,12 +6,11 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
 use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
 use super::Refusal;
-use super::shared::{self, Changes, Measured, Refused};
+use super::shared::{self, Call, Changes, Entered, Measured, Refused};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deferred_panic::DeferredPanic;
@@ -41,9 +40,9 @@ pub struct KeyedBreaker {
     shared: Arc<Keys>,
 }
 
-struct Keys {
+pub(super) struct Keys {
     quota: Arc<Quota>,
-    time: Time,
+    pub(super) time: Time,
     store: MemoryStore,
     capacity: usize,
     observer: Option<Arc<dyn Observer>>,
@@ -95,11 +94,11 @@ impl KeyedBreaker {
         Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }
 
-    /// Enters the breaker of a key without waiting. Report the outcome by [`KeyedCall::leave`].
+    /// Enters the breaker of a key without waiting. Report the outcome by [`Call::leave`].
     ///
     /// # Errors
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
-    pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
+    pub fn try_enter(&self, key: impl Key) -> Result<Call, Denied> {
         key.with_bytes(|key| {
             if self.shared.observer.is_some() {
                 return self.enter_bytes(key).map_err(|refusal| refusal.denied);
@@ -113,21 +112,16 @@ impl KeyedBreaker {
     ///
     /// # Errors
     /// [`Refusal`], as [`Breaker::enter_with_reason`](crate::Breaker::enter_with_reason).
-    pub fn enter_with_reason(&self, key: impl Key) -> Result<KeyedCall, Refusal> {
+    pub fn enter_with_reason(&self, key: impl Key) -> Result<Call, Refusal> {
         key.with_bytes(|key| self.enter_bytes(key))
     }
 
-    fn enter_bytes(&self, key: &[u8]) -> Result<KeyedCall, Refusal> {
+    fn enter_bytes(&self, key: &[u8]) -> Result<Call, Refusal> {
         self.shared.enter(key, |receipt| self.call(key, receipt)).map_err(Refusal::of)
     }
 
-    fn call(&self, key: &[u8], receipt: Receipt) -> KeyedCall {
-        KeyedCall {
-            shared: Arc::clone(&self.shared),
-            key: key.into(),
-            receipt: Some(receipt),
-            measured: Measured::default(),
-        }
+    fn call(&self, key: &[u8], receipt: Receipt) -> Call {
+        Call::new(Entered::OfKey(Arc::clone(&self.shared), key.into()), receipt)
     }
 
     /// Returns when a call of the key may enter: after zero time if it may now. Changes nothing.
@@ -212,12 +206,6 @@ impl Keys {
     /// `admit` makes the call; see [`shared::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
-        if self.observer.is_none() {
-            let enter = |law: &CircuitBreaker, state: &mut _, at| {
-                shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |_| ())
-            };
-            return self.change(key, now, Absent::Begins, enter).expect(BEGINS).map(admit);
-        }
         let mut changes = Changes::new();
         let entered = self.change(key, now, Absent::Begins, |law, state, at| {
             shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |change| changes.push(change))
@@ -228,7 +216,7 @@ impl Keys {
     }
 
     /// If the key was reset meanwhile, its state is younger than the receipt, and the outcome does not count.
-    fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
+    pub(super) fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = measured.answered(receipt, now);
         self.change(key, now, Absent::Stays, |law, state, at| {
@@ -288,50 +276,6 @@ impl fmt::Debug for KeyedBreaker {
     }
 }
 
-/// A call that a [`KeyedBreaker`] has admitted. Dropping it reports no outcome, as for a [`Call`](super::Call). It
-/// holds a copy of its key.
-#[must_use = "a call that is dropped at once says nothing of the service"]
-pub struct KeyedCall {
-    shared: Arc<Keys>,
-    key: SmallVec<[u8; 32]>,
-    receipt: Option<Receipt>,
-    measured: Measured,
-}
-
-impl KeyedCall {
-    /// Notes that an answer which is streamed begins now, as [`Call::answer_begins`](super::Call::answer_begins) does.
-    pub fn answer_begins(&mut self) {
-        self.measured.answer_begins(|| self.shared.time.now());
-    }
-
-    /// Notes that the work begins only now, as [`Call::work_begins`](super::Call::work_begins) does.
-    pub fn work_begins(&mut self) {
-        self.measured.work_begins(self.shared.time.now());
-    }
-
-    /// Reports how the call went. For its latency see [`Call::leave`](super::Call::leave).
-    pub fn leave(mut self, outcome: Outcome) {
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&self.key, &receipt, self.measured, outcome);
-    }
-}
-
-impl Drop for KeyedCall {
-    fn drop(&mut self) {
-        self.end(Outcome::Ignored);
-    }
-}
-
-impl fmt::Debug for KeyedCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedCall").finish_non_exhaustive()
-    }
-}
-
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     //! Compares a keyed breaker with one single breaker for each key, each with a lock of its own.
@@ -342,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::breaker::{Breaker, BreakerBuilder, Call, Change, Window};
+    use crate::breaker::{Breaker, BreakerBuilder, Change, Window};
     use crate::clock::ManualClock;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -415,7 +359,7 @@ mod tests {
                 Breaker::new(law()).unwrap().with_clock(clock.clone()).with_observer(heard[1].clone())
             };
             let mut single: [Breaker; KEYS] = std::array::from_fn(|_| alone());
-            let mut inside: [Vec<(KeyedCall, Call)>; KEYS] = std::array::from_fn(|_| Vec::new());
+            let mut inside: [Vec<(Call, Call)>; KEYS] = std::array::from_fn(|_| Vec::new());
             for step in steps {
                 match step {
                     Step::Enter(key) => match (keyed.try_enter(key as u64), single[key].try_enter()) {

@@ -9,6 +9,7 @@ use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condit
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standing, Tick};
 
+use super::keyed::Keys;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
 use crate::deferred_panic::DeferredPanic;
@@ -47,10 +48,6 @@ impl BreakerCore {
     /// probe's place becomes free.
     pub(super) fn enter<C>(&self, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
-        if self.observer.is_none() {
-            let entered = enter(&self.law, &mut self.state.lock(), ask, &mut |_| ());
-            return entered.map(admit);
-        }
         let (entered, changes) = self.change(|law, state, tell| enter(law, state, ask, tell));
         let entered = entered.map(admit);
         self.tell(&changes, entered.as_ref().err().map(told_refusal).as_ref());
@@ -134,25 +131,40 @@ pub(super) fn refused(retry: Retry) -> Denied {
     Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
 }
 
-/// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome, as neither a panic nor a
-/// caller who hung up shows one, and a probe's place becomes free.
+/// A call that a [`Breaker`](crate::Breaker) or a [`KeyedBreaker`](crate::KeyedBreaker) has admitted. Dropping it
+/// reports no outcome, as neither a panic nor a caller who hung up shows one, and a probe's place becomes free.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct Call {
-    shared: Arc<BreakerCore>,
+    entered: Entered,
     /// `None` once it has ended.
     receipt: Option<Receipt>,
     measured: Measured,
 }
 
+pub(super) enum Entered {
+    Breaker(Arc<BreakerCore>),
+    /// The breaker of a key, with a copy of the key.
+    OfKey(Arc<Keys>, SmallVec<[u8; 32]>),
+}
+
+impl Entered {
+    fn now(&self) -> Tick {
+        match self {
+            Self::Breaker(breaker) => breaker.time.now(),
+            Self::OfKey(keys, _) => keys.time.now(),
+        }
+    }
+}
+
 impl Call {
-    pub(super) fn new(shared: Arc<BreakerCore>, receipt: Receipt) -> Self {
-        Self { shared, receipt: Some(receipt), measured: Measured::default() }
+    pub(super) fn new(entered: Entered, receipt: Receipt) -> Self {
+        Self { entered, receipt: Some(receipt), measured: Measured::default() }
     }
 
     /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then
     /// depends on the time until now. Only the first call counts. Reads the clock once.
     pub fn answer_begins(&mut self) {
-        self.measured.answer_begins(|| self.shared.time.now());
+        self.measured.answer_begins(|| self.entered.now());
     }
 
     /// Notes that the work begins only now: until now the call waited for a turn of the caller's own, at a rate limit or in
@@ -177,7 +189,7 @@ impl Call {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn work_begins(&mut self) {
-        self.measured.work_begins(self.shared.time.now());
+        self.measured.work_begins(self.entered.now());
     }
 
     /// Reports how the call went. Its latency is the time since it entered, or since its [work
@@ -188,7 +200,10 @@ impl Call {
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&receipt, self.measured, outcome);
+        match &self.entered {
+            Entered::Breaker(breaker) => breaker.leave(&receipt, self.measured, outcome),
+            Entered::OfKey(keys, key) => keys.leave(key, &receipt, self.measured, outcome),
+        }
     }
 }
 
