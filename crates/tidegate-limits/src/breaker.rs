@@ -174,21 +174,6 @@ impl Breaker {
         result.map_err(CallError::Failed)
     }
 
-    /// Runs `work` on this thread if the breaker admits it; `classify` turns its result into an outcome.
-    ///
-    /// # Errors
-    /// [`Denied`], as [`Breaker::try_enter`].
-    pub fn blocking_run_with<T>(
-        &self,
-        work: impl FnOnce() -> T,
-        classify: impl FnOnce(&T) -> Outcome,
-    ) -> Result<T, Denied> {
-        let call = self.try_enter()?;
-        let result = work();
-        call.leave(classify(&result));
-        Ok(result)
-    }
-
     fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
         self.enter_with_reason().map_err(CallError::Refused)
     }

@@ -93,7 +93,8 @@ impl JobQueue {
         Ok((Self { sender: Arc::new(Sender { shared }) }, worker))
     }
 
-    /// Submits a job, however long it will wait: at most as long as a full queue takes.
+    /// Submits a job, however long it will wait: at most as long as a full queue takes. Put a function into an `async`
+    /// block; it delays the jobs behind it.
     ///
     /// # Errors
     /// [`Refused`], at once, if all places are taken or the queue is closed.
@@ -102,17 +103,6 @@ impl JobQueue {
         F: Future<Output: Send> + Send + 'static,
     {
         self.submit_within(job, Duration::MAX)
-    }
-
-    /// Submits a function. It runs on the worker's thread and delays the jobs behind it.
-    ///
-    /// # Errors
-    /// As [`JobQueue::submit`].
-    pub fn submit_fn<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<JobHandle<T>, Refused> {
-        self.submit(async move { job() })
     }
 
     /// Submits a job that has to start within `max_wait`.
@@ -448,7 +438,7 @@ impl Worker {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (queue, worker) = JobQueue::new(Rate::new(50, Duration::from_secs(1))?, 100)?;
     /// tokio::spawn(worker.run_with(|job| { tokio::spawn(job); }));
-    /// # assert_eq!(queue.submit_fn(|| 1)?.await?, 1);
+    /// # assert_eq!(queue.submit(async { 1 })?.await?, 1);
     /// # Ok(())
     /// # }
     /// ```
@@ -459,10 +449,8 @@ impl Worker {
     }
 
     /// Runs jobs one after another on the calling thread until the queue is closed and empty.
-    pub fn run_blocking(mut self) {
-        while let Some(job) = block_on(self.next()) {
-            block_on(job);
-        }
+    pub fn run_blocking(self) {
+        block_on(self.run());
     }
 
     /// Waits until the next job is due and returns it, to be run at once; `None` when the queue is closed and empty.
