@@ -166,17 +166,14 @@ pub fn one_by_one<S: Store + ?Sized>(
     out: &mut Vec<Answer>,
 ) -> Option<Later<Vec<Answer>>> {
     out.clear();
-    let mut later: Vec<Settling> = Vec::new();
+    let mut later: Vec<Later<Answer>> = Vec::new();
     for step in steps {
         let mut settled = Settled::default();
         match store.settle_into(step, &mut settled) {
             Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
             // An earlier step comes later: this answer is kept until then, so that the order stays.
-            Settling::Done(done) => {
-                let answer = done.map(|()| settled);
-                later.push(Settling::Later(Box::pin(std::future::ready(answer))));
-            }
-            asked @ Settling::Later(_) => later.push(asked),
+            Settling::Done(done) => later.push(Box::pin(std::future::ready(done.map(|()| settled)))),
+            Settling::Later(asked) => later.push(asked),
         }
     }
     if later.is_empty() {
@@ -185,9 +182,7 @@ pub fn one_by_one<S: Store + ?Sized>(
     let mut answers = mem::take(out);
     Some(Box::pin(async move {
         for asked in later {
-            if let Settling::Later(asked) = asked {
-                answers.push(asked.await);
-            }
+            answers.push(asked.await);
         }
         answers
     }))

@@ -5,7 +5,6 @@
 //! middle goes away, those behind it keep their ticks. The part of its share that they do not rely on goes to later
 //! callers, who may then start before them; the rest goes unused. No unit is granted twice.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

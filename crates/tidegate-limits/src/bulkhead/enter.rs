@@ -1,7 +1,6 @@
 //! [`Enter`], the future that waits for a place in a bulkhead.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
