@@ -108,6 +108,13 @@ impl ManualClock {
         Some(tick)
     }
 
+    /// Returns the earliest tick of a sleeper, for code that moves several clocks in step; `None` if there is no
+    /// sleeper.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Tick> {
+        self.hands.sleepers.lock().wakers.keys().next().map(|(tick, _)| *tick)
+    }
+
     /// Returns the number of sleeps in progress.
     #[must_use]
     pub fn sleepers(&self) -> usize {
@@ -191,6 +198,7 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(sleeps.iter_mut().all(|sleep| sleep.as_mut().poll(&mut cx).is_pending()));
         assert_eq!(clock.sleepers(), 3);
+        assert_eq!(clock.next_wake(), Some(Tick::from_secs(1)));
         assert_eq!(clock.advance_to_next(), Some(Tick::from_secs(1)));
         let done: Vec<bool> =
             sleeps.iter_mut().map(|sleep| sleep.as_mut().poll(&mut cx).is_ready()).collect();
