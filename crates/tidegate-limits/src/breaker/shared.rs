@@ -9,12 +9,12 @@ use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condit
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standing, Tick};
 
+use super::RefusalReason;
 use super::keyed::Keys;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
 use crate::deferred_panic::DeferredPanic;
 use crate::observer::{CallDid, Observer};
-use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
 
 #[derive(Debug)]
