@@ -45,8 +45,8 @@ impl Time {
         }
     }
 
-    #[inline]
     /// Returns the current tick.
+    #[inline]
     pub fn now(&self) -> Tick {
         match self {
             Self::System(system) => system.now(),
@@ -62,8 +62,8 @@ impl Time {
         }
     }
 
-    #[inline]
     /// Returns a tick that may be a little older, and costs less.
+    #[inline]
     pub fn recent(&self) -> Tick {
         match self {
             Self::System(system) => system.recent(),
