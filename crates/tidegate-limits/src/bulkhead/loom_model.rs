@@ -1,5 +1,6 @@
 //! Loom models: places and waiters, through all interleavings, or those with a bounded number of preemptions.
 
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc as Plain;
 use std::task::{Context, Poll, Wake, Waker};
