@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::Tick;
-use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{
     Answer, Caps, Home, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store, StoreError, one_by_one,
 };

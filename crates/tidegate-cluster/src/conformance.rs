@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::shares::{Division, Driver, Status};
 use super::{Coordinator, CoordinatorError, Document, Member, Part, policies};
-use tidegate_limits::block_on::block_on;
+use tidegate_limits::block_on;
 use tidegate_limits::clock::{Clock as _, SystemClock};
 use tidegate_limits::store::Later;
 

@@ -15,7 +15,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm as _, Decision, Quota, Replace, Retry, Standing, Tick};
 
 use crate::Part;
-use tidegate_limits::store::per_limit::PerLimit;
+use tidegate_limits::store::PerLimit;
 use tidegate_limits::store::{Charge, ChargeRules, Ending, Op, Settled, Settlement, Step};
 
 /// The divided limit that was used last, with its part: parts rarely change.

@@ -68,9 +68,9 @@ use request::standing;
 use shared::{LeaseCounters, LeasedState, Table};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Quota, Tick};
-use tidegate_limits::background::Background;
+use tidegate_limits::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{
     Answer, Caps, DecidedBy, Ending, Later, Occupancy, Op, Settled, Settlement, Settling, Step, Store,
 };

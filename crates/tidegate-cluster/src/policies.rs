@@ -286,7 +286,7 @@ pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
 mod tests {
     use super::*;
     use crate::{Document, LocalCluster};
-    use tidegate_limits::block_on::block_on;
+    use tidegate_limits::block_on;
     use tidegate_limits::clock::ManualClock;
     use tidegate_limits::store::Later;
 

@@ -20,7 +20,7 @@ use super::{adaptive, breaker, conditions, foreign_words};
 use tidegate_gate::policy::{Choice, Limit, Terms, WrittenRate};
 use tidegate_limits::duration_text::in_words;
 use tidegate_limits::priority::KeepFor;
-use tidegate_limits::priority::keep_for::most_at_once;
+use tidegate_limits::priority::most_at_once;
 use tidegate_limits::store::kept_back;
 use tidegate_limits::visible::excerpt;
 

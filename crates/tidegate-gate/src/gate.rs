@@ -70,8 +70,8 @@ use routes::Routes;
 pub use unsupported::Unfit;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};
+use tidegate_limits::Background;
 use tidegate_limits::Precision;
-use tidegate_limits::background::Background;
 use tidegate_limits::clock::{Clock, SystemClock, Time};
 use tidegate_limits::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store, StoreError};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraReport;
-use tidegate_core::{Decision, NotACost, Retry, Standing};
+use tidegate_core::{Cost, Decision, NotACost, Retry, Standing, Tick};
 
 use crate::duration_text::in_words;
 use crate::no_place::NoPlace;
@@ -15,13 +15,11 @@ use crate::store::Settled;
 
 /// The decision of the binding quota, and its index.
 ///
-/// Denied: the quota with the longest [`Retry`] binds, and [`Retry::Never`] counts as the longest. After that wait,
-/// every quota allows the cost. Delayed: the quota with the longest wait. Allowed at once: the quota with the least
-/// remaining.
+/// Denied: the quota with the longest [`Retry`], [`Retry::Never`] above all; after that wait, every quota allows the
+/// cost. Delayed: the longest wait. Allowed at once: the least remaining.
 ///
-/// Whether the cost is allowed is stored; the other values are computed on demand, since a division costs as much as
-/// the decision itself. Plain numbers, `Copy`; all values describe the moment of the decision, even if they are read
-/// much later.
+/// The other values are computed on demand, since a division costs as much as the decision itself. All values describe
+/// the moment of the decision.
 #[derive(Clone, Copy)]
 pub struct Answer {
     allowed: bool,
@@ -30,8 +28,7 @@ pub struct Answer {
 
 #[derive(Clone, Copy)]
 enum Detail {
-    /// A decision by a limit that is stored in one word: its report after the decision, and the refused units (0 if
-    /// permitted).
+    /// Of a limit in one word: its report after the decision, and the refused units (0 if permitted).
     Word {
         report: GcraReport,
         refused: u64,
@@ -43,7 +40,6 @@ enum Detail {
 }
 
 impl Answer {
-    /// Returns the decision of the charge that binds. A step has at least one charge.
     pub(crate) fn binding_of(settled: &Settled) -> Self {
         let lines = settled.lines.iter().map(|line| line.decision).enumerate();
         let (binding, decision) = lines
@@ -63,7 +59,6 @@ impl Answer {
         Self { allowed: decision.is_allowed(), detail: Detail::Settled { decision, binding } }
     }
 
-    /// The key that orders standings, the scarcest first.
     pub(crate) const fn scarcity(standing: &Standing) -> (u64, Reverse<Duration>) {
         (standing.remaining, Reverse(standing.reset_after))
     }
@@ -121,20 +116,19 @@ impl Answer {
         }
     }
 
-    /// Returns when repeating the same request is worthwhile; after no time if it was allowed.
+    /// Returns when repeating the request is worthwhile; after no time if it was allowed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.decision().retry()
     }
 
-    /// Returns whether this charge took the last unit: the moment for a batch job to sleep, before it is refused.
+    /// Returns whether this charge took the last unit.
     #[must_use]
     pub fn used_up(&self) -> bool {
         self.decision().used_up()
     }
 
-    /// Returns the answer if the cost was granted, and a refusal as an error: for `?` where a refusal ends the caller's
-    /// work.
+    /// Returns the answer if the cost was granted, and a refusal as an error.
     ///
     /// # Errors
     /// [`Denied`] if the cost was refused.
@@ -157,7 +151,6 @@ impl Answer {
         if self.allowed { Ok(self) } else { Err(self.into()) }
     }
 
-    /// Returns the answer as a refusal with [`Retry::Never`].
     pub(crate) fn never(&self) -> Self {
         let ruling = Ruling::Denied { retry: Retry::Never };
         Self::settled(Decision { ruling, ..self.decision() }, self.binding())
@@ -182,6 +175,12 @@ impl PartialEq for Answer {
 impl Eq for Answer {}
 
 impl Event {
+    /// The event of an enforced decision, without a key.
+    pub(crate) fn of(answer: Answer, at: Tick, cost: Cost, max_wait: Duration) -> Self {
+        let (decision, binding) = (answer.decision(), answer.binding());
+        Self { at, cost, max_wait, decision, binding, key: None, shadow: false }
+    }
+
     pub(crate) const fn answer(&self) -> Answer {
         Answer::settled(self.decision, self.binding)
     }
@@ -189,19 +188,15 @@ impl Event {
 
 /// The result type of a check: the whole answer, or only whether it is allowed.
 ///
-/// The deciding code is generic over it. A check that returns only a `bool` computes nothing else and costs half as
-/// much: an answer of five numbers passes through memory, and needs divisions when it is read.
+/// A check that returns only a `bool` costs half as much.
 pub(crate) trait CheckResult: Copy {
-    /// Makes the answer for a permit from the limit's report after it.
     fn permitted(report: GcraReport) -> Self;
 
-    /// Makes the answer for a permit; `report` is computed only if the type needs it. `None` if computing it fails.
+    /// `report` is computed only if the type needs it. `None` if computing it fails.
     fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
 
-    /// Makes the answer for a refusal of `units` from the limit's report.
     fn refused(report: GcraReport, units: u64) -> Self;
 
-    /// Converts a whole answer.
     fn of(answer: Answer) -> Self;
 }
 
@@ -247,7 +242,7 @@ impl CheckResult for bool {
     }
 }
 
-/// A refusal as an error; no units were spent. For `?` where a refusal ends the caller's work.
+/// A refusal as an error; no units were spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
     /// The whole answer.
@@ -306,18 +301,6 @@ pub enum TakeError {
 
 impl TakeError {
     /// Returns when repeating the same request is worthwhile; [`Retry::Never`] if the number is not a valid cost.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{Limiter, Quota, Retry, TakeError};
-    ///
-    /// let limiter = Limiter::new(Quota::per_minute(10))?;
-    /// let none = limiter.reserve(0, Duration::MAX).unwrap_err();
-    /// assert!(matches!(none, TakeError::NotACost(_)));
-    /// assert_eq!((none.retry(), none.answer()), (Retry::Never, None));
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.answer().map_or(Retry::Never, |answer| answer.retry())

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::sync::thread;
 use crate::sync::thread::Thread;
 
-/// Returns a waker that unparks the calling thread.
 pub(crate) fn thread_waker() -> Waker {
     struct Unpark(Thread);
 

@@ -1,9 +1,6 @@
 //! Thread pools for work that blocks, with a bounded queue in front of the threads.
 //!
-//! A call into a slow library, a file system or a driver without async support blocks its thread until it returns. On
-//! the threads that serve requests, a few such calls stop everything. On one pool shared by all, one slow dependency
-//! takes the threads from the others. So each dependency gets a pool of its own: work beyond its capacity is refused,
-//! and the rest of the service continues.
+//! Each dependency gets a pool of its own: work beyond its capacity is refused, and the rest of the service continues.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -24,8 +21,8 @@ use crate::sync::{Condvar, Mutex, thread};
 
 /// A pool of threads. Clones share it. When the last clone is dropped, the threads run the waiting work and end.
 ///
-/// Work that has begun cannot be cancelled: it continues after its caller has gone, and is bounded by the number of
-/// threads. Work that waits for other work on the same pool can block all threads; give each level a pool of its own.
+/// Work that has begun cannot be cancelled: it continues after its caller has gone. Work that waits for other work on
+/// the same pool can block all threads; give each level a pool of its own.
 ///
 /// Costs two allocations per piece of work.
 ///
@@ -49,7 +46,6 @@ pub struct BlockingPool {
     observer: Option<Arc<dyn Observer>>,
 }
 
-/// Closes the queue when the last clone is dropped.
 struct Pool {
     queue: Arc<Queue>,
 }
@@ -124,17 +120,16 @@ pub enum RunError {
     Dropped,
 }
 
-impl BlockingPool {
-    /// The largest number of threads in one pool.
-    pub const MAX_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
-    /// Starts `threads` threads (1 to [`BlockingPool::MAX_THREADS`]) called `name`. Up to `places` pieces of work may
+impl BlockingPool {
+    /// Starts `threads` threads (1 to 1,024) called `name`. Up to `places` pieces of work may
     /// wait for them; with 0, work that finds no free thread is refused.
     ///
     /// # Errors
     /// [`PoolError`]; threads that were already started end.
     pub fn new(name: &str, threads: usize, places: usize) -> Result<Self, PoolError> {
-        if threads == 0 || threads > Self::MAX_THREADS {
+        if threads == 0 || threads > MAX_THREADS {
             let want = "is not a number of threads; use 1 to 1024";
             return Err(QuotaError::Parameter { name: "threads", value: threads.to_string(), want }.into());
         }
@@ -152,9 +147,9 @@ impl BlockingPool {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Tells `observer` the outcome of work that is submitted through the returned pool and its clones
-    /// ([`Observer::on_pool`]). It is told of ended work on the pool's thread; if it panics there, the result of the work
-    /// is not affected.
+    /// Tells `observer` what becomes of work that is submitted through the returned pool and its clones
+    /// ([`Observer::on_pool`]). It is told of ended work on the pool's thread; its panic there does not affect the
+    /// result.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
@@ -165,7 +160,7 @@ impl BlockingPool {
     /// and the task's [priority](priority::carried).
     ///
     /// # Errors
-    /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
+    /// [`RunError`].
     ///
     /// # Cancel safety
     /// If the future is dropped, work that was not begun is removed from the queue; work that was begun continues.
@@ -182,7 +177,7 @@ impl BlockingPool {
     /// Same as [`BlockingPool::run`], with an explicit deadline.
     ///
     /// # Errors
-    /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
+    /// As [`BlockingPool::run`].
     ///
     /// # Cancel safety
     /// As [`BlockingPool::run`].
@@ -192,7 +187,7 @@ impl BlockingPool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, RunError> {
         let deadline = deadline.into();
-        let until = deadline.tick(&*self.clock);
+        let until = deadline.at(&*self.clock);
         if self.clock.now() >= until {
             return Err(self.gives_up(RunError::NotBegun));
         }
@@ -212,8 +207,8 @@ impl BlockingPool {
         }
     }
 
-    /// Submits a function; it carries no deadline and no priority. Returns a future of its result. Dropping that future
-    /// removes the work from the queue if it was not begun.
+    /// Submits a function; it carries no deadline and no priority. Returns a future of its result. Dropping it removes
+    /// the work from the queue if it was not begun.
     ///
     /// # Errors
     /// [`RunError::Full`], without waiting.
@@ -236,7 +231,6 @@ impl BlockingPool {
         Ok(Running { result, place: QueuePlace::new(queue, number) })
     }
 
-    /// Tells the observer of work without a result.
     fn gives_up(&self, why: RunError) -> RunError {
         if let Some(observer) = &self.observer {
             observer.on_pool(match why {
@@ -248,7 +242,7 @@ impl BlockingPool {
         why
     }
 
-    /// Wraps the work so that it tells the observer how it ended, if there is an observer.
+    /// Wraps the work so that it tells the observer how it ended.
     fn observed<T, W: FnOnce() -> T>(&self, work: W) -> impl FnOnce() -> T + use<T, W> {
         let told = self.observer.clone().map(|observer| (observer, Arc::clone(&self.clock)));
         move || {
@@ -309,21 +303,18 @@ impl<T> Future for Running<T> {
     }
 }
 
-// The queue of work that waits for a thread of a pool.
-
-/// The queue before the threads of a pool, and the number of busy threads.
+#[derive(Debug)]
 struct Queue {
     /// Jobs are never run or dropped while it is locked.
     inner: Mutex<QueuedJobs>,
-    /// Idle threads wait on it for work.
     work: Condvar,
     threads: usize,
     places: usize,
 }
 
+#[derive(Debug)]
 struct QueuedJobs {
-    /// The waiting jobs by arrival number. A map, not a deque, because jobs whose callers give up leave from the
-    /// middle.
+    /// A map, not a deque, because jobs whose callers give up leave from the middle.
     jobs: BTreeMap<u64, Job>,
     arrivals: u64,
     running: usize,
@@ -336,8 +327,7 @@ impl Queue {
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
     }
 
-    /// Appends a job and returns its arrival number. Gives the job back if all threads are busy and all places are
-    /// taken.
+    /// Returns the arrival number. Gives the job back if all threads are busy and all places are taken.
     fn join(&self, job: Job) -> Result<u64, Job> {
         let mut inner = self.inner.lock();
         // Jobs for which a thread is free, but has not woken up yet, count as running.
@@ -384,23 +374,12 @@ impl Queue {
         self.inner.lock().running
     }
 
-    /// Removes a job from the queue, and returns whether it was still there.
     fn leave(&self, number: u64) -> bool {
         let job = self.inner.lock().jobs.remove(&number);
         job.is_some()
     }
 }
 
-impl fmt::Debug for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("threads", &self.threads)
-            .field("places", &self.places)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Marks a job from [`Queue::next`] as done when dropped.
 struct JobDone(Arc<Queue>);
 
 impl Drop for JobDone {
@@ -421,7 +400,6 @@ impl QueuePlace {
         Self { queue: Arc::downgrade(queue), number }
     }
 
-    /// Leaves the queue, and returns whether the job was still in it.
     fn leave(&self) -> bool {
         self.queue.upgrade().is_some_and(|queue| queue.leave(self.number))
     }

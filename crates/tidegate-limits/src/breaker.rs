@@ -1,7 +1,4 @@
 //! Circuit breakers: they refuse calls to a service that fails until it answers again.
-//!
-//! The rules are those of [`CircuitBreaker`] in `tidegate-core`. This module adds the lock around its state, the call
-//! that reports its outcome, and the reports to observers.
 
 mod keyed;
 mod shared;
@@ -10,26 +7,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use keyed::{KeyedBreaker, KeyedCall};
+pub use keyed::KeyedBreaker;
 pub use shared::Call;
-use shared::{BreakerCore, Refused, refused};
+use shared::{BreakerCore, Entered, Refused, refused};
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
 };
-use tidegate_core::{Outcome, QuotaError, Retry};
+use tidegate_core::{Outcome, QuotaError, Receipt};
 
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::duration_text::in_words;
 use crate::observer::Observer;
-pub use crate::refusal_reason::RefusalReason;
 
 /// Refuses calls to a service while it fails, and admits them again step by step.
 ///
-/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A closed breaker
-/// allocates only for the first call in an empty window. A breaker takes about 200 bytes plus its window: a quarter of a
-/// byte for each call in a window of calls, or twelve bytes for each bucket in a window of time.
+/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A breaker takes about
+/// 200 bytes plus its window: a quarter of a byte for each call in a window of calls, or twelve bytes for each bucket
+/// in a window of time.
 ///
 /// # Examples
 /// ```
@@ -93,9 +89,9 @@ impl Breaker {
         Self::build(law.clone(), Time::new(clock), observer.clone())
     }
 
-    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that it
-    /// refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same calls
-    /// to an observer of its own: count one of the two. A construction step, as [`Breaker::with_clock`] is.
+    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that
+    /// it refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same
+    /// calls to an observer of its own: count one of the two. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let BreakerCore { law, time, .. } = &*self.shared;
@@ -111,10 +107,11 @@ impl Breaker {
         if self.shared.observer.is_some() {
             return self.enter_with_reason().map_err(|refusal| refusal.denied);
         }
-        match self.shared.enter_unobserved() {
-            Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
-            Err(retry) => Err(refused(retry)),
-        }
+        self.shared.enter_unobserved().map(|receipt| self.call(receipt)).map_err(refused)
+    }
+
+    fn call(&self, receipt: Receipt) -> Call {
+        Call::new(Entered::Breaker(Arc::clone(&self.shared)), receipt)
     }
 
     /// Awaits `work` if the breaker admits it. `Ok` counts as success and `Err` as failure. Refused work is dropped
@@ -124,22 +121,7 @@ impl Breaker {
     /// [`CallError`]: the refusal, or the error of the work.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it ends, it counts neither as success nor as failure, and a probe's place
-    /// becomes free.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::Breaker;
-    /// use tidegate::breaker::CircuitBreaker;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let breaker = Breaker::new(CircuitBreaker::builder())?;
-    /// let answer = breaker.run(async { Ok::<_, std::io::Error>(42) }).await?;
-    /// assert_eq!(answer, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// If the future is dropped before it ends, it counts neither way, and a probe's place becomes free.
     pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
         let call = self.enter_to_run()?;
         let result = work.await;
@@ -191,22 +173,6 @@ impl Breaker {
         result.map_err(CallError::Failed)
     }
 
-    /// Runs `work` on this thread if the breaker admits it; `classify` turns its result into an outcome.
-    ///
-    /// # Errors
-    /// [`Denied`], as [`Breaker::try_enter`].
-    pub fn blocking_run_with<T>(
-        &self,
-        work: impl FnOnce() -> T,
-        classify: impl FnOnce(&T) -> Outcome,
-    ) -> Result<T, Denied> {
-        let call = self.try_enter()?;
-        let result = work();
-        call.leave(classify(&result));
-        Ok(result)
-    }
-
-    /// Enters the breaker, or returns the refusal with its reason.
     fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
         self.enter_with_reason().map_err(CallError::Refused)
     }
@@ -214,22 +180,10 @@ impl Breaker {
     /// Enters the breaker without waiting, as [`Breaker::try_enter`], and says why it refuses.
     ///
     /// # Errors
-    /// [`Refusal`] in the same cases: it has the reason, as of the moment of the refusal.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::Breaker;
-    /// use tidegate::breaker::{CircuitBreaker, Force};
-    ///
-    /// let breaker = Breaker::new(CircuitBreaker::builder())?;
-    /// breaker.force(Force::Open, None, "an upgrade");
-    /// let refusal = breaker.enter_with_reason().unwrap_err();
-    /// assert_eq!(refusal.to_string(), "the breaker was forced open: an upgrade");
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
+    /// [`Refusal`], in the same cases.
     #[inline(never)]
     pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
-        let entered = self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt));
+        let entered = self.shared.enter(|receipt| self.call(receipt));
         entered.map_err(Refusal::of)
     }
 
@@ -291,8 +245,6 @@ impl fmt::Debug for Breaker {
     }
 }
 
-// Results of work that runs through a breaker.
-
 /// A refusal by a breaker: the call was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -306,12 +258,6 @@ pub struct Refusal {
 impl Refusal {
     fn of(Refused { retry, reason }: Refused) -> Self {
         Self { denied: refused(retry), reason }
-    }
-
-    /// Returns when repeating the call is worthwhile.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        self.denied.retry()
     }
 }
 
@@ -333,38 +279,49 @@ impl fmt::Display for Refusal {
             }
             RefusalReason::Forced(forced) => write!(f, "the breaker was forced open: {}", forced.reason())?,
         }
-        match self.retry().after() {
+        match self.denied.retry().after() {
             Some(wait) => write!(f, "; retry after {}", in_words(wait)),
             None => Ok(()),
         }
     }
 }
 
-/// Why a call through a breaker has no result.
+/// Why a breaker refused a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// It is open, because the service failed too often.
+    Open,
+    /// It is half-open, and the allowed number of probes is in flight.
+    HalfOpen,
+    /// It refuses a share of the calls, and this call was one of them.
+    Shedding,
+    /// A person has forced it open.
+    Forced(Forced),
+}
+
+impl RefusalReason {
+    /// Returns the reason as a word for metrics and logs: that of the state of the breaker, such as `half-open`.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+            Self::Shedding => "shedding",
+            Self::Forced(_) => "forced-open",
+        }
+    }
+}
+
+/// Why a call through a breaker has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError<E> {
     /// The breaker refused it: the call was not made.
+    #[error("{0}")]
     Refused(Refusal),
     /// The call was made and failed.
+    #[error(transparent)]
     Failed(E),
-}
-
-impl<E: fmt::Display> fmt::Display for CallError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for CallError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(_) => None,
-            Self::Failed(error) => error.source(),
-        }
-    }
 }
 
 const fn by_result<T, E>(result: &Result<T, E>) -> Outcome {

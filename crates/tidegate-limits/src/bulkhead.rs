@@ -1,11 +1,7 @@
 //! Bulkheads: limits on how much work is in flight at once, so that one kind of work cannot take every resource.
 //!
-//! A limiter counts how often something is asked for; a bulkhead counts how much of it is in flight. Ten slow calls to
-//! one service hold ten places until they end. The eleventh call is refused or waits, while calls to other services use
-//! bulkheads of their own. One atomic word counts the places taken, and entering and leaving change it in one atomic
-//! step each. The queue of waiters is behind a lock, which is not taken while the queue is empty. The number of places
-//! is fixed, or a law of [`tidegate_core::concurrency`] moves it. The places are shared by all callers, or divided
-//! among tenants.
+//! One atomic word counts the places taken; entering and leaving are one atomic step each. The lock of the queue is not
+//! taken while the queue is empty.
 
 mod build;
 mod enter;
@@ -31,17 +27,15 @@ use tidegate_core::concurrency::{Concurrency, Signal};
 use tidegate_core::{Cost, NotACost, Outcome, QuotaError, Standing, Tick};
 use waiters::{Granted, PlaceRequest};
 
-use crate::answer::{Denied, TakeError};
-use crate::deadline::Deadline;
+use crate::answer::Denied;
 use crate::no_place::NoPlace;
 use crate::priority::named_or_carried;
 
 /// Limits how much work is under way at once, in one process.
 ///
 /// A clone shares the places. Entering and leaving are one atomic step each, without a lock or an allocation, when
-/// nobody waits, no law, throttle, short queue or observer needs the time that the work took, and the places are not divided
-/// among tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all bulkheads of the
-/// process share.
+/// nobody waits, no law, throttle, short queue or observer needs the time that the work took, and the places are not
+/// divided among tenants. Each waiter takes an entry in a bounded list.
 ///
 /// # Examples
 /// ```
@@ -80,32 +74,13 @@ impl Bulkhead {
     /// place, or when a [throttle](Bulkhead::with_throttle) refuses.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
-        self.enter_now(Cost::ONE)
-    }
-
-    /// Takes several places without waiting: all of them, or none.
-    ///
-    /// # Errors
-    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`](crate::Retry::Never) when the
-    /// bulkhead has fewer places than asked for. [`TakeError::NotACost`] when `places` is zero or negative.
-    #[inline]
-    pub fn try_enter_n(
-        &self,
-        places: impl TryInto<Cost, Error: Into<NotACost>>,
-    ) -> Result<Permit, TakeError> {
-        let places = places.try_into().map_err(Into::into)?;
-        Ok(self.enter_now(places)?)
-    }
-
-    #[inline]
-    fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
         if self.shared.is_throttled() {
-            return self.enter_through_line(places);
+            return self.enter_through_line();
         }
         let times = self.times(self.shared.begin());
-        match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
+        match self.shared.enter_past_line(1, || named_or_carried(None)) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, times, Duration::ZERO)),
-            Err(_) => self.enter_through_line(places),
+            Err(_) => self.enter_through_line(),
         }
     }
 
@@ -114,12 +89,9 @@ impl Bulkhead {
         Times { began, answered: None, deadline: self.shared.deadline(|| None) }
     }
 
-    /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
-    /// the fast path.
     #[inline(never)]
-    fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
-        let (places, priority) = (places.units(), named_or_carried(None));
-        let request = PlaceRequest { places, priority, tenant: &[] };
+    fn enter_through_line(&self) -> Result<Permit, Denied> {
+        let request = PlaceRequest { places: 1, priority: named_or_carried(None), tenant: &[] };
         let refuse = |refused| Err(self.shared.refuse(refused, Duration::ZERO));
         if let Some(too_many) = self.shared.too_many(request) {
             return refuse(too_many);
@@ -131,7 +103,7 @@ impl Bulkhead {
         // Tells the throttle if no place is found, also when foreign code panics.
         let mut admitted = Admitted { shared: Some(&self.shared), at: began };
         let times = self.times(began);
-        match self.shared.enter(places, || request) {
+        match self.shared.enter(1, || request) {
             Ok(granted) => {
                 admitted.shared = None;
                 Ok(Permit::new(&self.shared, granted, times, Duration::ZERO))
@@ -168,22 +140,6 @@ impl Bulkhead {
         Enter::new(Arc::clone(&self.shared), places.try_into().map_err(Into::into))
     }
 
-    /// Takes one place, blocking the calling thread until it has one, for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Enter`].
-    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, TakeError> {
-        self.enter().within(timeout).blocking()
-    }
-
-    /// Takes one place, blocking the calling thread until it has one or `deadline` passes.
-    ///
-    /// # Errors
-    /// As [`Enter`].
-    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, TakeError> {
-        self.enter().until(deadline).blocking()
-    }
-
     /// Changes the number of places. Permits that are held stay valid: after a decrease, nobody enters until enough
     /// have left. A waiter who asks for more places than there are now is refused with
     /// [`Retry::Never`](crate::Retry::Never).
@@ -201,7 +157,7 @@ impl Bulkhead {
     }
 
     /// Tells the law how much of the machine is in use; for bulkheads without a [watch](Bulkhead::with_signals). A
-    /// throttle is told how many places are free and how many callers wait. Without either it does nothing.
+    /// throttle is told how many places are free and how many callers wait.
     pub fn sense(&self, signal: Signal) {
         self.shared.sense(signal);
     }
@@ -227,10 +183,7 @@ impl Bulkhead {
     }
 }
 
-/// A caller that the throttle has admitted and that has no place yet. When dropped, the caller is reported to the
-/// throttle as turned away.
 struct Admitted<'b> {
-    /// `None` once it has a place.
     shared: Option<&'b BulkheadState>,
     at: Tick,
 }
@@ -249,35 +202,28 @@ impl fmt::Debug for Bulkhead {
     }
 }
 
-// The permit of a bulkhead, which returns its places when it is dropped.
-
-/// The right to use places of a [`Bulkhead`]. Dropping it returns the places and reports no outcome: a
-/// panic, or a caller that hangs up, does not show how the work went. A law learns nothing from that; a throttle is told
-/// [`Outcome::Ignored`]. It may outlive the bulkhead.
+/// The right to use places of a [`Bulkhead`]. Dropping it returns the places and reports no outcome: a panic, or a
+/// caller that hangs up, shows none. A law learns nothing from that; a throttle is told [`Outcome::Ignored`]. It may
+/// outlive the bulkhead.
 #[must_use = "dropping a permit returns its place at once"]
 pub struct Permit {
     granted: Granted,
     holder: Holder,
 }
 
-/// The owner that gets the places back.
 enum Holder {
-    /// The counter alone, if the bulkhead neither measures how long work takes (as one with an observer does) nor has
-    /// tenants. No reference count is touched.
+    /// The counter alone, if the bulkhead neither measures how long work takes nor has tenants.
     Counter(&'static Counter),
-    /// The bulkhead, which the permit keeps alive.
     Bulkhead {
         shared: Arc<BulkheadState>,
         times: Times,
-        /// Reported when the permit is dropped.
         outcome: Outcome,
     },
 }
 
 impl Permit {
-    /// Makes a permit for granted places, and tells the observer how long they were waited for. No other foreign code runs
-    /// between taking places and this call, since a panic there would lose the places; so the clock is read earlier, by
-    /// [`BulkheadState::begin`].
+    /// No foreign code runs between taking places and this call, since a panic there would lose them; so the clock is
+    /// read earlier, by [`BulkheadState::begin`].
     #[inline]
     fn new(shared: &Arc<BulkheadState>, granted: Granted, times: Times, waited: Duration) -> Self {
         // A bulkhead whose permits need only the counter has no observer, so the fast path does not ask for one.
@@ -327,8 +273,8 @@ impl Permit {
     }
 
     /// Returns the places and reports how the work ended. A law, a throttle and a short queue learn from the time since
-    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. An observer is
-    /// told both ([`Observer::on_place`](crate::observer::Observer::on_place)). Other bulkheads ignore it.
+    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. Other
+    /// bulkheads ignore it.
     #[inline]
     pub fn leave(mut self, outcome: Outcome) {
         if let Holder::Bulkhead { outcome: reported, .. } = &mut self.holder {

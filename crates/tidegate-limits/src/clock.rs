@@ -1,11 +1,9 @@
 //! Clocks: the source of ticks, and of the timers that wake waiters.
 //!
 //! Code below a limiter or a gate never reads the time itself: a clock is read once per check and the tick is passed
-//! down. [`SystemClock`] is the only code that asks the machine. With [`ManualClock`], tests and replays set the time
-//! themselves.
+//! down.
 //!
-//! A clock includes its timer, as provided methods. So a limiter on a virtual clock cannot wait by a real one, and no
-//! separate timer has to be passed in. To wait on another runtime's timer, wrap a clock and override
+//! A clock includes its timer, as provided methods. To wait on another runtime's timer, wrap a clock and override
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
 mod manual;
@@ -34,8 +32,7 @@ pub use tokio::TokioClock;
 /// A sleep in progress; dropping it cancels it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The longest single sleep. Timers add it to an `Instant`, which cannot represent the longest time that a limit may
-/// take, 146 years. Sleepers check the clock again afterwards, so a longer sleep is only split.
+/// Timers add it to an `Instant`, which cannot represent the longest time that a limit may take, 146 years.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 /// A source of the current tick, and of sleeps until a tick.
@@ -56,12 +53,11 @@ pub trait Clock: Debug + Send + Sync {
     /// Returns the tick of an `Instant` of the machine's monotonic clock. Called once per wait whose deadline is an
     /// `Instant`.
     ///
-    /// The default gives the tick the same distance from this clock's present as the `Instant` has from the
-    /// machine's, exact to the time between the two readings. That is right for every clock that runs with real time.
+    /// The default gives the tick the same distance from this clock's present as the `Instant` has from the machine's,
+    /// exact to the time between the two readings.
     #[allow(clippy::disallowed_methods, reason = "where the machine's clock and this one are compared")]
     fn tick_of(&self, instant: Instant) -> Tick {
-        // This clock is read first: the tick is then early by the time between the readings, so no wait ends after
-        // its deadline.
+        // This clock is read first, so no wait ends after its deadline.
         let now = self.now();
         let here = Instant::now();
         match instant.checked_duration_since(here) {
@@ -71,19 +67,16 @@ pub trait Clock: Debug + Send + Sync {
     }
 
     /// Returns how far the wall clock is ahead of this clock's ticks; `None` if the ticks are the wall clock's. Called
-    /// once for each limit. Calendar windows and aligned refills follow the number from then on, so a clock that returns
-    /// one keeps it right.
-    ///
-    /// The default is `None`.
+    /// once for each limit. Calendar windows and aligned refills follow the number from then on, so a clock that
+    /// returns one keeps it right.
     fn wall(&self) -> Option<WallAhead> {
         None
     }
 
-    /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or
-    /// more per wait: a sleep may end early, and the waiter then asks again.
+    /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or more
+    /// per wait: a sleep may end early, and the waiter then asks again.
     ///
-    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none. It is right for
-    /// every clock that runs with real time.
+    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none.
     fn sleep_until(&self, tick: Tick) -> Sleep {
         let span = tick.since(self.now()).min(LONGEST_SLEEP);
         Box::pin(futures_timer::Delay::new(span))
@@ -91,7 +84,7 @@ pub trait Clock: Debug + Send + Sync {
 
     /// Blocks the calling thread until the clock reaches `tick`. Called by the blocking waits only.
     ///
-    /// The default puts the thread to sleep, which is right for every clock that runs with real time.
+    /// The default puts the thread to sleep.
     #[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]
     fn block_until(&self, tick: Tick) {
         loop {
@@ -130,11 +123,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-// Runs a future until a tick at most.
-
 /// Awaits a future until the clock reaches a tick. Returns `None` if the future was not ready by then, and drops it.
 ///
-/// A future that is ready when first polled is in time, and no sleep is started for it.
+/// A future that is ready when first polled is in time.
 ///
 /// # Cancel safety
 /// Dropping this future drops the inner future.

@@ -1,8 +1,6 @@
 //! Merges identical calls in flight into one, so that an expired cache entry does not cause a stampede.
 //!
-//! When a popular cache entry expires, every reader misses it and asks for it again, and a service that answered one
-//! call a minute gets ten thousand at once. Here the first caller's call is made, and callers with the same key wait
-//! for its answer.
+//! Here the first caller's call is made, and callers with the same key wait for its answer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -54,9 +52,7 @@ use crate::{deadline, priority};
 /// ```
 pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
-    /// How many calls were ever begun; each call's number is taken from it.
     begun: Arc<AtomicU64>,
-    /// How long after its beginning a call may be joined.
     joinable_for: Duration,
     clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
@@ -64,10 +60,8 @@ pub struct Coalesce<K, V> {
 
 type Answer<V> = Result<V, CoalesceError>;
 
-/// The calls in flight that callers may join.
 type Calls<K, V> = HashMap<K, InFlight<V>, RandomState>;
 
-/// A call in flight, which lives as long as a caller waits for it.
 struct InFlight<V> {
     number: u64,
     begun: Tick,
@@ -75,7 +69,6 @@ struct InFlight<V> {
     waiting: Arc<Waiting>,
 }
 
-/// How long a call may be joined unless [`Coalesce::joinable_for`] says otherwise.
 const JOINABLE_FOR: Duration = Duration::from_secs(30);
 
 /// Why a caller of [`Coalesce::call`] has no answer.
@@ -112,8 +105,8 @@ where
     }
 
     /// Sets how long after its beginning a call may be joined; 30 s if not set. A caller that comes later makes a new
-    /// call, which replaces the old one for later callers; callers that already wait for the old one get its answer. So a
-    /// call that hangs holds up its key for this long at most. `Duration::MAX`: a call may always be joined.
+    /// call, which replaces the old one for later callers; callers that already wait for the old one get its answer. So
+    /// a call that hangs holds up its key for this long at most.
     #[must_use]
     pub fn joinable_for(self, longest: Duration) -> Self {
         Self { joinable_for: longest, ..self }
@@ -132,9 +125,8 @@ where
     /// answers it is not kept after the call has ended.
     ///
     /// The call carries no [deadline](crate::deadline::carried), because it may outlast the first caller's, and no
-    /// [priority](crate::priority::carried), because callers that join may have a higher one. Set its own with
-    /// [`carry_through`](crate::deadline::carry_through). Each caller waits until the deadline that it carries itself. A
-    /// caller whose deadline has passed neither makes a call nor joins one.
+    /// [priority](crate::priority::carried), because callers that join may have a higher one. Each caller waits until
+    /// the deadline that it carries itself. A caller whose deadline has passed neither makes a call nor joins one.
     ///
     /// # Errors
     /// [`CoalesceError::Panicked`] if the call panicked, and [`CoalesceError::TimedOut`] at the caller's deadline.
@@ -147,7 +139,7 @@ where
         F: Future<Output = V> + Send + 'static,
     {
         let Some(deadline) = deadline::carried() else { return self.join(key, call).await };
-        let until = deadline.tick(&*self.clock);
+        let until = deadline.at(&*self.clock);
         if self.clock.now() >= until {
             return Err(CoalesceError::TimedOut);
         }
@@ -155,7 +147,6 @@ where
         answer.unwrap_or(Err(CoalesceError::TimedOut))
     }
 
-    /// Waits for the call in flight for the key, or makes it.
     fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Caller<Answer<V>>
     where
         F: Future<Output = V> + Send + 'static,
@@ -171,7 +162,6 @@ where
         }
     }
 
-    /// Returns the call if it may still be joined.
     fn joinable(&self, in_flight: &InFlight<V>, now: Tick) -> Option<Caller<Answer<V>>> {
         // The age comes first: the call must not be dropped here, under the lock, which its `Listed` takes.
         let young = now.since(in_flight.begun) < self.joinable_for;
@@ -240,7 +230,6 @@ where
     }
 }
 
-/// A call's entry in the list. Removed when the call ends or is dropped, unless a later call has replaced it.
 struct Listed<K: Hash + Eq, V: Clone> {
     calls: Weak<Mutex<Calls<K, V>>>,
     key: K,
@@ -301,7 +290,7 @@ impl<K, V> fmt::Debug for Coalesce<K, V> {
 // not another that came during the poll, since that one has only begun to wait. If the first caller then goes without
 // polling again, nobody would poll a call that is ready to go on. So a caller that goes wakes all who are left.
 
-/// The waker of a call, which wakes all callers that wait for it; `None` before the call was first polled.
+/// Wakes all callers that wait for the call; `None` before the call was first polled.
 #[derive(Debug)]
 struct Waiting(Mutex<Option<Waker>>);
 
@@ -325,9 +314,7 @@ impl Waiting {
     }
 }
 
-/// A caller that waits for a shared call.
 struct Caller<T: Clone> {
-    /// `None` once there is an answer.
     call: Option<Shared<BoxFuture<'static, T>>>,
     waiting: Arc<Waiting>,
 }

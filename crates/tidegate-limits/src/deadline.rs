@@ -1,8 +1,5 @@
 //! Deadlines: when a caller wants an answer, read from a header, carried through the task, and sent on to the next
 //! service.
-//!
-//! [`Timeouts`] computes how much time a request and each of its steps get. A [`Step`] holds work to that time, and
-//! counts the work that ran out of it.
 
 pub mod header;
 mod step;
@@ -20,8 +17,8 @@ use crate::task_local::{self, Carried};
 
 /// The end of a wait: a tick of the limiter's clock, or an `Instant` of the machine.
 ///
-/// An `Instant` is converted to a tick when the wait begins ([`Clock::tick_of`]). Methods take `impl Into<Deadline>`,
-/// so either can be passed directly, and with the feature `tokio` also an instant of tokio's clock.
+/// An `Instant` is converted to a tick when the wait begins ([`Clock::tick_of`]). Methods take `impl Into<Deadline>`;
+/// with the feature `tokio` also an instant of tokio's clock.
 ///
 /// # Examples
 /// ```
@@ -30,8 +27,8 @@ use crate::task_local::{self, Carried};
 ///
 /// let limiter = Limiter::new(Quota::per_minute(1))?;
 /// let deadline = Instant::now() + Duration::from_secs(2);
-/// assert!(limiter.blocking_wait_until(1, deadline).is_ok());
-/// assert!(limiter.blocking_wait_until(1, deadline).is_err(), "at once: the next unit is a minute away");
+/// assert!(limiter.wait(1).until(deadline).blocking().is_ok());
+/// assert!(limiter.wait(1).until(deadline).blocking().is_err(), "at once: the next unit is a minute away");
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +42,7 @@ pub enum Deadline {
 impl Deadline {
     /// Returns the deadline as a tick of `clock`. A tick is returned unchanged: it must be of that clock.
     #[must_use]
-    pub fn at(self, clock: &impl Clock) -> Tick {
-        self.tick(clock)
-    }
-
-    /// As [`Deadline::at`], for a trait object.
-    pub fn tick(self, clock: &dyn Clock) -> Tick {
+    pub fn at(self, clock: &(impl Clock + ?Sized)) -> Tick {
         match self {
             Self::Tick(tick) => tick,
             Self::Instant(instant) => clock.tick_of(instant),
@@ -77,8 +69,6 @@ impl From<tokio::time::Instant> for Deadline {
     }
 }
 
-// The deadline that a task carries, so that code deep inside it knows how much time its work has.
-
 thread_local! {
     static CARRIED: Cell<Option<Deadline>> = const { Cell::new(None) };
 }
@@ -102,15 +92,6 @@ pub fn carried() -> Option<Deadline> {
 }
 
 /// Runs a function during which [`carried()`] returns `deadline`.
-///
-/// # Examples
-/// ```
-/// use tidegate::{Deadline, Tick, deadline};
-///
-/// let until = Deadline::from(Tick::from_secs(5));
-/// assert_eq!(deadline::carry(until, deadline::carried), Some(until));
-/// assert_eq!(deadline::carried(), None);
-/// ```
 pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
     task_local::carry(Some(deadline.into()), work)
 }
@@ -140,7 +121,6 @@ pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Car
     task_local::carry_through(Some(deadline.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }

@@ -3,13 +3,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A panic of foreign code, if there was one. It is held back until places are in order, and then resumed.
 #[derive(Debug, Default)]
 #[must_use = "a panic is resumed"]
 pub(crate) struct DeferredPanic(Option<Box<dyn Any + Send>>);
 
 impl DeferredPanic {
-    /// Calls foreign code. Returns its result, or its panic.
+    /// Calls foreign code; returns its result, or its panic.
     pub(crate) fn of<T>(foreign: impl FnOnce() -> T) -> (Option<T>, Self) {
         match catch_unwind(AssertUnwindSafe(foreign)) {
             Ok(result) => (Some(result), Self(None)),
@@ -21,20 +20,17 @@ impl DeferredPanic {
         self.0.is_some()
     }
 
-    /// Returns the first of two panics.
     pub(crate) fn or(self, later: Self) -> Self {
         Self(self.0.or(later.0))
     }
 
-    /// Resumes the panic, if there was one.
     pub(crate) fn resume(self) {
         if let Some(panic) = self.0 {
             resume_unwind(panic);
         }
     }
 
-    /// Resumes the panic like [`DeferredPanic::resume`], but not during another panic, since that would abort the
-    /// process. For code that runs when a permit, an entry or a call is dropped.
+    /// Does nothing during another panic, which would abort the process: for code that runs on a drop.
     pub(crate) fn resume_unless_panicking(self) {
         if !std::thread::panicking() {
             self.resume();

@@ -1,7 +1,4 @@
 //! Answers in place of work that was refused or failed, with the reason.
-//!
-//! A page without recommendations is better than no page. The caller chooses another value in place of the real answer: the
-//! stand-in. [`Answered`] says which of the two it holds, so that a page can tell the user and metrics can count it.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
@@ -82,102 +79,20 @@ impl<T, E> OrFallback<T, E> for Result<T, E> {
     }
 }
 
-/// Keeps the last real answer, to stand in when there is no new one, until it is too old. Clones share it.
-///
-/// Holds one answer. Storing one costs an allocation, a clone and a short lock; returning one costs a short lock and a
-/// clone: wrap large answers in an `Arc`. If there is one answer per key, take [`LastAnswers`].
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{ManualClock, fallback::{Answered, LastAnswer}};
-///
-/// let clock = ManualClock::default();
-/// let prices = LastAnswer::new(Duration::from_secs(300)).with_clock(clock.clone());
-/// assert_eq!(prices.or_last(Ok::<_, &str>(17)), Ok(Answered::Real(17)));
-/// assert_eq!(prices.or_last(Err("timed out")), Ok(Answered::Fallback { value: 17, reason: "timed out" }));
-/// clock.advance(Duration::from_secs(301));
-/// assert_eq!(prices.or_last(Err("timed out")), Err("timed out"), "too old to be shown");
-/// ```
-pub struct LastAnswer<T> {
-    clock: Arc<dyn Clock>,
-    most_age: Duration,
-    last: Arc<Mutex<Option<TimedAnswer<T>>>>,
-}
-
-/// An answer and its time. Cloned and dropped outside the lock, because that runs foreign code.
-type TimedAnswer<T> = Arc<(T, Tick)>;
-
-impl<T: Clone> LastAnswer<T> {
-    /// Makes an empty store for one answer, which may stand in while it is at most `most_age` old.
-    #[must_use]
-    pub fn new(most_age: Duration) -> Self {
-        Self { clock: Arc::new(SystemClock::new()), most_age, last: Arc::default() }
-    }
-
-    /// Sets the clock that measures ages; the default is the [`SystemClock`].
-    #[must_use]
-    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Arc::new(clock), ..self }
-    }
-
-    /// Stores a real answer, or replaces an error by the last one.
-    ///
-    /// # Errors
-    /// The given error, if there is no answer that is recent enough.
-    pub fn or_last<E>(&self, result: Result<T, E>) -> Result<Answered<T, E>, E> {
-        let now = self.clock.now();
-        match result {
-            Ok(value) => {
-                let kept = Arc::new((value.clone(), now));
-                let gone = self.last.lock().replace(kept);
-                drop(gone);
-                Ok(Answered::Real(value))
-            }
-            Err(reason) => {
-                let last = self.last.lock().clone();
-                match last.filter(|last| now.since(last.1) <= self.most_age) {
-                    Some(last) => Ok(Answered::Fallback { value: last.0.clone(), reason }),
-                    None => Err(reason),
-                }
-            }
-        }
-    }
-}
-
-impl<T> Clone for LastAnswer<T> {
-    fn clone(&self) -> Self {
-        let Self { clock, most_age, last } = self;
-        Self { clock: Arc::clone(clock), most_age: *most_age, last: Arc::clone(last) }
-    }
-}
-
-impl<T> fmt::Debug for LastAnswer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastAnswer").field("most_age", &self.most_age).finish_non_exhaustive()
-    }
-}
-
-// The last real answer for each key, for a bounded number of keys.
-//
-// All answers may stand in for the same time, so the one stored longest ago is the first that becomes too old. It is
-// also the one that is evicted, which needs no count of reads: reading an answer changes nothing.
-
 /// Keeps the last real answer for each key, to stand in when there is no new one, until it is too old. Clones share the
-/// answers.
+/// answers. For one answer, the key is `()`.
 ///
-/// **The key has to include everything that the answer depends on**: the user or the tenant, the language, the requested
-/// thing. A caller is shown the answer that is kept under its key, even if it was made for another caller. Use a user name
-/// that was verified, not one that the caller sent.
+/// **The key has to include everything that the answer depends on**: the user or the tenant, the language, the
+/// requested thing. Use a user name that was verified, not one that the caller sent.
 ///
 /// Holds at most `most_keys` answers, and each key twice. The answers may have any size unless
 /// [`weighing`](LastAnswers::weighing) bounds their sum. A new key in a full store evicts the answer that was stored
-/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely, such as by
-/// a query string, can evict the answers of all others: use keys of which there are few, such as the path.
+/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely can evict
+/// the answers of all others: use keys of which there are few, such as the path.
 ///
-/// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs that
-/// lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It is
-/// dropped when its key is asked for, and each time an answer is stored, up to two others are.
+/// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs
+/// that lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It
+/// is dropped when its key is asked for, and each time an answer is stored, up to two others are.
 ///
 /// # Examples
 /// ```
@@ -201,7 +116,6 @@ pub struct LastAnswers<K, T> {
     table: Arc<Mutex<Table<K, T>>>,
 }
 
-/// The largest sum of weights, and the weight of one answer.
 struct Weighing<K, T> {
     most: u64,
     weigh: Arc<Weigh<K, T>>,
@@ -209,17 +123,16 @@ struct Weighing<K, T> {
 
 type Weigh<K, T> = dyn Fn(&K, &T) -> u64 + Send + Sync;
 
-impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
-    /// The largest number of keys.
-    pub const MAX_KEYS: usize = 1 << 24;
+const MAX_KEYS: usize = 1 << 24;
 
-    /// Makes an empty store for the answers of `most_keys` keys, 1 to [`LastAnswers::MAX_KEYS`]. An answer may stand in while
+impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
+    /// Makes an empty store for the answers of `most_keys` keys, 1 to 16,777,216. An answer may stand in while
     /// it is at most `most_age` old. Memory is taken as answers are stored.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] if `most_keys` is out of range.
     pub fn new(most_keys: usize, most_age: Duration) -> Result<Self, QuotaError> {
-        if most_keys == 0 || most_keys > Self::MAX_KEYS {
+        if most_keys == 0 || most_keys > MAX_KEYS {
             let want = "is not a number of keys; use 1 to 16777216";
             return Err(QuotaError::Parameter { name: "most_keys", value: most_keys.to_string(), want });
         }
@@ -238,13 +151,12 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one, such as the
-    /// bytes of an answer and twice those of its key. The default has no such bound: how large an answer is, only its type knows.
+    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one.
     ///
-    /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is not
-    /// kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once, when it
-    /// is stored, before the lock is taken; what changes its size later is not noticed. The store that it returns is empty,
-    /// and shares its answers with clones made afterwards.
+    /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is
+    /// not kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once,
+    /// when it is stored, before the lock is taken; what changes its size later is not noticed. The returned store is
+    /// empty.
     ///
     /// # Examples
     /// ```
@@ -295,8 +207,8 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         if gone.is_some() { None } else { Some((kept.0.clone(), now.since(kept.1))) }
     }
 
-    /// Stores a real answer for the key, or replaces an error by the last one. Errors for which nothing should stand in,
-    /// such as the caller's own mistakes, do not belong here: return them before.
+    /// Stores a real answer for the key, or replaces an error by the last one. Return errors for which nothing should
+    /// stand in before, such as the caller's own mistakes.
     ///
     /// # Errors
     /// The given error, if there is no answer for the key that is recent enough.
@@ -340,13 +252,11 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     }
 }
 
-/// The answers by key, and the keys in the order in which answers were stored. Both hold the same keys.
+/// Both maps hold the same keys.
 struct Table<K, T> {
     by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
-    /// How many answers were ever stored; each answer's turn is taken from it.
     stored: u64,
-    /// The sum of the weights of all answers.
     weight: u64,
 }
 
@@ -356,28 +266,26 @@ struct KeptAnswer<T> {
     kept: TimedAnswer<T>,
 }
 
-/// How much a table may hold.
+/// An answer and its time. Cloned and dropped outside the lock, because that runs foreign code.
+type TimedAnswer<T> = Arc<(T, Tick)>;
+
 #[derive(Clone, Copy)]
 struct Most {
     keys: usize,
     weight: u64,
 }
 
-/// What was taken out of a table, to be dropped after the lock is released.
 type TakenOut<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
-/// What an answer displaced when it was stored: the last one for its key, the oldest, and those that made room for its
-/// weight.
 type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<K, T>>);
 
-/// How many answers are taken out at most when one is stored, besides those that make room for its weight: one to make
-/// room for its key, and one that is too old, so that a store whose keys change holds fewer with time. The number bounds
-/// the time that the lock is held.
+/// How many answers are taken out when one is stored, besides those that make room for its weight: one for its key, and
+/// one that is too old.
 const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {
-    /// Stores the answer that `entry` makes with its turn under `key`, of which `turn_key` is a clone, and takes out the
-    /// oldest that are too many, too heavy or too old. The answer itself weighs at most `most.weight`.
+    /// Stores the answer that `entry` makes with its turn, and takes out the oldest that are too many, too heavy or too
+    /// old.
     fn insert(
         &mut self,
         key: K,
@@ -459,47 +367,6 @@ impl<K, T> fmt::Debug for LastAnswers<K, T> {
 
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-
-    #[test]
-    fn an_answer_is_shown_until_it_is_too_old_and_a_new_one_counts_from_its_own_time() {
-        let clock = ManualClock::default();
-        let kept = LastAnswer::new(Duration::from_secs(10)).with_clock(clock.clone());
-        assert_eq!(kept.or_last(Err("down")), Err("down"), "there is none yet");
-        assert_eq!(kept.or_last(Ok::<_, &str>(1)), Ok(Answered::Real(1)));
-        clock.advance(Duration::from_secs(6));
-        assert_eq!(kept.clone().or_last(Ok::<_, &str>(2)), Ok(Answered::Real(2)));
-        clock.advance(Duration::from_secs(10));
-        let shown = kept.or_last(Err("down")).expect("exactly as old as it may be");
-        assert_eq!((shown.reason(), shown.into_value()), (Some(&"down"), 2));
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!(kept.or_last(Err("down")), Err("down"));
-    }
-
-    /// Cloning an answer runs its type's own code. Under the lock, a clone that asked for the answer again deadlocked.
-    #[test]
-    fn an_answer_may_use_what_keeps_it_while_it_is_copied() {
-        struct Asks(Option<LastAnswer<Asks>>);
-
-        impl Clone for Asks {
-            fn clone(&self) -> Self {
-                if let Some(kept) = &self.0 {
-                    assert!(kept.or_last(Ok::<_, ()>(Self(None))).is_ok());
-                }
-                Self(None)
-            }
-        }
-
-        let kept = LastAnswer::new(Duration::from_secs(10)).with_clock(ManualClock::default());
-        let asking = Asks(Some(kept.clone()));
-        *kept.last.lock() = Some(Arc::new((asking, Tick::EPOCH)));
-        assert!(kept.or_last(Err("down")).is_ok());
-    }
-}
-
-#[cfg(all(test, not(tidegate_loom)))]
-mod last_answers_tests {
     use super::*;
     use crate::clock::ManualClock;
 
@@ -602,7 +469,7 @@ mod last_answers_tests {
 
     #[test]
     fn a_number_of_keys_out_of_range_is_named() {
-        let most = LastAnswers::<u32, u32>::MAX_KEYS;
+        let most = MAX_KEYS;
         assert!(LastAnswers::<u32, u32>::new(most, AGE).is_ok());
         for out_of_range in [0, most + 1] {
             let error = LastAnswers::<u32, u32>::new(out_of_range, AGE).unwrap_err().to_string();

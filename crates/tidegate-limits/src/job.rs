@@ -23,9 +23,8 @@ impl Future for Job {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A panic of the work is caught within and becomes its result. The panics caught here come from foreign code
-        // that runs afterwards: the drop of a result whose caller has gone, or a waker. They must not end the thread
-        // that runs other jobs.
+        // What is caught here comes from foreign code that runs after the work: the drop of a result, or a waker. It
+        // must not end the thread that runs other jobs.
         catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(cx))).unwrap_or_else(|panic| {
             discard(panic);
             Poll::Ready(())
@@ -54,7 +53,6 @@ pub enum JobError {
     Aborted,
 }
 
-/// Holds the result, which the worker puts in and the submitter takes out.
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
     outcome: Mutex<Outcome<T>>,
@@ -68,7 +66,7 @@ enum Outcome<T> {
 }
 
 impl<T> Slot<T> {
-    /// Takes the result out, once. Until there is one, registers the caller's waker in place of an earlier one.
+    /// Until there is one, registers the caller's waker in place of an earlier one.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
         // Wakers are foreign code: cloned before the lock is taken, and dropped after it is released.
         let waker = cx.waker().clone();
@@ -86,7 +84,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// The worker's end of a slot. Stores [`JobError::Aborted`] if it is dropped before a result was sent.
+/// Stores [`JobError::Aborted`] if it is dropped before a result was sent.
 struct Reply<T>(Arc<Slot<T>>);
 
 impl<T> Reply<T> {
@@ -110,7 +108,6 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-/// Wraps work into a job; a panic of the work becomes the job's result.
 pub(crate) fn job<F>(work: F) -> (Job, Arc<Slot<F::Output>>)
 where
     F: Future<Output: Send> + Send + 'static,
@@ -132,7 +129,6 @@ where
     (Job { work: Box::pin(work) }, slot)
 }
 
-/// Returns a panic's message, and discards its payload.
 pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -141,8 +137,7 @@ pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Drops a panic's payload. The drop is foreign code and may panic itself: the payload of that second panic is leaked,
-/// since its drop could panic again.
+/// The drop may panic itself: that second payload is leaked.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         let _leaked = ManuallyDrop::new(second);

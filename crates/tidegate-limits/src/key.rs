@@ -1,7 +1,6 @@
 //! Types that may be keys: text, bytes, addresses, numbers, header values, and tuples of these.
 //!
-//! A limiter hashes a key's bytes and does not keep them. So a key only has to lend its bytes for one call; nothing is
-//! formatted or allocated for it.
+//! A limiter hashes a key's bytes and does not keep them.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// The bytes of a tuple that fit without allocation: enough for an address, a user's id and a path of usual length.
+/// Enough for an address, a user's id and a path of usual length.
 const ON_STACK: usize = 128;
 
 /// Identifies whose capacity is charged: the keys of [`KeyedLimiter`](crate::KeyedLimiter).
@@ -104,7 +103,6 @@ impl Key for String {
     }
 }
 
-/// Keys behind pointers.
 macro_rules! pointers {
     ($($pointer:ty),*) => {$(
         impl<K: Key + ?Sized> Key for $pointer {
@@ -152,7 +150,6 @@ impl Key for IpAddr {
     }
 }
 
-/// Integers, each widened to a type that holds it.
 macro_rules! numbers {
     ($($number:ty => $wide:ty),*) => {$(
         impl Key for $number {
@@ -168,7 +165,6 @@ macro_rules! numbers {
 numbers!(u8 => u64, u16 => u64, u32 => u64, u64 => u64, usize => u64, u128 => u128);
 numbers!(i8 => i64, i16 => i64, i32 => i64, i64 => i64, isize => i64, i128 => i128);
 
-/// Non-zero integers, with the bytes of their values.
 macro_rules! non_zero_numbers {
     ($($number:ty),*) => {$(
         impl Key for NonZero<$number> {
@@ -197,7 +193,6 @@ impl Key for bytes::Bytes {
     }
 }
 
-/// An API key or a session, with the bytes of its header.
 #[cfg(feature = "http")]
 impl Key for http::HeaderValue {
     #[inline]
@@ -206,11 +201,10 @@ impl Key for http::HeaderValue {
     }
 }
 
-/// The bytes of a tuple.
 type Joined = SmallVec<[u8; ON_STACK]>;
 
-/// Appends a part: its length in LEB128 (seven bits per byte, lowest first), then its bytes. The encoding is
-/// prefix-free, so two tuples have equal bytes only if all parts are equal.
+/// Appends a part: its length in LEB128, then its bytes. The encoding is prefix-free, so two tuples have equal bytes
+/// only if all parts are equal.
 fn join(joined: &mut Joined, part: &[u8]) {
     let mut length = part.len();
     while length >= 0x80 {

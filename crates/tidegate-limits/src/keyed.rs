@@ -1,8 +1,6 @@
 //! Limits by key, in a table of bounded memory.
 //!
-//! For an unbounded number of callers: a key that is full again takes no memory, and a flood of new keys cannot grow the table (see
-//! [`MemoryStore`] for which key is evicted from a full table). For several limits at once, or for stores outside the process, see
-//! [`crate::store`] and the gate over it.
+//! A key that is full again takes no memory, and a flood of new keys cannot grow the table.
 
 mod shared;
 
@@ -15,10 +13,9 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tidegate_core::{Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
-use self::shared::{KeySource, KeyedState, Standard, Terms};
+use self::shared::{KeySource, KeyedState, Standard};
 use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::deadline::Deadline;
 use crate::key::Key;
 use crate::observer::{KeyDigest, Observer};
 use crate::precision::Precision;
@@ -28,8 +25,7 @@ use crate::wait::Wait;
 
 /// One limit for each key, for a bounded number of live keys.
 ///
-/// A [`Key`] is text, bytes, an IP address, a whole number, or a tuple of these. It is hashed under a secret seed and not stored. A clone shares
-/// the state and costs one reference count.
+/// A [`Key`] is hashed under a secret seed and not stored. A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -48,11 +44,11 @@ pub struct KeyedLimiter {
 }
 
 impl KeyedLimiter {
-    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to [`MemoryStore::MAX_KEYS`], on the
-    /// [`SystemClock`].
+    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to
+    /// [`MemoryStore::MAX_KEYS`], on the [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if it is out of range or the system has too little memory for it.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
     pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -92,14 +88,14 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter in another [`Precision`]. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter in another [`Precision`]. A construction step.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         self.rebuilt(|shared| shared.precision = precision)
     }
 
-    /// Returns a limiter that stores whole keys instead of fingerprints, in twice the memory and at about twice the cost of a check; see
-    /// [`MemoryStore::with_full_keys`]. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that stores whole keys instead of fingerprints, in twice the memory and at about twice the
+    /// cost of a check; see [`MemoryStore::with_full_keys`]. A construction step.
     ///
     /// # Panics
     /// If the system has too little memory for a table of twice the size.
@@ -111,19 +107,18 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A construction step, as
-    /// [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A construction
+    /// step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.rebuilt(|shared| shared.observer = Some(Arc::new(observer)))
     }
 
-    /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard limit
-    /// applies. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard
+    /// limit applies. A construction step.
     ///
-    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation, outside every lock. It should
-    /// look up rather than compute, and return clones of one `Arc` per class of keys. When the limit of a key changes, the units spent are
-    /// carried over.
+    /// It is called once per operation, outside every lock. It should look up rather than compute, and return clones of
+    /// one `Arc` per class of keys. When the limit of a key changes, the units spent are carried over.
     ///
     /// # Examples
     /// ```
@@ -143,7 +138,6 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.resolver = Some(Arc::new(own)))
     }
 
-    /// Returns a limiter with one part replaced.
     fn rebuilt(&self, replace: impl FnOnce(&mut KeyedState)) -> Self {
         let old = &*self.shared;
         let mut shared = KeyedState {
@@ -165,8 +159,8 @@ impl KeyedLimiter {
 
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
-    /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`] changes this), one hash and
-    /// one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a known key and a quota
+    /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`]
+    /// changes this), one hash and one short lock of the key's cache line. Never allocates for a known key and a quota
     /// whose state has a fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
@@ -195,25 +189,11 @@ impl KeyedLimiter {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now and returns whether it did; see [`KeyedLimiter::admit`].
+    /// Spends one unit of each of `keys`, in order, as separate calls of [`KeyedLimiter::allow`] would, and passes each
+    /// key with its answer to `tell`.
     ///
-    /// # Errors
-    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
-    #[inline]
-    pub fn admit_n(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-    ) -> Result<bool, NotACost> {
-        let cost = cost.try_into().map_err(Into::into)?;
-        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
-    }
-
-    /// Spends one unit of each of `keys`, in order, as separate calls of [`KeyedLimiter::allow`] would, and passes each key with its answer to
-    /// `tell`.
-    ///
-    /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single calls if there are more
-    /// keys than the processor's caches hold. Takes any number of keys, and works on sixteen at a time. Each key is charged or refused by itself.
+    /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single
+    /// calls if there are more keys than the processor's caches hold.
     ///
     /// # Examples
     /// ```
@@ -238,27 +218,11 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends `cost` of the key under `quota` for this call, in place of the key's own limit. Units spent under another limit are carried over.
-    /// Pass clones of one `Arc`, not a new one each time.
+    /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see
+    /// [`crate::Limiter::reserve`].
     ///
     /// # Errors
-    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
-    pub fn allow_with(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        quota: &Arc<Quota>,
-    ) -> Result<Answer, NotACost> {
-        let standard = self.shared.standard.load();
-        let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        let arguments = self.shared.arguments(cost.try_into().map_err(Into::into)?, Duration::ZERO);
-        Ok(key.with_bytes(|key| self.shared.take(key, terms, arguments, |_| ())).0.answer())
-    }
-
-    /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
-    ///
-    /// # Errors
-    /// [`TakeError::Denied`] if the delay would be longer, [`TakeError::NotACost`] for zero and less.
+    /// As [`crate::Limiter::reserve`].
     pub fn reserve(
         &self,
         key: impl Key,
@@ -272,48 +236,10 @@ impl KeyedLimiter {
         })
     }
 
-    /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the key.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{KeyedLimiter, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = KeyedLimiter::new(Quota::per_second(10), 1000)?;
-    /// limiter.wait("ann", 1).within(Duration::from_millis(500)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the
+    /// key.
     pub fn wait(&self, key: impl Key, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
         Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().map_err(Into::into))
-    }
-
-    /// Blocks the calling thread until `cost` of the key may be spent, for at most `timeout`. Not for async code.
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `timeout` or the carried deadline cannot be met, or if `cost` is not valid.
-    pub fn blocking_wait(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        timeout: Duration,
-    ) -> Result<Answer, TakeError> {
-        self.wait(key, cost).within(timeout).block()
-    }
-
-    /// Blocks the calling thread until `cost` of the key may be spent, until `deadline` at the latest; see [`KeyedLimiter::blocking_wait`].
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `deadline` cannot be met or has passed, or if `cost` is not valid.
-    pub fn blocking_wait_until(
-        &self,
-        key: impl Key,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Answer, TakeError> {
-        self.wait(key, cost).until(deadline).block()
     }
 
     /// Returns what [`KeyedLimiter::allow`] would answer now. Changes nothing, adds no key to the table and tells no observer.

@@ -1,15 +1,11 @@
-//! The limits and guards of one process: limiters, bulkheads, breakers, queues, deadlines, retries, signals, clocks, and
-//! the store in memory.
-//!
-//! A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
+//! The limits and guards of one process: limiters, bulkheads, breakers, queues, deadlines, retries, signals, clocks,
+//! and the store in memory.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
-#[doc(hidden)]
-pub mod background;
-#[doc(hidden)]
-pub mod block_on;
+mod background;
+mod block_on;
 pub mod blocking_pool;
 pub mod breaker;
 mod bulkhead;
@@ -23,14 +19,12 @@ pub mod fallback;
 mod job;
 mod key;
 mod keyed;
-mod later;
 mod limiter;
 mod no_place;
 pub mod observer;
 mod precision;
 pub mod priority;
 pub mod queue;
-mod refusal_reason;
 mod reservation;
 pub mod retries;
 mod rng;
@@ -40,12 +34,15 @@ pub mod store;
 #[doc(hidden)]
 pub mod sync;
 mod task_local;
-#[doc(hidden)]
-pub mod thread_buffers;
+mod thread_buffers;
 pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied, TakeError};
+#[doc(hidden)]
+pub use background::Background;
+#[doc(hidden)]
+pub use block_on::block_on;
 pub use breaker::{Breaker, KeyedBreaker};
 pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -57,18 +54,18 @@ pub use no_place::NoPlace;
 pub use precision::Precision;
 pub use queue::JobQueue;
 pub use reservation::Reservation;
+#[doc(hidden)]
+pub use thread_buffers::{Borrowed, Buffers};
 pub use tidegate_core::{
     Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
     Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 pub use wait::Wait;
 
-/// The programs on the page about bulkheads.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/bulkheads.md")]
 struct Bulkheads;
 
-/// The programs on the page about breakers.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/breakers.md")]
 struct Breakers;

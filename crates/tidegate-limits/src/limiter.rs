@@ -1,12 +1,12 @@
 //! One limit, or several that are charged together.
 //!
-//! The common path is: make a quota, make a limiter, check. Reserving and waiting are checks that accept a delay. Each of them is one step of
-//! [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
+//! Each check is one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
 //!
-//! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other states are behind one lock,
-//! held for the arithmetic only: no clock is read, no observer called and nothing allocated under it (except for states that grow, such as logs,
-//! and lists of more than two quotas). The clock is read before the lock is taken, so two threads may arrive in another order than their ticks.
-//! The later arrival with the earlier tick then counts as simultaneous, which never admits too much.
+//! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other
+//! states are behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated
+//! under it (except for states that grow, such as logs, and lists of more than two quotas). The clock is read before
+//! the lock is taken, so two threads may arrive in another order than their ticks. The later arrival with the earlier
+//! tick then counts as simultaneous, which never admits too much.
 
 mod shared;
 mod word;
@@ -26,7 +26,6 @@ use self::shared::LimiterState;
 use self::word::Undecided;
 use crate::answer::{Answer, CheckResult, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::deadline::Deadline;
 use crate::observer::Observer;
 use crate::precision::Precision;
 use crate::reservation::{Reservation, Source};
@@ -35,8 +34,7 @@ use crate::wait::Wait;
 
 /// One limit of any [`Quota`], or several that are charged together: all of them or none.
 ///
-/// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's state or a closure. It has
-/// no type parameters.
+/// A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -116,15 +114,15 @@ impl Limiter {
         Self::of(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step, as [`Limiter::with_clock`] is.
+    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
         Self::of(quotas, self.shared.time.new_like(), precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A
-    /// construction step: the result starts full and shares nothing with earlier clones.
+    /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep
+    /// access to it. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
@@ -142,12 +140,11 @@ impl Limiter {
         self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now, or refuses and changes nothing. `cost` is a number, a `NonZero` or a [`Cost`]. A cost above the burst is refused for
-    /// good: the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
+    /// Spends `cost` now, or refuses and changes nothing. `cost` is a number, a `NonZero` or a [`Cost`]. A cost above
+    /// the burst is refused for good: the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
     ///
     /// # Errors
-    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told. A [`Cost`] or a `NonZero` is always
-    /// valid.
+    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told.
     ///
     /// # Examples
     /// ```
@@ -167,39 +164,23 @@ impl Limiter {
         Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
-    /// Spends one unit now and returns whether it did: [`Limiter::allow`] without the rest of the answer, at half the cost.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::{Limiter, ManualClock, Quota};
-    ///
-    /// let limiter = Limiter::new(Quota::per_minute(2))?.with_clock(ManualClock::default());
-    /// assert!(limiter.admit() && limiter.admit() && !limiter.admit());
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
+    /// Spends one unit now and returns whether it did: [`Limiter::allow`] without the rest of the answer, at half the
+    /// cost.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit(&self) -> bool {
         self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now and returns whether it did; see [`Limiter::admit`].
-    ///
-    /// # Errors
-    /// [`NotACost`], as for [`Limiter::allow_n`].
-    #[inline]
-    pub fn admit_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<bool, NotACost> {
-        Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
-    }
-
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
     ///
-    /// Reservations act in the order in which they were made. With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which
-    /// [`Reservation::cancel`] can undo; [`Duration::MAX`] accepts any delay.
+    /// With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which [`Reservation::cancel`] can undo;
+    /// [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] if the delay would be longer. Its `retry()` is the wait after which the same ask with the same `max_wait` succeeds,
-    /// or [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst. [`TakeError::NotACost`] for zero and less.
+    /// [`TakeError::Denied`] if the delay would be longer. Its `retry()` is the wait after which the same ask with the
+    /// same `max_wait` succeeds, or [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst.
+    /// [`TakeError::NotACost`] for zero and less.
     ///
     /// # Examples
     /// ```
@@ -224,7 +205,7 @@ impl Limiter {
         Ok(Reservation::new(self.source(), held))
     }
 
-    /// Waits until `cost` may be spent: first come, first served. See [`Wait`] for deadlines and dropping.
+    /// Waits until `cost` may be spent: first come, first served. See [`Wait`].
     ///
     /// # Examples
     /// ```
@@ -243,31 +224,6 @@ impl Limiter {
     /// ```
     pub fn wait(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
         Wait::new(self.source(), cost.try_into().map_err(Into::into))
-    }
-
-    /// Blocks the calling thread until `cost` may be spent, for at most `timeout`. Not for async code, where it would block the executor's
-    /// thread.
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `timeout` or the carried deadline cannot be met, or if `cost` is not valid.
-    pub fn blocking_wait(
-        &self,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        timeout: Duration,
-    ) -> Result<Answer, TakeError> {
-        self.wait(cost).within(timeout).block()
-    }
-
-    /// Blocks the calling thread until `cost` may be spent, until `deadline` at the latest; see [`Limiter::blocking_wait`].
-    ///
-    /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `deadline` cannot be met or has passed, or if `cost` is not valid.
-    pub fn blocking_wait_until(
-        &self,
-        cost: impl TryInto<Cost, Error: Into<NotACost>>,
-        deadline: impl Into<Deadline>,
-    ) -> Result<Answer, TakeError> {
-        self.wait(cost).until(deadline).block()
     }
 
     /// Returns what [`Limiter::allow`] would answer, with the current standing. Changes nothing and tells no observer.
@@ -307,11 +263,10 @@ impl Limiter {
         self.shared.limits.lock().quotas.to_vec()
     }
 
-    /// Replaces the quota by `quota`, for all clones. `how` determines what is carried over of the units spent: with [`Replace::AsIs`] no caller
-    /// gets a fresh burst from a change.
+    /// Replaces the quota by `quota`, for all clones. `how` determines what is carried over of the units spent: with
+    /// [`Replace::AsIs`] no caller gets a fresh burst from a change.
     ///
-    /// Reservations keep their times. Those made before a change give nothing back when settled or cancelled after it, since their receipts
-    /// belong to another limit.
+    /// Reservations keep their times. Those made before a change give nothing back when settled after it.
     ///
     /// # Errors
     /// [`QuotaError`] if the new quota is out of range; the old one then stays.
@@ -363,7 +318,6 @@ impl Limiter {
     }
 }
 
-/// Converts and checks a list of quotas.
 fn parse<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<SmallVec<[Arc<Quota>; 1]>, QuotaError>
 where
     Q: TryInto<Quota>,
@@ -380,10 +334,9 @@ where
 
 // Leases: units that a thread draws in advance and spends without touching shared memory.
 //
-// A thread keeps a few leases, one for each limiter that it checks ([`PLACES`], indexed by the limiter's number). A
-// lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
-// no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units
-// go back into the limit before anything else is drawn, and at the latest when the thread ends.
+// A lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
+// no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units go
+// back into the limit before anything else is drawn, and at the latest when the thread ends.
 
 /// The most units drawn at once: spread over this many, a draw costs less than the thread's own counter.
 const LARGEST: u64 = 64;
@@ -395,16 +348,12 @@ const PART: u64 = 8;
 /// answers stay right, but are no faster than without leases.
 const PLACES: usize = 16;
 
-/// The units that a thread has drawn from one limiter. Each field is a cell of its own, so that spending writes one
-/// number.
+/// Each field is a cell of its own, so that spending writes one number.
 // Aligned, so that an element's address is computed by a shift.
 #[repr(align(128))]
 struct Lease {
-    /// The number of the limiter; 0 for none.
     number: cell::Cell<u64>,
-    /// The shared tick of the draw.
     tick: cell::Cell<u64>,
-    /// The units not spent yet.
     left: cell::Cell<u64>,
     /// The limit's form, its word after the draw and its scaled time: the data for answers.
     drawn: cell::Cell<Option<Drawn>>,
@@ -415,7 +364,6 @@ struct Drawn {
     form: GcraWord,
     word: u64,
     now: u64,
-    /// How many units were drawn.
     size: u64,
     /// The sum of all units given back by leases before the draw, see [`Returns`](shared::Returns).
     returned: u64,
@@ -424,8 +372,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Returns the receipt of the draw, with its position moved by the amount that leases have given back since;
-    /// `None` for a draw of zero units, which does not occur.
+    /// The receipt of the draw, moved by the amount that leases have given back since.
     fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
         Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
@@ -442,8 +389,6 @@ impl Lease {
         }
     }
 
-    /// Spends units of the lease that the limiter of this number drew at this tick; `None` if there is none, or it
-    /// has too few left.
     #[inline]
     fn spend<T: CheckResult>(&self, number: u64, tick: Tick, units: u64) -> Option<T> {
         let left = self.left.get();
@@ -454,7 +399,6 @@ impl Lease {
         self.result()
     }
 
-    /// Makes the answer for the units just spent. Reads nothing if only a yes is needed.
     #[inline]
     fn result<T: CheckResult>(&self) -> Option<T> {
         T::permitted_after(|| {
@@ -470,7 +414,6 @@ thread_local! {
     static LEASE_OWNERS: RefCell<LeaseOwners> = const { RefCell::new(LeaseOwners([const { Weak::new() }; PLACES])) };
 }
 
-/// The limiters that the leases of a thread go back to. A lease does not keep its limiter alive.
 struct LeaseOwners([Weak<LimiterState>; PLACES]);
 
 impl Drop for LeaseOwners {
@@ -479,7 +422,6 @@ impl Drop for LeaseOwners {
     }
 }
 
-/// Spends units of the thread's lease, if it has enough and the shared tick is kept.
 #[inline]
 fn spend_fast<T: CheckResult>(shared: &LimiterState, units: u64) -> Result<T, Undecided> {
     let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
@@ -488,7 +430,6 @@ fn spend_fast<T: CheckResult>(shared: &LimiterState, units: u64) -> Result<T, Un
         .ok_or(Undecided::NotAsked)
 }
 
-/// Spends units of the thread's lease, or draws a new one; `None` if neither is possible.
 fn spend<T: CheckResult>(shared: &Arc<LimiterState>, units: u64) -> Option<T> {
     let tick = shared.time.shared()?;
     LEASES.with(|leases| {
@@ -497,7 +438,6 @@ fn spend<T: CheckResult>(shared: &Arc<LimiterState>, units: u64) -> Option<T> {
     })
 }
 
-/// Draws a lease, and spends `units` of it.
 fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
     if lease.left.get() > 0 {
         assign_lease(shared, lease)?;
@@ -509,7 +449,7 @@ fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, u
     let terms = shared.word.terms();
     let (form, word) = shared.word.read()?;
     let now = form.scaled(tick)?;
-    // Tested by multiplication rather than computed by division: most draws are of the largest size, or impossible.
+    // By multiplication: most draws are of the largest size, or impossible.
     let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
     if !holds(units.saturating_add(1)) {
         return None;
@@ -529,8 +469,7 @@ fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, u
     lease.result()
 }
 
-/// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when
-/// nothing is leased any more.
+/// `None` while the thread ends.
 fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
     LEASE_OWNERS
         .try_with(|owners| {
@@ -543,8 +482,6 @@ fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
         .ok()
 }
 
-/// Gives back the units that a lease still holds and that time has not given back already.
-///
 /// A lease may be hours old. Time has then refilled the limit, and others have spent the units again. Of the units
 /// drawn, only those are still charged that lie between now and the arrival time of the draw, minus the amount that
 /// leases gave back since. Time has returned the others, and giving those back too would return them twice.

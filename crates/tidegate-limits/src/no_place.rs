@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-/// Why a [`Bulkhead`](crate::Bulkhead) refused an entry: the cause in a [`Denied`](crate::Denied), for callers that do
-/// something about it, and for metrics.
+/// Why a [`Bulkhead`](crate::Bulkhead) refused an entry ([`Denied::no_place`](crate::Denied::no_place)).
 ///
-/// The cause is found when the entry is refused. What it says of the free places is a snapshot.
+/// What it says of the free places is a snapshot.
 ///
 /// # Examples
 /// ```

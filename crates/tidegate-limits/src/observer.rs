@@ -1,9 +1,7 @@
-//! Observers: code that is called with each decision of a limiter, whatever enters or is refused by a bulkhead or a
-//! breaker, each change of a breaker, a switch or a moving limit, and the actions of layers, pools, coalesced calls, steps
-//! and retriers, for metrics, logs and alerts.
+//! Observers: code that is called with each event of a limiter, a guard, a layer or a retrier, for metrics, logs and
+//! alerts.
 //!
-//! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
-//! a metric or a log line cannot become a list of callers' addresses.
+//! A limiter or a layer without an observer pays one branch per check. Events contain digests of keys only.
 
 mod events;
 
@@ -18,16 +16,16 @@ pub use self::events::{
     CoalesceDid, Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, PoolDid, RefusalCause, RetryDecided,
     StepDid, SwitchTurned, TurnedBy, TurnedOff,
 };
+use crate::breaker::RefusalReason;
 use crate::no_place::NoPlace;
-use crate::refusal_reason::RefusalReason;
 
-/// Receives decisions of limiters, entries into bulkheads and breakers and their ends, changes of breakers, switches and
-/// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls, steps and retriers.
+/// Receives the events of limiters, guards, switches, layers, pools, coalesced calls, steps and retriers.
 ///
 /// Methods are called on the thread of the check, after the decision is made and outside every lock: an observer may
 /// use the same limiter, and a slow observer delays only that caller. Calls from different threads may arrive in
-/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands, and
-/// no place is lost. During another panic it is swallowed by bulkheads and breakers, since two at once abort the process.
+/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands,
+/// and no place is lost. During another panic it is swallowed by bulkheads and breakers, since two at once abort the
+/// process.
 ///
 /// # Examples
 /// ```
@@ -91,8 +89,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         Named::new(name, self)
     }
 
-    /// Called instead of the method of its kind for each event of a part whose observer is [named](Observer::named). By
-    /// default it calls the method of its kind, without the name.
+    /// Called instead of the method of its kind for each event of a [named](Observer::named) observer; by default calls
+    /// that method.
     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
         let _ = name;
         event.tell(self);
@@ -104,8 +102,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when an allowed charge is undone, with the event of its decision: a reservation was cancelled, or a
-    /// waiter was dropped before it acted. The amount given back may be less than its cost; see
-    /// [`crate::Reservation::settle`].
+    /// waiter was dropped before it acted.
     fn on_cancel(&self, event: &Event) {
         let _ = event;
     }
@@ -117,8 +114,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
-    /// alone is reported with the next call that enters, leaves or forces a state. Changes from different threads may
-    /// be reported in another order than they happened; their ticks order them.
+    /// alone is reported with the next call. Ticks order the changes of several threads.
     fn on_change(&self, change: &Change) {
         let _ = change;
     }
@@ -130,9 +126,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         self.on_change(change);
     }
 
-    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law, which may
-    /// move it with each finished piece of work. Changes from different threads may be reported in another order than
-    /// they happened; their ticks order them.
+    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law; ticks order
+    /// the changes.
     fn on_limit(&self, moved: &LimitMoved) {
         let _ = moved;
     }
@@ -140,10 +135,9 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Called when a [`Bulkhead`](crate::Bulkhead) refuses or admits an entry, when an entry is dropped without an
     /// answer, and when admitted work ends.
     ///
-    /// Around a bulkhead in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same refusals and ends, with
-    /// the layer's name. An observer that is given to both counts one of the two: `on_layer` if every entry comes through
-    /// the layer, `on_place` if work also enters the bulkhead directly. How long work waits in the queue is reported here
-    /// only.
+    /// An observer that is also given to a layer of `tidegate-tower` around the bulkhead counts one of the two:
+    /// `on_layer` if every entry comes through the layer, `on_place` if work also enters the bulkhead directly. How
+    /// long work waits in the queue is reported here only.
     fn on_place(&self, did: PlaceDid) {
         let _ = did;
     }
@@ -151,29 +145,27 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Called when a [`Breaker`](crate::Breaker) refuses a call, and when a call that entered has ended. A change of
     /// state that the call brought about is reported before.
     ///
-    /// Around a breaker in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same calls, with the layer's
-    /// name: count one of the two, as for [`Observer::on_place`]. The reason of a refusal is reported here only.
+    /// Of this and the layer's report count one, as for [`Observer::on_place`]. The reason of a refusal is reported
+    /// here only.
     fn on_call(&self, did: &CallDid) {
         let _ = did;
     }
 
-    /// Called when a [`KeyedBreaker`](crate::KeyedBreaker) refuses a call of a key, and when a call that entered has
-    /// ended. By default it calls [`Observer::on_call`], so that one method receives the calls of every breaker.
+    /// As [`Observer::on_call`], which it calls by default, for a call of one key of a
+    /// [`KeyedBreaker`](crate::KeyedBreaker).
     fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
         let _ = key;
         self.on_call(did);
     }
 
-    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended. The
-    /// bulkhead or breaker within a layer reports the same to an observer of its own, by [`Observer::on_place`] or
-    /// [`Observer::on_call`].
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended.
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
     }
 
-    /// Called when one of `Switches` is turned off or on: each time by hand, but by a
-    /// signal only if the set of affected priorities changes, also because other policies no longer have a trigger or a
-    /// switch. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in advance.
+    /// Called when one of `Switches` is turned off or on: each time by hand, but by a signal only if the set of
+    /// affected priorities changes. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in
+    /// advance.
     fn on_switch(&self, turned: &SwitchTurned<'_>) {
         let _ = turned;
     }
@@ -207,9 +199,32 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 }
 
-/// Hands each event on to the observer inside.
+/// The methods of [`Observer`], each with the kind of [`AnyEvent`] that carries what it is told.
+macro_rules! for_each_event {
+    ($write:ident) => {
+        $write! {
+            on_decision, Decision(event: &Event);
+            on_cancel, Cancel(event: &Event);
+            on_settle, Settle(event: &Event, used: u64);
+            on_change, Change(change: &Change);
+            on_key_change, KeyChange(change: &Change, key: KeyDigest);
+            on_limit, Limit(moved: &LimitMoved);
+            on_place, Place(did: PlaceDid);
+            on_call, Call(did: &CallDid);
+            on_key_call, KeyCall(did: &CallDid, key: KeyDigest);
+            on_layer, Layer(event: &LayerEvent<'_>);
+            on_switch, Switch(turned: &SwitchTurned<'_>);
+            on_pool, Pool(did: PoolDid);
+            on_coalesce, Coalesce(did: CoalesceDid);
+            on_step, Step(did: StepDid);
+            on_retry, Retry(decided: &RetryDecided);
+            on_hot_key, HotKey(found: &HotKeyFound);
+        }
+    };
+}
+
 macro_rules! forward {
-    ($($method:ident($($event:ident: $type:ty),*);)*) => {$(
+    ($($method:ident, $kind:ident($($event:ident: $type:ty),*);)*) => {$(
         fn $method(&self, $($event: $type),*) {
             (**self).$method($($event),*);
         }
@@ -217,31 +232,16 @@ macro_rules! forward {
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
-    forward! {
-        on_named(name: &str, event: AnyEvent<'_>);
-        on_decision(event: &Event);
-        on_cancel(event: &Event);
-        on_settle(event: &Event, used: u64);
-        on_change(change: &Change);
-        on_key_change(change: &Change, key: KeyDigest);
-        on_limit(moved: &LimitMoved);
-        on_place(did: PlaceDid);
-        on_call(did: &CallDid);
-        on_key_call(did: &CallDid, key: KeyDigest);
-        on_layer(event: &LayerEvent<'_>);
-        on_switch(turned: &SwitchTurned<'_>);
-        on_pool(did: PoolDid);
-        on_coalesce(did: CoalesceDid);
-        on_step(did: StepDid);
-        on_retry(decided: &RetryDecided);
-        on_hot_key(found: &HotKeyFound);
+    for_each_event!(forward);
+
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        (**self).on_named(name, event);
     }
 }
 
 /// An observer that hands each event on with a name: made by [`Observer::named`].
 ///
-/// Costs a call through a pointer for each event. Parts without an observer have no name either, so it costs them
-/// nothing.
+/// Costs a call through a pointer for each event.
 #[derive(Clone, Debug)]
 pub struct Named<O> {
     name: Arc<str>,
@@ -316,78 +316,22 @@ impl AnyEvent<'_> {
     }
 }
 
+macro_rules! hand_on_with_the_name {
+    ($($method:ident, $kind:ident($($event:ident: $type:ty),*);)*) => {$(
+        fn $method(&self, $($event: $type),*) {
+            self.on_named(&self.name, AnyEvent::$kind($($event),*));
+        }
+    )*};
+}
+
 impl<O: Observer> Observer for Named<O> {
+    for_each_event!(hand_on_with_the_name);
+
     /// The outer of two names wins.
     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
         self.observer.on_named(name, event);
     }
-
-    fn on_decision(&self, event: &Event) {
-        self.on_named(&self.name, AnyEvent::Decision(event));
-    }
-
-    fn on_cancel(&self, event: &Event) {
-        self.on_named(&self.name, AnyEvent::Cancel(event));
-    }
-
-    fn on_settle(&self, event: &Event, used: u64) {
-        self.on_named(&self.name, AnyEvent::Settle(event, used));
-    }
-
-    fn on_change(&self, change: &Change) {
-        self.on_named(&self.name, AnyEvent::Change(change));
-    }
-
-    fn on_key_change(&self, change: &Change, key: KeyDigest) {
-        self.on_named(&self.name, AnyEvent::KeyChange(change, key));
-    }
-
-    fn on_limit(&self, moved: &LimitMoved) {
-        self.on_named(&self.name, AnyEvent::Limit(moved));
-    }
-
-    fn on_place(&self, did: PlaceDid) {
-        self.on_named(&self.name, AnyEvent::Place(did));
-    }
-
-    fn on_call(&self, did: &CallDid) {
-        self.on_named(&self.name, AnyEvent::Call(did));
-    }
-
-    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
-        self.on_named(&self.name, AnyEvent::KeyCall(did, key));
-    }
-
-    fn on_layer(&self, event: &LayerEvent<'_>) {
-        self.on_named(&self.name, AnyEvent::Layer(event));
-    }
-
-    fn on_switch(&self, turned: &SwitchTurned<'_>) {
-        self.on_named(&self.name, AnyEvent::Switch(turned));
-    }
-
-    fn on_pool(&self, did: PoolDid) {
-        self.on_named(&self.name, AnyEvent::Pool(did));
-    }
-
-    fn on_coalesce(&self, did: CoalesceDid) {
-        self.on_named(&self.name, AnyEvent::Coalesce(did));
-    }
-
-    fn on_step(&self, did: StepDid) {
-        self.on_named(&self.name, AnyEvent::Step(did));
-    }
-
-    fn on_retry(&self, decided: &RetryDecided) {
-        self.on_named(&self.name, AnyEvent::Retry(decided));
-    }
-
-    fn on_hot_key(&self, found: &HotKeyFound) {
-        self.on_named(&self.name, AnyEvent::HotKey(found));
-    }
 }
-
-// Events of guards that are entered and left: the places of a bulkhead, and the calls of a breaker.
 
 /// What became of an entry into a [`Bulkhead`](crate::Bulkhead), and of the work that it admitted.
 ///
@@ -444,8 +388,6 @@ pub enum CallDid {
         took: Duration,
     },
 }
-
-// The event of a key that makes up much of the traffic.
 
 /// A key that has become hot: it makes up more than the chosen share of all, and had not before, or had cooled since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -512,7 +454,7 @@ mod tests {
         let hosts = KeyedBreaker::new(fragile(), 10).unwrap().with_observer(as_("hosts").named("outer"));
         assert!(limiter.with_clock(ManualClock::default()).allow().is_allowed());
         reports.change(3).unwrap();
-        reports.try_enter_n(4).unwrap_err();
+        reports.enter_n(4).now().unwrap_err();
         stock.try_enter().unwrap().leave(Outcome::Failure);
         hosts.try_enter("a").unwrap().leave(Outcome::Failure);
         let told = names.0.lock().unwrap().clone();

@@ -3,11 +3,10 @@
 //!
 //! The carried priority applies to all work inside the task that names none itself: an entry into a
 //! [`Bulkhead`](crate::Bulkhead), or a function that a [`BlockingPool`](crate::blocking_pool::BlockingPool) runs. A
-//! `Check` of a gate and a switch do not read it; pass it to them as
-//! `priority::carried().unwrap_or_default()`.
+//! `Check` of a gate and a switch do not read it; pass it to them as `priority::carried().unwrap_or_default()`.
 //!
 //! # Examples
-//! A report is computed within a request of low priority; an entry deep inside it takes its place by that priority:
+//! An entry deep inside a request takes its place by the request's priority:
 //! ```
 //! use tidegate::policy::{KeepFor, Kept};
 //! use tidegate::{Bulkhead, Criticality, priority};
@@ -23,19 +22,18 @@
 //! ```
 
 pub mod header;
-#[doc(hidden)]
-pub mod keep_for;
+mod keep_for;
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
 pub use keep_for::{KeepFor, KeepForError, Kept};
+#[doc(hidden)]
+pub use keep_for::{graded, most_at_once};
 pub use tidegate_core::priority::{Cohorts, ParsePriorityError};
 pub use tidegate_core::{Criticality, Priority};
 
 use crate::task_local::{self, Carried};
-
-// The priority that a task carries, so that code deep inside it knows how important its work is.
 
 thread_local! {
     static CARRIED: Cell<Option<Priority>> = const { Cell::new(None) };
@@ -60,15 +58,6 @@ pub fn carried() -> Option<Priority> {
 }
 
 /// Runs a function during which [`carried()`] returns `priority`.
-///
-/// # Examples
-/// ```
-/// use tidegate::{Criticality, Priority, priority};
-///
-/// let report = Priority::of(Criticality::Sheddable);
-/// assert_eq!(priority::carry(report, priority::carried), Some(report));
-/// assert_eq!(priority::carried(), None);
-/// ```
 pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
     task_local::carry(Some(priority.into()), work)
 }
@@ -77,37 +66,19 @@ pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
 ///
 /// # Cancel safety
 /// Dropping it drops the future.
-///
-/// # Examples
-/// ```
-/// use tidegate::{Criticality, Priority, priority};
-///
-/// async fn deep_within() -> Option<Priority> {
-///     priority::carried()
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let report = Priority::of(Criticality::Sheddable);
-/// assert_eq!(priority::carry_through(report, deep_within()).await, Some(report));
-/// # }
-/// ```
 pub fn carry_through<F: Future>(priority: impl Into<Priority>, future: F) -> Carrying<F> {
     task_local::carry_through(Some(priority.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }
 
-/// Returns a function during which [`carried()`] returns the priority that the caller carries now, on any thread.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let priority = carried();
     move || task_local::carry(priority, work)
 }
 
-/// Returns the priority that was named, else the carried one, else the default.
 #[inline]
 pub(crate) fn named_or_carried(named: Option<Priority>) -> Priority {
     named.or_else(carried).unwrap_or_default()

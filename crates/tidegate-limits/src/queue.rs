@@ -1,13 +1,11 @@
 //! A job queue that starts jobs in order at a constant rate: a leaky bucket as a queue, with its worker.
 //!
-//! A limiter tells the caller how long to hold work back; this queue takes the work. Jobs wait in a bounded number of
-//! places. A worker, which the caller spawns on any executor, starts them one by one, never closer together than the
-//! rate allows. The pace counts from the *start* of a job, not from its submission. So a worker that was held up does
-//! not release a burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
+//! The pace counts from the *start* of a job, not from its submission. So a worker that was held up does not release a
+//! burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
 //!
-//! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second
-//! would reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is
-//! never saved up.
+//! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second would
+//! reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is never
+//! saved up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +33,7 @@ const SLACK: Duration = Duration::from_millis(10);
 /// Takes jobs and passes them to its worker. Clones share one queue. When the last clone is dropped, the worker runs
 /// the waiting jobs and ends.
 ///
-/// Memory grows with the waiting jobs, at most `places`: each takes one allocation for the job and one for its result.
+/// Each waiting job takes two allocations; at most `places` wait.
 ///
 /// # Examples
 /// ```
@@ -58,7 +56,6 @@ pub struct JobQueue {
     sender: Arc<Sender>,
 }
 
-/// Closes the queue when the last clone is dropped.
 #[derive(Debug)]
 struct Sender {
     shared: Arc<QueueState>,
@@ -70,57 +67,34 @@ impl Drop for Sender {
     }
 }
 
-/// Builds a [`JobQueue`] and its [`Worker`].
-#[derive(Debug)]
-#[must_use = "a builder is not a queue yet"]
-pub struct JobQueueBuilder {
-    rate: Rate,
-    places: usize,
-    slack: Duration,
-    clock: Arc<dyn Clock>,
-}
-
-impl JobQueueBuilder {
-    /// Sets how much lag the worker may catch up by starting jobs closer together; 10 ms by default. Zero keeps the
-    /// full distance between any two starts, and then each late timer slows the queue down a little.
-    pub const fn slack(mut self, slack: Duration) -> Self {
-        self.slack = slack;
-        self
-    }
-
-    /// Sets the clock; the [`SystemClock`] by default.
-    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Makes the queue and its worker.
-    ///
-    /// # Errors
-    /// [`QuotaError`] if `places` is zero.
-    pub fn build(self) -> Result<(JobQueue, Worker), QuotaError> {
-        let Self { rate, places, slack, clock } = self;
-        let shared = Arc::new(QueueState::new(rate, places, slack, clock)?);
-        let worker = Worker::new(Arc::clone(&shared));
-        Ok((JobQueue { sender: Arc::new(Sender { shared }) }, worker))
-    }
-}
-
 impl JobQueue {
-    /// Makes a queue that starts jobs at `rate` and lets up to `places` of them wait, with the worker that runs them.
+    /// Makes a queue that starts jobs at `rate` and lets up to `places` of them wait, with the worker that runs them. Its slack is
+    /// 10 ms, its clock the [`SystemClock`].
     ///
     /// # Errors
     /// [`QuotaError`] if `places` is zero.
     pub fn new(rate: Rate, places: usize) -> Result<(Self, Worker), QuotaError> {
-        Self::builder(rate, places).build()
+        Self::with_clock(rate, places, SLACK, SystemClock::new())
     }
 
-    /// Returns a builder, for a queue with another clock or another slack.
-    pub fn builder(rate: Rate, places: usize) -> JobQueueBuilder {
-        JobQueueBuilder { rate, places, slack: SLACK, clock: Arc::new(SystemClock::new()) }
+    /// As [`JobQueue::new`], with a clock, and with a slack: how much lag the worker may catch up by starting jobs closer together.
+    /// Zero keeps the full distance between any two starts, and then each late timer slows the queue down a little.
+    ///
+    /// # Errors
+    /// As [`JobQueue::new`].
+    pub fn with_clock(
+        rate: Rate,
+        places: usize,
+        slack: Duration,
+        clock: impl Clock + 'static,
+    ) -> Result<(Self, Worker), QuotaError> {
+        let shared = Arc::new(QueueState::new(rate, places, slack, Arc::new(clock))?);
+        let worker = Worker::new(Arc::clone(&shared));
+        Ok((Self { sender: Arc::new(Sender { shared }) }, worker))
     }
 
-    /// Submits a job, however long it will wait: at most as long as a full queue takes.
+    /// Submits a job, however long it will wait: at most as long as a full queue takes. Put a function into an `async`
+    /// block; it delays the jobs behind it.
     ///
     /// # Errors
     /// [`Refused`], at once, if all places are taken or the queue is closed.
@@ -131,21 +105,10 @@ impl JobQueue {
         self.submit_within(job, Duration::MAX)
     }
 
-    /// Submits a function. It runs on the worker's thread and delays the jobs behind it.
-    ///
-    /// # Errors
-    /// As [`JobQueue::submit`].
-    pub fn submit_fn<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<JobHandle<T>, Refused> {
-        self.submit(async move { job() })
-    }
-
     /// Submits a job that has to start within `max_wait`.
     ///
     /// The wait is computed from the rate and the number of jobs ahead. If the worker runs one job after another and
-    /// the jobs take longer than the rate allows, the job starts later than computed.
+    /// they take longer than the rate allows, the job starts later.
     ///
     /// # Errors
     /// [`Refused`], at once.
@@ -178,8 +141,6 @@ impl JobQueue {
     }
 }
 
-// The submitter's handle on a job: it returns the result, and cancels the job.
-
 /// A future of a job's result.
 ///
 /// # Cancel safety
@@ -189,7 +150,6 @@ impl JobQueue {
 #[must_use = "dropping the handle cancels the job; detach it to let it run"]
 pub struct JobHandle<T> {
     result: Arc<Slot<T>>,
-    /// `None` once the job is detached or done.
     place: Option<JobPlace>,
 }
 
@@ -203,11 +163,10 @@ impl<T> JobHandle<T> {
         self.place = None;
     }
 
-    /// Blocks the calling thread until the job has ended. Not for async code, nor for the thread that runs the
-    /// worker.
+    /// Blocks the calling thread until the job has ended. Not for async code, nor for the thread that runs the worker.
     ///
     /// # Errors
-    /// [`JobError`] if the job has no result.
+    /// [`JobError`].
     pub fn join(self) -> Result<T, JobError> {
         block_on(self)
     }
@@ -233,8 +192,6 @@ impl<T> Drop for JobHandle<T> {
     }
 }
 
-// The waiting jobs, and the pace at which they start.
-
 /// Why a job was not taken. The job was dropped without having run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -258,46 +215,35 @@ pub enum Refused {
     Closed,
 }
 
-/// A queue: its waiting jobs, their pace, and the clock.
+#[derive(Debug)]
 struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<WaitingJobs>,
-    /// The rate with a burst of one job: determines when the next job may start.
+    /// A burst of one job: when the next job may start.
     pace: Gcra,
-    /// The rate with a burst of as many jobs as there are places: determines how long the jobs ahead take.
+    /// A burst of as many jobs as there are places: how long the jobs ahead take.
     room: Gcra,
     places: usize,
     slack: Duration,
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for QueueState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueState")
-            .field("pace", &self.pace)
-            .field("places", &self.places)
-            .field("slack", &self.slack)
-            .finish_non_exhaustive()
-    }
-}
-
+#[derive(Debug)]
 struct WaitingJobs {
-    /// The jobs by their arrival number. A map rather than a deque, because a cancelled job is removed from the
-    /// middle.
+    /// A map rather than a deque, because a cancelled job is removed from the middle.
     jobs: BTreeMap<u64, Waiting>,
     arrivals: u64,
-    /// Determines when the next job may start.
     paced: GcraState,
     closed: bool,
     worker: Option<Waker>,
 }
 
+#[derive(Debug)]
 struct Waiting {
     job: Job,
     since: Tick,
 }
 
-/// The worker's next action.
 enum Next {
     Start(Job),
     Due(Tick),
@@ -323,7 +269,6 @@ impl QueueState {
         Ok(Self { line: Mutex::new(line), pace, room, places, slack, clock })
     }
 
-    /// Adds a job, if there is a place and the job would start within `max_wait`.
     fn join(self: &Arc<Self>, job: Job, max_wait: Duration) -> Result<JobPlace, Refused> {
         let now = self.clock.now();
         let (id, worker) = {
@@ -342,12 +287,10 @@ impl QueueState {
         Ok(JobPlace { shared: Arc::clone(self), id })
     }
 
-    /// Returns how many jobs wait to start.
     fn waiting(&self) -> usize {
         self.line.lock().jobs.len()
     }
 
-    /// Decides whether one more job may wait.
     fn admit(&self, line: &WaitingJobs, now: Tick, max_wait: Duration) -> Result<(), Refused> {
         if line.closed {
             return Err(Refused::Closed);
@@ -360,7 +303,6 @@ impl QueueState {
         if wait > max_wait { Err(Refused::Late { wait }) } else { Ok(()) }
     }
 
-    /// Returns how long a job waits at the rate if `ahead` others start before it.
     fn wait_behind(&self, ahead: usize, paced: &GcraState, now: Tick) -> Duration {
         let drained = |state| self.room.standing(state, now).reset_after;
         let Some(ahead) = Cost::new(ahead as u64) else { return drained(paced) };
@@ -371,7 +313,6 @@ impl QueueState {
         }
     }
 
-    /// Takes the first job if it is due, or returns when it will be.
     fn start(&self, now: Tick, waker: &Waker) -> Next {
         let mut line = self.line.lock();
         let Some(since) = line.jobs.first_key_value().map(|(_, first)| first.since) else {
@@ -425,7 +366,6 @@ impl QueueState {
     }
 }
 
-/// A job's place in the queue, for its handle.
 #[derive(Debug)]
 struct JobPlace {
     shared: Arc<QueueState>,
@@ -433,7 +373,6 @@ struct JobPlace {
 }
 
 impl JobPlace {
-    /// Removes the job, if it has not started.
     fn leave(&self) {
         let (worker, job) = {
             let mut line = self.shared.line.lock();
@@ -449,8 +388,6 @@ impl JobPlace {
         drop(job);
     }
 }
-
-// The worker, which starts the jobs of a queue.
 
 /// Starts the jobs of one queue. Dropping it closes the queue and aborts the waiting jobs.
 #[derive(Debug)]
@@ -501,7 +438,7 @@ impl Worker {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (queue, worker) = JobQueue::new(Rate::new(50, Duration::from_secs(1))?, 100)?;
     /// tokio::spawn(worker.run_with(|job| { tokio::spawn(job); }));
-    /// # assert_eq!(queue.submit_fn(|| 1)?.await?, 1);
+    /// # assert_eq!(queue.submit(async { 1 })?.await?, 1);
     /// # Ok(())
     /// # }
     /// ```
@@ -512,22 +449,8 @@ impl Worker {
     }
 
     /// Runs jobs one after another on the calling thread until the queue is closed and empty.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tidegate::{JobQueue, Rate};
-    /// let (queue, worker) = JobQueue::new(Rate::new(500, Duration::from_secs(1))?, 64)?;
-    /// let thread = std::thread::spawn(|| worker.run_blocking());
-    /// assert_eq!(queue.submit_fn(|| 6 * 7)?.join()?, 42);
-    /// drop(queue);
-    /// thread.join().unwrap();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn run_blocking(mut self) {
-        while let Some(job) = block_on(self.next()) {
-            block_on(job);
-        }
+    pub fn run_blocking(self) {
+        block_on(self.run());
     }
 
     /// Waits until the next job is due and returns it, to be run at once; `None` when the queue is closed and empty.

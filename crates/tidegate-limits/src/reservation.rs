@@ -14,13 +14,10 @@ use crate::store::Ending;
 
 /// Capacity that is charged now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and
-/// dropped the reservation itself; a refund would then let the capacity be spent twice. A holder that does not use the
-/// capacity calls [`Reservation::cancel`], and one that spent more or less than was reserved calls
-/// [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use [`crate::Limiter::wait`]:
-/// there the future is the holder.
-///
-/// Holds reference counts and a few numbers, and no lifetime, so it can be stored.
+/// Dropping it keeps the charge. Its holder may have passed the tick on, and a refund would then let the capacity be
+/// spent twice. A holder that does not use the capacity calls [`Reservation::cancel`], and one that spent more or less
+/// than was reserved calls [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use
+/// [`crate::Limiter::wait`]: there the future is the holder.
 ///
 /// # Examples
 /// ```
@@ -43,25 +40,21 @@ pub struct Reservation {
     held: HeldCharge,
 }
 
-/// The data needed to settle a charge.
 #[derive(Debug)]
 pub(crate) struct HeldCharge {
     pub(crate) event: Event,
-    /// One receipt per quota of the limiter.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// How often the limit had been changed when the charge was made: after a further change nothing is refunded.
+    /// After a further change of the limit nothing is refunded.
     pub(crate) terms: u64,
     /// The quota that the key was charged under; `None` for a limiter without keys.
     pub(crate) quota: Option<Arc<Quota>>,
 }
 
 impl HeldCharge {
-    /// Builds the settlement of one of the charges with the units really spent.
     pub(crate) const fn ending(&self, receipt: Receipt, used: u64) -> Ending {
         Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })
     }
 
-    /// Tells an observer that the charge was settled.
     pub(crate) fn notify(&self, observer: &dyn Observer, used: u64) {
         match used {
             0 => observer.on_cancel(&self.event),
@@ -102,21 +95,7 @@ impl Reservation {
     ///
     /// No limit ends up fuller than if only `used` had been charged; if nothing was charged since, it is exactly as
     /// full. Later reservations keep their times, so the capacity that those times rely on is not granted again.
-    /// Nothing is refunded after a change of the limit, nor if time has returned the units already; a cost above the
-    /// charge is booked in any case.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{Limiter, ManualClock, Quota};
-    ///
-    /// let tokens = Limiter::new(Quota::per_minute(1000))?.with_clock(ManualClock::default());
-    /// tokens.reserve(800, Duration::ZERO)?.settle(300);
-    /// assert_eq!(tokens.standing().remaining, 700);
-    /// tokens.reserve(500, Duration::ZERO)?.settle(900);
-    /// assert_eq!((tokens.standing().remaining, tokens.standing().debt), (0, 200));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Nothing is refunded after a change of the limit, nor if time has returned the units already.
     pub fn settle(self, used: u64) {
         self.source.settle(&self.held, used);
     }
@@ -129,23 +108,7 @@ impl Reservation {
     /// Waits until the work may start, and returns the reservation, to be used or settled.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the reservation is cancelled, as with a dropped
-    /// [`Wait`](crate::Wait).
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{Limiter, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let tokens = Limiter::new(Quota::per_second(1000).burst(100))?;
-    /// tokens.reserve(100, Duration::ZERO)?;
-    /// let reserved = tokens.reserve(10, Duration::from_secs(1))?.due().await;
-    /// reserved.settle(4);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// If the future is dropped before it completes, the reservation is cancelled.
     pub async fn due(self) -> Self {
         let mut held = CancelIfDropped(Some(self));
         // It is only empty after the reservation was returned.
@@ -160,7 +123,6 @@ impl Reservation {
         held.0.take().expect("taken once, here")
     }
 
-    /// Blocks the thread until the work may start.
     pub(crate) fn block(self) -> Answer {
         if !self.wait().is_zero() {
             self.source.clock().block_until(self.act());
@@ -173,7 +135,6 @@ impl Reservation {
     }
 }
 
-/// A reservation that is cancelled if its future is dropped early.
 struct CancelIfDropped(Option<Reservation>);
 
 impl Drop for CancelIfDropped {
@@ -184,25 +145,19 @@ impl Drop for CancelIfDropped {
     }
 }
 
-/// The owner of a reservation's or a wait's charge: a limiter, or one key of a keyed limiter.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn clock(&self) -> &dyn Clock;
 
     /// Returns the limiter's time, which stands still while its clock steps back.
     fn now(&self) -> Tick;
 
-    /// Charges `cost` for work that starts after at most `max_wait`.
     fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<HeldCharge, Denied>;
 
-    /// Settles a charge with the units really spent.
     fn settle(&self, held: &HeldCharge, used: u64);
 
-    /// Returns what a charge of `cost` would be answered now; changes nothing.
     fn peek(&self, cost: Cost) -> Answer;
 
-    /// Returns the observer, if there is one.
     fn observer(&self) -> Option<&dyn Observer>;
 
-    /// Returns the digest of the key, if there is a key.
     fn digest(&self) -> Option<KeyDigest>;
 }

@@ -2,7 +2,6 @@
 
 pub mod header;
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -32,7 +31,7 @@ use crate::rng::Rng;
 /// assert!(!budget.retry(), "a tenth of twenty calls");
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SharedBudget {
     clock: Arc<dyn Clock>,
     rules: RetryBudget,
@@ -66,9 +65,7 @@ impl SharedBudget {
         self.rules.retry(&mut self.state.lock(), now)
     }
 
-    /// Returns whether a retry would be refused now.
-    #[must_use]
-    pub fn is_spent(&self) -> bool {
+    fn is_spent(&self) -> bool {
         let now = self.clock.now();
         self.rules.is_spent(&self.state.lock(), now)
     }
@@ -78,12 +75,6 @@ impl Default for SharedBudget {
     /// The default rules, on the system clock.
     fn default() -> Self {
         Self::new(RetryBudget::default())
-    }
-}
-
-impl fmt::Debug for SharedBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedBudget").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
 
@@ -203,7 +194,7 @@ impl Retrier {
             if outcome == Outcome::Success {
                 return (answer, None);
             }
-            let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.tick(&*self.clock));
+            let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.at(&*self.clock));
             let wait = match self.after(&Tried { times, outcome, pushback }, deadline) {
                 Ok(until) => until,
                 Err(stop) => return (answer, Some(stop)),
@@ -216,12 +207,7 @@ impl Retrier {
         }
     }
 
-    /// Decides what follows a try that did not succeed. Returns the tick of the next try, which is then spent from
-    /// the budget.
-    ///
-    /// # Errors
-    /// [`Stop`]: why the call is not retried.
-    pub fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
+    fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
         let now = self.clock.now();
         let next = self.next(tried, now, deadline);
         if let Some(observer) = &self.observer {
@@ -250,15 +236,12 @@ impl Retrier {
     }
 }
 
-// Counts retries that arrive at a server, and decides what the server tells the callers.
-
 /// The default share of retries above which callers are told to stop: one for every two first tries.
 const SHARE: f64 = 0.5;
 
 /// Counts the first tries and the retries that arrive at a server, and decides whether there are so many retries that
 /// callers must not try again.
 ///
-/// A caller with the default [`RetryBudget`] sends at most one retry for five calls, and ten retries a second in addition.
 /// If one retry arrives for every two first tries, many callers have no budget, and a third of the requests of an
 /// overloaded server are retries. Clones share the counts.
 ///
@@ -304,8 +287,8 @@ impl ArrivingRetries {
 
     /// Counts a request that was tried this many times before; 0 is a first try.
     ///
-    /// The number is the caller's claim. Read it only from a header that callers you trust set, such as your own
-    /// proxy. A stranger who claims retries would make the server tell all refused callers not to come back.
+    /// The number is the caller's claim. Read it only from a header that callers you trust set, such as your own proxy.
+    /// Otherwise a stranger could make the server tell all refused callers not to come back.
     pub fn count(&self, tries_before: u32) {
         if tries_before == 0 {
             self.seen.call();

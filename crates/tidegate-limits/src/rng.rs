@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A uniform sequence of random numbers. Each draw is one atomic addition and a few multiplications.
+/// A uniform sequence of random numbers.
 ///
 /// # Source
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 ("SplitMix64").
@@ -25,7 +25,6 @@ impl Rng {
         Self(AtomicU64::new(seed))
     }
 
-    /// Returns the next number, uniform over all of `u32`.
     pub(crate) fn next(&self) -> u32 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         // Relaxed: each number is independent of other memory.

@@ -4,9 +4,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// `N` numbers that are read without a lock and never torn: a sequence lock, made of atomics only.
 ///
-/// Supports one writer at a time: callers of [`SeqLock::write`] must hold a lock of their own. A read costs `N + 2`
-/// plain loads. It fails while the numbers are being written or are absent; the reader then has to take the writer's
-/// lock.
+/// One writer at a time: callers of [`SeqLock::write`] must hold a lock of their own. A read costs `N + 2` plain loads.
+/// It fails while the numbers are being written or are absent; the reader then has to take the writer's lock.
 #[derive(Debug)]
 pub(crate) struct SeqLock<const N: usize> {
     /// Odd while the numbers are being written or are absent.
@@ -20,8 +19,7 @@ impl<const N: usize> SeqLock<N> {
         Self { version: AtomicU64::new(1), numbers: [const { AtomicU64::new(0) }; N] }
     }
 
-    /// Passes the numbers to `with`, and returns its result if they stayed unchanged until it returned. Otherwise
-    /// `with` may have seen numbers of two different writes, which it must tolerate.
+    /// `with` may see numbers of two different writes; its result counts only if they stayed unchanged.
     #[inline]
     pub(crate) fn read<R>(&self, with: impl FnOnce([u64; N]) -> R) -> Option<R> {
         // Acquire, paired with the Release at the end of `write`: the numbers below are of this version or of a later
@@ -41,13 +39,11 @@ impl<const N: usize> SeqLock<N> {
         std::array::from_fn(|at| self.numbers[at].load(Ordering::Relaxed))
     }
 
-    /// Returns the version, which changes with every write.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Replaces the numbers; `None` removes them.
     pub(crate) fn write(&self, numbers: Option<[u64; N]>) {
         // There is only one writer, so no one else changes the version.
         let odd = self.version.load(Ordering::Relaxed) | 1;

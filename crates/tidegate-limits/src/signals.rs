@@ -1,13 +1,13 @@
-//! Signals of the machine for laws and switches: the processor time and memory in use, as a share of what this
-//! process may use.
+//! Signals of the machine for laws and switches: the processor time and memory in use, as a share of what this process
+//! may use.
 //!
-//! A process in a container may use less than the machine has. The machine's figures then say little: half of its
-//! processors may be all that the container gets. So use is measured against the least allowance that applies: the
-//! quota or limit of this process's control group (version 1 or 2) or of any visible group around it, or else the
-//! machine's processors and memory. Memory that the kernel can reclaim at once, such as cached files, does not count.
+//! A process in a container may use less than the machine has. So use is measured against the least allowance that
+//! applies: the quota or limit of this process's control group (version 1 or 2) or of any visible group around it, or
+//! else the machine's processors and memory. Memory that the kernel can reclaim at once, such as cached files, does not
+//! count.
 //!
-//! [`Meter`] takes readings on request. [`Watch`] is a thread that reads four times a second for the whole process,
-//! and ends when no handle is left. Linux only: elsewhere both return [`Unavailable`].
+//! [`Watch`] is a thread that reads four times a second for the whole process, and ends when no handle is left. Linux
+//! only: elsewhere it returns [`Unavailable`].
 
 mod meter;
 mod parse;
@@ -18,7 +18,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-pub use meter::{Meter, Reading, Unavailable};
+use meter::Meter;
+pub use meter::{Reading, Unavailable};
 use parking_lot::Mutex;
 use tidegate_core::concurrency::Signal;
 
@@ -37,13 +38,10 @@ pub fn read_as_every_file(text: &str) {
     }
 }
 
-// A single thread that takes readings for the whole process.
-
 /// The time between readings: several within the second over which processor time is averaged, at a cost of at most a
 /// thousandth of a processor.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Called with each signal; returns `false` to be removed.
 type Listener = Box<dyn Fn(Signal) -> bool + Send>;
 
 /// Takes a reading of the machine four times a second, in a thread that all watches of the process share. The thread
@@ -67,7 +65,6 @@ struct Running {
     thread: OnceLock<Thread>,
 }
 
-/// The watch of this process, while a handle to it exists.
 static RUNNING: Mutex<Weak<Running>> = Mutex::new(Weak::new());
 
 impl Watch {

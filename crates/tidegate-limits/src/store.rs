@@ -4,12 +4,8 @@
 //! changes them only if every binding charge is allowed. A store reads the cells and writes them back atomically: under
 //! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] checks
 //! that.
-//!
-//! One trait serves stores that answer on the spot and engines that answer later; [`Store::settle_into`] returns which
-//! of the two happened. An answer on the spot needs no box and no allocation.
 
 mod breaker;
-mod breaker_view;
 mod cell;
 pub mod conformance;
 mod draw;
@@ -18,14 +14,13 @@ mod guard_changes;
 pub mod kept_back;
 mod memory;
 mod owned;
-pub mod per_limit;
-pub mod plain;
+mod per_limit;
+mod plain;
 mod settle;
 mod step;
 mod take;
 
-pub use crate::later::Later;
-pub use breaker_view::{BreakerView, Handling};
+pub use breaker::{BreakerView, Handling};
 #[doc(hidden)]
 pub use cell::Forgotten;
 pub use cell::{AfterLoss, Cell};
@@ -33,7 +28,11 @@ pub use guard_changes::{GuardChange, Moved};
 pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub use owned::OwnedStep;
+#[doc(hidden)]
+pub use per_limit::PerLimit;
 pub use plain::PlainStore;
+#[doc(hidden)]
+pub use plain::refuse_repeated;
 pub use settle::{settle, settle_within};
 pub use step::{
     Charge, ChargeRules, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock,
@@ -42,9 +41,13 @@ pub use step::{
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::block_on::block_on;
+
+/// A boxed future of an engine's answer. Nothing happens before its first poll.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The outcome of a step: its answer, or the error that prevented a decision. A refusal is an answer, not an error.
 pub type Answer = Result<Settled, StoreError>;
@@ -74,7 +77,7 @@ impl Debug for Settling {
 ///
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
 /// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange. A store
-/// around another one names it in [`Store::beneath`], and overrides only what it changes.
+/// around another one names it in [`Store::beneath`].
 pub trait Store: Debug + Send + Sync {
     /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
     /// changed.
@@ -124,8 +127,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Returns where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this
-    /// process's memory can be settled nowhere else. The default is a store of this process that cannot be told from
-    /// another one with the same default.
+    /// process's memory can be settled nowhere else.
     fn home(&self) -> Home {
         self.beneath().map_or(Home::Process { store: 0 }, Store::home)
     }
@@ -144,7 +146,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
-    /// async; never call it in async code, whose thread it would block.
+    /// async; async code must not call it.
     ///
     /// # Errors
     /// As [`Store::settle_into`].
@@ -164,17 +166,14 @@ pub fn one_by_one<S: Store + ?Sized>(
     out: &mut Vec<Answer>,
 ) -> Option<Later<Vec<Answer>>> {
     out.clear();
-    let mut later: Vec<Settling> = Vec::new();
+    let mut later: Vec<Later<Answer>> = Vec::new();
     for step in steps {
         let mut settled = Settled::default();
         match store.settle_into(step, &mut settled) {
             Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
             // An earlier step comes later: this answer is kept until then, so that the order stays.
-            Settling::Done(done) => {
-                let answer = done.map(|()| settled);
-                later.push(Settling::Later(Box::pin(std::future::ready(answer))));
-            }
-            asked @ Settling::Later(_) => later.push(asked),
+            Settling::Done(done) => later.push(Box::pin(std::future::ready(done.map(|()| settled)))),
+            Settling::Later(asked) => later.push(asked),
         }
     }
     if later.is_empty() {
@@ -183,9 +182,7 @@ pub fn one_by_one<S: Store + ?Sized>(
     let mut answers = mem::take(out);
     Some(Box::pin(async move {
         for asked in later {
-            if let Settling::Later(asked) = asked {
-                answers.push(asked.await);
-            }
+            answers.push(asked.await);
         }
         answers
     }))

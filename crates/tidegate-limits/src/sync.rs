@@ -1,22 +1,26 @@
 //! The atomics and locks of the shared cells: the usual ones, or loom's in builds that explore their interleavings.
 
 #[cfg(not(tidegate_loom))]
-pub use parking_lot::{Condvar, Mutex};
+pub(crate) use parking_lot::Condvar;
 #[cfg(not(tidegate_loom))]
-pub use std::hint::spin_loop;
+pub use parking_lot::Mutex;
 #[cfg(not(tidegate_loom))]
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::hint::spin_loop;
 #[cfg(not(tidegate_loom))]
-pub use std::thread::{self, yield_now};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(tidegate_loom))]
+pub(crate) use std::thread::{self, yield_now};
 
 #[cfg(tidegate_loom)]
-pub use checked::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex};
+pub use checked::Mutex;
 #[cfg(tidegate_loom)]
-pub use loom::hint::spin_loop;
+pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64, Condvar};
 #[cfg(tidegate_loom)]
-pub use loom::sync::atomic::{Ordering, fence};
+pub(crate) use loom::hint::spin_loop;
 #[cfg(tidegate_loom)]
-pub use loom::thread::{self, yield_now};
+pub(crate) use loom::sync::atomic::{Ordering, fence};
+#[cfg(tidegate_loom)]
+pub(crate) use loom::thread::{self, yield_now};
 
 /// Loom's atomics with a `const fn new`, which statics need and loom lacks. They are created at the first access, so a
 /// model accesses its cells once before it starts threads.
@@ -28,10 +32,10 @@ mod checked {
     macro_rules! atomic {
         ($name:ident, $number:ty) => {
             #[derive(Debug, Default)]
-            pub struct $name($number, OnceLock<loom::sync::atomic::$name>);
+            pub(crate) struct $name($number, OnceLock<loom::sync::atomic::$name>);
 
             impl $name {
-                pub const fn new(number: $number) -> Self {
+                pub(crate) const fn new(number: $number) -> Self {
                     Self(number, OnceLock::new())
                 }
             }
@@ -63,7 +67,7 @@ mod checked {
             Guard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
 
-        pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
             match self.0.try_lock() {
                 Ok(guard) => Some(Guard(Some(guard))),
                 Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard(Some(poisoned.into_inner()))),
@@ -92,23 +96,23 @@ mod checked {
 
     /// Loom's condition variable with the interface of the usual one.
     #[derive(Debug)]
-    pub struct Condvar(loom::sync::Condvar);
+    pub(crate) struct Condvar(loom::sync::Condvar);
 
     impl Condvar {
-        pub fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self(loom::sync::Condvar::new())
         }
 
-        pub fn wait<T>(&self, guard: &mut Guard<'_, T>) {
+        pub(crate) fn wait<T>(&self, guard: &mut Guard<'_, T>) {
             let locked = guard.0.take().map(|locked| self.0.wait(locked));
             guard.0 = locked.map(|locked| locked.unwrap_or_else(PoisonError::into_inner));
         }
 
-        pub fn notify_one(&self) {
+        pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        pub fn notify_all(&self) {
+        pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
     }

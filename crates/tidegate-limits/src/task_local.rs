@@ -15,13 +15,11 @@ pub trait Carried: Copy + 'static {
     fn slot() -> &'static LocalKey<Cell<Option<Self>>>;
 }
 
-/// Runs a function within which `carried` is the carried value.
 pub(crate) fn carry<T: Carried, R>(carried: Option<T>, work: impl FnOnce() -> R) -> R {
     let _before = Restored(T::slot().replace(carried));
     work()
 }
 
-/// Returns a future within which `carried` is the carried value whenever it is polled, on any thread.
 pub(crate) fn carry_through<T: Carried, F: Future>(carried: Option<T>, future: F) -> Carrying<T, F> {
     Carrying { carried, future }
 }
@@ -48,7 +46,7 @@ impl<T: Carried, F: Future> Future for Carrying<T, F> {
     }
 }
 
-/// Restores the previously carried value when dropped, also if the work panics.
+/// Also if the work panics.
 struct Restored<T: Carried>(Option<T>);
 
 impl<T: Carried> Drop for Restored<T> {

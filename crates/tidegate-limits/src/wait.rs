@@ -1,12 +1,10 @@
 //! Waiting for capacity.
 //!
 //! A waiter reserves when it is first polled and sleeps until its tick. So waiters are served in order of arrival
-//! without a queue. A deadline that cannot be met is refused at once and costs nothing. No waiter starves, since later
-//! small costs cannot take what a large one was promised. The price: if a waiter in the middle goes away, those behind
-//! it keep their ticks. The part of its share that they do not rely on goes to later callers, who may then start before
-//! them; the rest goes unused. No unit is granted twice.
+//! without a queue. A deadline that cannot be met is refused at once and costs nothing. The price: if a waiter in the
+//! middle goes away, those behind it keep their ticks. The part of its share that they do not rely on goes to later
+//! callers, who may then start before them; the rest goes unused. No unit is granted twice.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,14 +21,13 @@ use crate::reservation::{Reservation, Source};
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
 /// Nothing happens before the first poll, which reserves the cost and starts the timeout. It waits no longer than the
-/// deadline that the task [carries](crate::deadline::carried) at that moment, whatever its own bound is: a cost that
-/// cannot be spent by that deadline is refused at once. Waiters are served first come, first served. It owns its
-/// limiter, so it can be stored and spawned. It runs on any executor, with the timer of the limiter's clock. If it does
-/// not have to sleep, it does not allocate.
+/// deadline that the task [carries](crate::deadline::carried) at that moment: a cost that cannot be spent by then is
+/// refused at once. Waiters are served first come, first served. It owns its limiter, so it can be stored and spawned.
+/// It runs on any executor, with the timer of the limiter's clock. If it does not have to sleep, it does not allocate.
 ///
 /// # Errors
-/// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never
-/// be allowed, [`TakeError::NotACost`] for zero and less.
+/// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never be
+/// allowed, [`TakeError::NotACost`] for zero and less.
 ///
 /// # Cancel safety
 /// Dropping it before it ends undoes the charge, like [`Reservation::cancel`]: units that no later waiter relies on are
@@ -88,23 +85,7 @@ impl Wait {
     }
 
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed
-    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare, because no one waits for the
-    /// result any more.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// use tidegate::{Limiter, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(Quota::per_second(100).burst(1))?;
-    /// let deadline = Instant::now() + Duration::from_secs(5);
-    /// limiter.wait(1).until(deadline).await?;
-    /// limiter.wait(1).until(deadline).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
@@ -138,8 +119,14 @@ impl Wait {
         }
     }
 
-    /// Holds the calling thread until the wait is over.
-    pub(crate) fn block(self) -> Result<Answer, TakeError> {
+    /// Waits on the calling thread. Not for async code, whose executor it would block.
+    ///
+    /// # Errors
+    /// As [`Wait`].
+    ///
+    /// # Panics
+    /// If it was polled before.
+    pub fn blocking(self) -> Result<Answer, TakeError> {
         Ok(self.reserve()?.block())
     }
 
@@ -148,7 +135,7 @@ impl Wait {
         let now = source.now();
         match self.bound.max_wait(now, source.clock()) {
             Some(max_wait) => {
-                let carried = deadline::carried().map(|until| until.tick(source.clock()).since(now));
+                let carried = deadline::carried().map(|until| until.at(source.clock()).since(now));
                 let max_wait = carried.map_or(max_wait, |left| left.min(max_wait));
                 let held = source.charge(now, cost, max_wait)?;
                 Ok(Reservation::new(Arc::clone(source), held))
@@ -156,17 +143,8 @@ impl Wait {
             None => {
                 let answer = source.peek(cost).never();
                 if let Some(observer) = source.observer() {
-                    let (decision, binding) = (answer.decision(), answer.binding());
-                    let max_wait = Duration::ZERO;
-                    let event = Event {
-                        at: now,
-                        cost,
-                        max_wait,
-                        decision,
-                        binding,
-                        key: source.digest(),
-                        shadow: false,
-                    };
+                    let mut event = Event::of(answer, now, cost, Duration::ZERO);
+                    event.key = source.digest();
                     observer.on_decision(&event);
                 }
                 Err(answer.into())
@@ -221,8 +199,6 @@ impl Drop for Wait {
     }
 }
 
-// The bound of a wait.
-
 /// The end of a wait: a duration after its first poll, or a deadline by the clock in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimeBound {
@@ -234,51 +210,47 @@ impl TimeBound {
     /// No bound: waits as long as it takes.
     pub(crate) const NONE: Self = Self::Within(Duration::MAX);
 
-    /// Returns the same bound with its deadline as a tick of `clock`. To be called at the first poll, since an
-    /// `Instant` and the clock may drift apart later.
+    /// At the first poll, since an `Instant` and the clock may drift apart later.
     pub(crate) fn on_clock(self, clock: &dyn Clock) -> Self {
         match self {
             Self::Within(_) => self,
-            Self::Until(deadline) => Self::Until(Deadline::Tick(deadline.tick(clock))),
+            Self::Until(deadline) => Self::Until(Deadline::Tick(deadline.at(clock))),
         }
     }
 
-    /// Returns the longest wait from `now`, the tick of the first poll; `None` if the bound has already passed, even if
-    /// there is nothing to wait for.
+    /// `None` if the bound has passed at `now`, even if there is nothing to wait for.
     pub(crate) fn max_wait(self, now: Tick, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Within(timeout) => Some(timeout),
             Self::Until(deadline) => {
-                let deadline = deadline.tick(clock);
+                let deadline = deadline.at(clock);
                 (now <= deadline).then(|| deadline.since(now))
             }
         }
     }
 
-    /// Returns whether the bound has passed at the first poll. Reads the clock only if there is a deadline.
+    /// Reads the clock only if there is a deadline.
     pub(crate) fn has_passed(self, clock: &dyn Clock) -> bool {
         matches!(self, Self::Until(_)) && self.max_wait(clock.now(), clock).is_none()
     }
 
-    /// Returns whether the bound leaves no time at all.
     pub(crate) const fn is_at_once(self) -> bool {
         matches!(self, Self::Within(Duration::ZERO))
     }
 
-    /// Returns the deadline as a tick, if the bound is one.
     pub(crate) fn until(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(_) => None,
-            Self::Until(deadline) => Some(deadline.tick(clock)),
+            Self::Until(deadline) => Some(deadline.at(clock)),
         }
     }
 
-    /// Returns the tick at which the wait ends; `None` if it has no bound. Reads the clock only if needed.
+    /// Reads the clock only if needed.
     pub(crate) fn deadline(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(Duration::MAX) => None,
             Self::Within(timeout) => Some(clock.now().after(timeout)),
-            Self::Until(deadline) => Some(deadline.tick(clock)),
+            Self::Until(deadline) => Some(deadline.at(clock)),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::classify::{ByStatus, Classify};
 use crate::guarded::{Entered, GuardRules, Inside};
 use crate::ready::give_back;
 use crate::refused::Name;
-use tidegate::breaker::{Call, KeyedCall, Refusal, RefusalReason};
+use tidegate::breaker::{Call, Refusal, RefusalReason};
 use tidegate::observer::{Observer, RefusalCause};
 use tidegate::{Breaker, Key, KeyedBreaker};
 
@@ -195,9 +195,9 @@ impl<F> BreakerOfKey<F> {
 }
 
 impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for BreakerOfKey<F> {
-    type Call = KeyedCall;
+    type Call = Call;
 
-    fn try_enter(&self, request: &Req) -> Result<KeyedCall, Refusal> {
+    fn try_enter(&self, request: &Req) -> Result<Call, Refusal> {
         self.breaker.enter_with_reason((self.key)(request))
     }
 }
@@ -245,7 +245,7 @@ where
             Err(refusal) => {
                 give_back(&mut self.inner);
                 let (cause, reason) = cause(&refusal.reason);
-                let refused = self.rules.name.refuse(cause, refusal.retry()).with_reason(reason);
+                let refused = self.rules.name.refuse(cause, refusal.denied.retry()).with_reason(reason);
                 BreakerFuture::refused(self.rules.answers.refuse(refused, None))
             }
         }

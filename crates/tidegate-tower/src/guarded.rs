@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::breaker::{Call, KeyedCall};
+use tidegate::breaker::Call;
 use tidegate::http_answer::NamedLimit;
 use tidegate::observer::{Observer, RefusalCause};
 use tidegate::{Denied, Outcome, Permit};
@@ -37,20 +37,6 @@ impl Entered for Permit {
 }
 
 impl Entered for Call {
-    fn work_begins(&mut self) {
-        Self::work_begins(self);
-    }
-
-    fn answer_begins(&mut self) {
-        Self::answer_begins(self);
-    }
-
-    fn leave(self, outcome: Outcome) {
-        Self::leave(self, outcome);
-    }
-}
-
-impl Entered for KeyedCall {
     fn work_begins(&mut self) {
         Self::work_begins(self);
     }

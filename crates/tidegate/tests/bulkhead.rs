@@ -105,7 +105,7 @@ fn nobody_waits_beyond_the_deadline_of_the_task() {
 #[test]
 fn nobody_enters_past_those_who_wait() {
     let bulkhead = Bulkhead::new(3).unwrap();
-    let inside = bulkhead.try_enter_n(places(2)).unwrap();
+    let inside = bulkhead.enter_n(places(2)).now().unwrap();
     let mut large = Waiter::new(bulkhead.enter_n(places(3)));
     let mut small = Waiter::new(bulkhead.enter());
     assert!(large.poll().is_pending() && small.poll().is_pending());
@@ -123,17 +123,17 @@ fn nobody_enters_past_those_who_wait() {
 #[test]
 fn more_places_than_there_are_is_never_also_behind_a_line() {
     let bulkhead = Bulkhead::new(2).unwrap();
-    let _inside = bulkhead.try_enter_n(places(2)).unwrap();
+    let _inside = bulkhead.enter_n(places(2)).now().unwrap();
     let mut waiter = Waiter::new(bulkhead.enter());
     assert!(waiter.poll().is_pending());
-    assert_eq!(bulkhead.try_enter_n(places(3)).unwrap_err().retry(), Retry::Never);
+    assert_eq!(bulkhead.enter_n(places(3)).now().unwrap_err().retry(), Retry::Never);
     assert_eq!(ready(Waiter::new(bulkhead.enter_n(places(3))).poll()).unwrap_err().retry(), Retry::Never);
 }
 
 #[test]
 fn a_lowered_number_refuses_who_can_never_enter_and_lets_the_next_one_go_on() {
     let bulkhead = Bulkhead::new(3).unwrap();
-    let inside = bulkhead.try_enter_n(places(3)).unwrap();
+    let inside = bulkhead.enter_n(places(3)).now().unwrap();
     let (mut large, mut small) = (Waiter::new(bulkhead.enter_n(places(3))), Waiter::new(bulkhead.enter()));
     assert!(large.poll().is_pending() && small.poll().is_pending());
     bulkhead.change(2).unwrap();
@@ -149,7 +149,7 @@ fn a_lowered_number_refuses_who_can_never_enter_and_lets_the_next_one_go_on() {
 #[test]
 fn a_lowered_number_refuses_at_once_whoever_can_never_enter() {
     let bulkhead = Bulkhead::new(10).unwrap();
-    let inside = bulkhead.try_enter_n(places(10)).unwrap();
+    let inside = bulkhead.enter_n(places(10)).now().unwrap();
     let mut line = [5, 8, 1, 6].map(|wanted| Waiter::new(bulkhead.enter_n(places(wanted))));
     assert!(line.iter_mut().all(|waiter| waiter.poll().is_pending()));
     bulkhead.change(5).unwrap();
@@ -308,7 +308,7 @@ fn threads_take_turns_at_two_places() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    let permit = bulkhead.blocking_enter(Duration::MAX).unwrap();
+                    let permit = bulkhead.enter().within(Duration::MAX).blocking().unwrap();
                     assert!(bulkhead.standing().debt == 0);
                     permit.leave(Outcome::Success);
                 }

@@ -7,7 +7,7 @@ use tidegate_core::time::{nanos, span};
 use tidegate_core::{Quota, Rate};
 
 use crate::Part;
-use tidegate_limits::store::per_limit::PerLimit;
+use tidegate_limits::store::PerLimit;
 
 /// The least that a node must be allowed to hold for a lease to be worth it: below, each request would need its own
 /// draw.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Cost, Decision, Quota, Receipt, Retry, Standing, Tick};
-use tidegate_limits::store::plain::refuse_repeated;
+use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
 use super::asking::{FirstPass, LocalLines, Pending};

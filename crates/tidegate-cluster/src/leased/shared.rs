@@ -12,7 +12,7 @@ use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
-use tidegate_limits::background::Background;
+use tidegate_limits::Background;
 use tidegate_limits::clock::Clock;
 use tidegate_limits::store::{Answer, Charge, ChargeRules, Later, OwnedStep, Settled, Settling, Step, Store};
 

@@ -498,7 +498,7 @@ mod tests {
 
         /// Another node, which does not follow the shares, rewrites the document.
         fn others_write(&self) {
-            tidegate_limits::block_on::block_on(async {
+            tidegate_limits::block_on(async {
                 let node = self.cluster.node();
                 let document = node.read(NAME).await.unwrap();
                 let bytes = document.bytes.unwrap_or_default();

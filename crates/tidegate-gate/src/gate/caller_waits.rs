@@ -33,7 +33,7 @@ impl Gate {
     /// ```
     pub fn state_time_left(&self, request: &mut Descriptor<'_>, until: impl Into<Deadline>) {
         if self.policies.load().has_deadlines() {
-            let until = until.into().tick(self.time.clock());
+            let until = until.into().at(self.time.clock());
             state_time_left(request, until.since(self.time.now()));
         }
     }
@@ -63,14 +63,14 @@ impl Gate {
         deadline: impl Into<Deadline>,
         future: impl Future<Output = T>,
     ) -> Option<T> {
-        let until = deadline.into().tick(self.time.clock());
+        let until = deadline.into().at(self.time.clock());
         self.before(Some(until), future).await
     }
 
     /// Returns the tick of a check's deadline, by the gate's clock.
     #[inline]
     pub(super) fn tick_of(&self, check: &Check<'_, '_>) -> Option<Tick> {
-        check.deadline.map(|deadline| deadline.tick(self.time.clock()))
+        check.deadline.map(|deadline| deadline.at(self.time.clock()))
     }
 
     /// Shortens the delays that queues may accept, so that none ends after the check's deadline or after the caller has

@@ -19,7 +19,7 @@ use tidegate_limits::Precision;
 use tidegate_limits::store::{
     Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError, kept_back,
 };
-use tidegate_limits::thread_buffers::{Borrowed, Buffers};
+use tidegate_limits::{Borrowed, Buffers};
 
 impl Gate {
     /// Decides a request and spends its cost, on all matching limits or on none.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Gate;
 use crate::policy::Descriptor;
-use tidegate_limits::thread_buffers::{Borrowed, Buffers};
+use tidegate_limits::{Borrowed, Buffers};
 
 /// The number of requests whose keys are made before they are looked up.
 const TOGETHER: usize = 16;

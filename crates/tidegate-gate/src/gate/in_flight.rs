@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use super::Gate;
 use super::waits::Waits;
-use tidegate_limits::background::Background;
+use tidegate_limits::Background;
 use tidegate_limits::store::{
     Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError,
 };

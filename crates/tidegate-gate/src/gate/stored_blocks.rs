@@ -243,7 +243,7 @@ mod tests {
     use crate::Policy;
     use crate::policy::Limit;
     use tidegate_limits::ManualClock;
-    use tidegate_limits::block_on::block_on;
+    use tidegate_limits::block_on;
     use tidegate_limits::store::{Caps, Occupancy, PlainStore, Settling, Store};
 
     const NOON: Tick = Tick::from_secs(1_800_014_400);

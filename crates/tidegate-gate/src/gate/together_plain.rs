@@ -13,7 +13,7 @@ use super::{Check, Gate};
 use crate::policy::{Line, Plan, PolicySet};
 use tidegate_limits::Precision;
 use tidegate_limits::store::{StepClock, StoreError};
-use tidegate_limits::thread_buffers::{Borrowed, Buffers};
+use tidegate_limits::{Borrowed, Buffers};
 
 impl Gate {
     /// Decides the checks if they qualify for the fast path, and reports whether they did; if not, nothing was charged.

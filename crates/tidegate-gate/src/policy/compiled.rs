@@ -25,7 +25,7 @@ use super::over_limit::Over;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use super::signal_rate::Levels;
-use tidegate_limits::priority::keep_for::{KeepFor, graded, most_at_once};
+use tidegate_limits::priority::{KeepFor, graded, most_at_once};
 use tidegate_limits::store::{ChargeRules, kept_back};
 
 /// The number of levels of priority.

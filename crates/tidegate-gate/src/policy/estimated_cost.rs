@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use tidegate_core::{Algorithm as _, Ask, Quota, Tick, Transition};
-    use tidegate_limits::priority::keep_for::most_at_once;
+    use tidegate_limits::priority::most_at_once;
 
     use super::*;
 

@@ -16,7 +16,7 @@ use super::settle_rule::SettleRule;
 use super::share::Share;
 use super::signal_rate::Follows;
 use super::when::Condition;
-use tidegate_limits::priority::keep_for::KeepFor;
+use tidegate_limits::priority::KeepFor;
 use tidegate_limits::store::{Durable, OnStoreError};
 
 /// Whether a policy is applied.

@@ -18,7 +18,7 @@ use super::policy::{Limit, Mode, Policy};
 use super::sensed::{ConditionsError, Sensed};
 use super::share::Shares;
 use super::trigger::Trigger;
-use tidegate_limits::priority::keep_for::KeepForError;
+use tidegate_limits::priority::KeepForError;
 
 /// Why policies cannot form a set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,12 +6,11 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
 use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
 use super::Refusal;
-use super::shared::{self, Changes, Measured, Refused};
+use super::shared::{self, Call, Changes, Entered, Measured, Refused};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deferred_panic::DeferredPanic;
@@ -19,13 +18,11 @@ use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
-/// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
+/// One breaker for each key, for a bounded number of keys.
 ///
-/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is as
-/// good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
+/// A key whose breaker is as good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
 /// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
-/// whose breaker is nearest to being as good as new is evicted first. A call changes the state of its key in place. A
-/// closed key allocates only for its first call. [Observers](KeyedBreaker::with_observer) receive a digest of the key.
+/// whose breaker is nearest to that is evicted first. A closed key allocates only for its first call.
 ///
 /// # Examples
 /// ```
@@ -43,9 +40,9 @@ pub struct KeyedBreaker {
     shared: Arc<Keys>,
 }
 
-struct Keys {
+pub(super) struct Keys {
     quota: Arc<Quota>,
-    time: Time,
+    pub(super) time: Time,
     store: MemoryStore,
     capacity: usize,
     observer: Option<Arc<dyn Observer>>,
@@ -57,8 +54,7 @@ impl KeyedBreaker {
     /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if the system has too little memory for
-    /// it.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
     pub fn new<L>(law: L, capacity: usize) -> Result<Self, QuotaError>
     where
         L: TryInto<CircuitBreaker>,
@@ -80,10 +76,9 @@ impl KeyedBreaker {
     }
 
     /// Returns a breaker that reports to `observer`, with a digest of the key, its changes of state
-    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change by
-    /// time alone is reported when a call of the key next enters or leaves. Evictions and [resets](KeyedBreaker::reset) are
-    /// not reported. A layer of `tidegate-tower` around the breaker reports the same calls to an observer of its own: count
-    /// one of the two. A construction step, as [`KeyedBreaker::with_clock`] is.
+    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change
+    /// by time alone is reported when a call of the key next enters or leaves. Evictions and
+    /// [resets](KeyedBreaker::reset) are not reported. A construction step.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
@@ -99,11 +94,11 @@ impl KeyedBreaker {
         Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }
 
-    /// Enters the breaker of a key without waiting. Report the outcome by [`KeyedCall::leave`].
+    /// Enters the breaker of a key without waiting. Report the outcome by [`Call::leave`].
     ///
     /// # Errors
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
-    pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
+    pub fn try_enter(&self, key: impl Key) -> Result<Call, Denied> {
         key.with_bytes(|key| {
             if self.shared.observer.is_some() {
                 return self.enter_bytes(key).map_err(|refusal| refusal.denied);
@@ -117,21 +112,16 @@ impl KeyedBreaker {
     ///
     /// # Errors
     /// [`Refusal`], as [`Breaker::enter_with_reason`](crate::Breaker::enter_with_reason).
-    pub fn enter_with_reason(&self, key: impl Key) -> Result<KeyedCall, Refusal> {
+    pub fn enter_with_reason(&self, key: impl Key) -> Result<Call, Refusal> {
         key.with_bytes(|key| self.enter_bytes(key))
     }
 
-    fn enter_bytes(&self, key: &[u8]) -> Result<KeyedCall, Refusal> {
+    fn enter_bytes(&self, key: &[u8]) -> Result<Call, Refusal> {
         self.shared.enter(key, |receipt| self.call(key, receipt)).map_err(Refusal::of)
     }
 
-    fn call(&self, key: &[u8], receipt: Receipt) -> KeyedCall {
-        KeyedCall {
-            shared: Arc::clone(&self.shared),
-            key: key.into(),
-            receipt: Some(receipt),
-            measured: Measured::default(),
-        }
+    fn call(&self, key: &[u8], receipt: Receipt) -> Call {
+        Call::new(Entered::OfKey(Arc::clone(&self.shared), key.into()), receipt)
     }
 
     /// Returns when a call of the key may enter: after zero time if it may now. Changes nothing.
@@ -156,35 +146,19 @@ impl KeyedBreaker {
     /// Forces the breaker of one key into a state, for `time`, or until [`KeyedBreaker::auto`] if that is `None`; see
     /// [`Breaker::force`](crate::Breaker::force).
     ///
-    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. A key
-    /// forced with an end gives its room back after that end, once it was unused for
+    /// A key forced with an end gives its room back after that end, once it was unused for
     /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
     /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it was forced to admit calls and none
     /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table
     /// a key that is forced open is evicted only if all other candidates are refused as well. A key that is forced to
     /// admit calls may be evicted like any other key; after that, the outcomes of its calls decide its state again.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::breaker::{CircuitBreaker, Force, KeyedBreaker};
-    ///
-    /// let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 1000)?;
-    /// hosts.force("10.0.0.7", Force::Open, Some(Duration::from_secs(600)), "its disk is being replaced");
-    /// assert!(hosts.try_enter("10.0.0.7").is_err());
-    /// assert!(hosts.try_enter("10.0.0.8").is_ok());
-    /// hosts.auto("10.0.0.7");
-    /// assert!(hosts.try_enter("10.0.0.7").is_ok(), "a probe");
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     pub fn force(&self, key: impl Key, to: Force, time: Option<Duration>, reason: &str) {
         let now = self.shared.time.now();
         let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
         key.with_bytes(|key| self.shared.force(key, now, Absent::Begins, Some(forced)));
     }
 
-    /// Ends the forced state of a key: from now on the outcomes of its calls decide its state again. After
-    /// [`Force::Open`] it is tried by probes first.
+    /// As [`Breaker::auto`](crate::Breaker::auto), for one key.
     pub fn auto(&self, key: impl Key) {
         let now = self.shared.time.now();
         key.with_bytes(|key| self.shared.force(key, now, Absent::Stays, None));
@@ -212,11 +186,9 @@ impl KeyedBreaker {
     }
 }
 
-/// Why entering always finds a state.
 const BEGINS: &str = "a key without a state is given one";
 
 impl Keys {
-    /// Returns the parameters of all keys.
     fn law(&self) -> &CircuitBreaker {
         match &*self.quota {
             Quota::Breaker(law) => law,
@@ -224,7 +196,6 @@ impl Keys {
         }
     }
 
-    /// Enters the breaker of a key where nobody observes it, or returns when to retry.
     fn enter_unobserved(&self, key: &[u8]) -> Result<Receipt, Retry> {
         let enter = |law: &CircuitBreaker, state: &mut _, at| {
             law.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ())
@@ -232,15 +203,9 @@ impl Keys {
         self.change(key, self.time.now(), Absent::Begins, enter).expect(BEGINS)
     }
 
-    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::BreakerCore::enter`].
+    /// `admit` makes the call; see [`shared::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
-        if self.observer.is_none() {
-            let enter = |law: &CircuitBreaker, state: &mut _, at| {
-                shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |_| ())
-            };
-            return self.change(key, now, Absent::Begins, enter).expect(BEGINS).map(admit);
-        }
         let mut changes = Changes::new();
         let entered = self.change(key, now, Absent::Begins, |law, state, at| {
             shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |change| changes.push(change))
@@ -250,9 +215,8 @@ impl Keys {
         entered
     }
 
-    /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
-    /// outcome does not count.
-    fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
+    /// If the key was reset meanwhile, its state is younger than the receipt, and the outcome does not count.
+    pub(super) fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = measured.answered(receipt, now);
         self.change(key, now, Absent::Stays, |law, state, at| {
@@ -263,7 +227,6 @@ impl Keys {
         self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    /// Forces the breaker of a key into a state, or ends a forced state.
     fn force(&self, key: &[u8], now: Tick, absent: Absent, forced: Option<Forced>) {
         let mut changes = Changes::new();
         self.change(key, now, absent, |law, state, at| {
@@ -272,7 +235,7 @@ impl Keys {
         self.tell(key, &changes, None);
     }
 
-    /// Changes the breaker of a key. `None` if the key has no state and is not given one.
+    /// `None` if the key has no state and is not given one.
     fn change<R>(
         &self,
         key: &[u8],
@@ -286,7 +249,6 @@ impl Keys {
         })
     }
 
-    /// Tells the observer, if there is one, of changes of a key, and then what became of a call.
     fn tell(&self, key: &[u8], changes: &Changes, did: Option<&CallDid>) {
         let Some(observer) = &self.observer else { return };
         if changes.is_empty() && did.is_none() {
@@ -301,7 +263,6 @@ impl Keys {
         DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
-    /// Settles a rare operation through the store, on a copy of the state.
     fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
         let step = Step::new(self.time.now(), op, &charges);
@@ -315,51 +276,6 @@ impl fmt::Debug for KeyedBreaker {
     }
 }
 
-/// A call that a [`KeyedBreaker`] has admitted. Dropping it reports no outcome, as for a [`Call`](super::Call). It
-/// holds a copy of its key.
-#[must_use = "a call that is dropped at once says nothing of the service"]
-pub struct KeyedCall {
-    shared: Arc<Keys>,
-    key: SmallVec<[u8; 32]>,
-    receipt: Option<Receipt>,
-    measured: Measured,
-}
-
-impl KeyedCall {
-    /// Notes that an answer which is streamed begins now, as [`Call::answer_begins`](super::Call::answer_begins) does.
-    pub fn answer_begins(&mut self) {
-        self.measured.answer_begins(|| self.shared.time.now());
-    }
-
-    /// Notes that the work begins only now, as [`Call::work_begins`](super::Call::work_begins) does.
-    pub fn work_begins(&mut self) {
-        self.measured.work_begins(self.shared.time.now());
-    }
-
-    /// Reports how the call went. Its latency is the time since it entered, or since its [work
-    /// began](KeyedCall::work_begins), until its [answer began](KeyedCall::answer_begins) if that was streamed.
-    pub fn leave(mut self, outcome: Outcome) {
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&self.key, &receipt, self.measured, outcome);
-    }
-}
-
-impl Drop for KeyedCall {
-    fn drop(&mut self) {
-        self.end(Outcome::Ignored);
-    }
-}
-
-impl fmt::Debug for KeyedCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedCall").finish_non_exhaustive()
-    }
-}
-
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     //! Compares a keyed breaker with one single breaker for each key, each with a lock of its own.
@@ -370,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::breaker::{Breaker, BreakerBuilder, Call, Change, Window};
+    use crate::breaker::{Breaker, BreakerBuilder, Change, Window};
     use crate::clock::ManualClock;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -443,7 +359,7 @@ mod tests {
                 Breaker::new(law()).unwrap().with_clock(clock.clone()).with_observer(heard[1].clone())
             };
             let mut single: [Breaker; KEYS] = std::array::from_fn(|_| alone());
-            let mut inside: [Vec<(KeyedCall, Call)>; KEYS] = std::array::from_fn(|_| Vec::new());
+            let mut inside: [Vec<(Call, Call)>; KEYS] = std::array::from_fn(|_| Vec::new());
             for step in steps {
                 match step {
                     Step::Enter(key) => match (keyed.try_enter(key as u64), single[key].try_enter()) {

@@ -9,24 +9,22 @@ use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condit
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standing, Tick};
 
+use super::RefusalReason;
+use super::keyed::Keys;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
 use crate::deferred_panic::DeferredPanic;
 use crate::observer::{CallDid, Observer};
-use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
 
-/// A refusal: when to retry, and why.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) retry: Retry,
     pub(super) reason: RefusalReason,
 }
 
-/// The changes that one step brought about, for the observer.
 pub(super) type Changes = SmallVec<[Change; 1]>;
 
-/// A breaker's law and state.
 pub(super) struct BreakerCore {
     pub(super) law: CircuitBreaker,
     pub(super) time: Time,
@@ -41,27 +39,21 @@ impl BreakerCore {
         Self { law, time, observer, state }
     }
 
-    /// Enters a breaker without an observer, or returns when to retry.
     pub(super) fn enter_unobserved(&self) -> Result<Receipt, Retry> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
         self.law.enter_in_place(&mut self.state.lock(), ask, &mut |_| ())
     }
 
-    /// Enters, or returns the refusal with its reason; tells the observer. `admit` makes the call, which exists before the
-    /// observer is told: if that panics, the call is dropped, and a probe's place becomes free.
+    /// `admit` makes the call, which exists before the observer is told: if that panics, the call is dropped, and a
+    /// probe's place becomes free.
     pub(super) fn enter<C>(&self, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
-        if self.observer.is_none() {
-            let entered = enter(&self.law, &mut self.state.lock(), ask, &mut |_| ());
-            return entered.map(admit);
-        }
         let (entered, changes) = self.change(|law, state, tell| enter(law, state, ask, tell));
         let entered = entered.map(admit);
         self.tell(&changes, entered.as_ref().err().map(told_refusal).as_ref());
         entered
     }
 
-    /// Leaves with an outcome.
     pub(super) fn leave(&self, receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let now = self.time.now();
         let answered = measured.answered(receipt, now);
@@ -76,7 +68,6 @@ impl BreakerCore {
         self.tell(&changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    /// Forces the breaker into a state, or ends a forced state.
     pub(super) fn force(&self, forced: impl FnOnce(Tick) -> Option<Forced>) {
         let now = self.time.now();
         let forced = forced(now);
@@ -84,7 +75,6 @@ impl BreakerCore {
         self.tell(&changes, None);
     }
 
-    /// Changes the state. Returns the changes too.
     fn change<R>(
         &self,
         change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, &mut dyn FnMut(Change)) -> R,
@@ -94,7 +84,6 @@ impl BreakerCore {
         (result, changes)
     }
 
-    /// Tells the observer, if there is one, of changes, and then what became of a call.
     fn tell(&self, changes: &Changes, did: Option<&CallDid>) {
         let Some(observer) = &self.observer else { return };
         let tell = || {
@@ -105,7 +94,6 @@ impl BreakerCore {
         DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
-    /// Reads the state as of now.
     pub(super) fn with_state<R>(
         &self,
         read: impl FnOnce(&CircuitBreaker, &CircuitBreakerState, Tick) -> R,
@@ -115,7 +103,6 @@ impl BreakerCore {
     }
 }
 
-/// Enters in place, or returns the refusal.
 pub(super) fn enter(
     law: &CircuitBreaker,
     state: &mut CircuitBreakerState,
@@ -133,63 +120,51 @@ pub(super) fn enter(
     })
 }
 
-/// Returns what an observer is told of a refusal.
 pub(super) fn told_refusal(refused: &Refused) -> CallDid {
     CallDid::Refused { reason: refused.reason.clone(), retry: refused.retry }
 }
 
-/// Makes the denial of a breaker. A breaker has no units, so the limit is 1: one call may enter or none.
+/// A breaker has no units, so the limit is 1: one call may enter or none.
 pub(super) fn refused(retry: Retry) -> Denied {
     let reset_after = retry.after().unwrap_or(Duration::MAX);
     let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };
     Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
 }
 
-// A call that a breaker has admitted.
-
-/// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
-/// hung up, is neither success nor failure, and a probe's place becomes free.
+/// A call that a [`Breaker`](crate::Breaker) or a [`KeyedBreaker`](crate::KeyedBreaker) has admitted. Dropping it
+/// reports no outcome, as neither a panic nor a caller who hung up shows one, and a probe's place becomes free.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct Call {
-    shared: Arc<BreakerCore>,
+    entered: Entered,
     /// `None` once it has ended.
     receipt: Option<Receipt>,
     measured: Measured,
 }
 
+pub(super) enum Entered {
+    Breaker(Arc<BreakerCore>),
+    /// The breaker of a key, with a copy of the key.
+    OfKey(Arc<Keys>, SmallVec<[u8; 32]>),
+}
+
+impl Entered {
+    fn now(&self) -> Tick {
+        match self {
+            Self::Breaker(breaker) => breaker.time.now(),
+            Self::OfKey(keys, _) => keys.time.now(),
+        }
+    }
+}
+
 impl Call {
-    pub(super) fn new(shared: Arc<BreakerCore>, receipt: Receipt) -> Self {
-        Self { shared, receipt: Some(receipt), measured: Measured::default() }
+    pub(super) fn new(entered: Entered, receipt: Receipt) -> Self {
+        Self { entered, receipt: Some(receipt), measured: Measured::default() }
     }
 
-    /// Returns the tick at which it entered, by the breaker's clock.
-    #[must_use]
-    pub fn entered(&self) -> Tick {
-        self.receipt.map_or(Tick::EPOCH, |receipt| receipt.at)
-    }
-
-    /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then depends
-    /// on the time until now. Only the first call counts. Reads the clock once.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::breaker::CircuitBreaker;
-    /// use tidegate::{Breaker, ManualClock, Outcome};
-    ///
-    /// let clock = ManualClock::default();
-    /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);
-    /// let model = Breaker::new(slow)?.with_clock(clock.clone());
-    /// let mut call = model.try_enter()?;
-    /// clock.advance(Duration::from_millis(300)); // until the first token
-    /// call.answer_begins();
-    /// clock.advance(Duration::from_secs(20)); // until the last one
-    /// call.leave(Outcome::Success);
-    /// assert_eq!(model.state().as_str(), "closed", "the call was not slow");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then
+    /// depends on the time until now. Only the first call counts. Reads the clock once.
     pub fn answer_begins(&mut self) {
-        self.measured.answer_begins(|| self.shared.time.now());
+        self.measured.answer_begins(|| self.entered.now());
     }
 
     /// Notes that the work begins only now: until now the call waited for a turn of the caller's own, at a rate limit or in
@@ -214,7 +189,7 @@ impl Call {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn work_begins(&mut self) {
-        self.measured.work_begins(self.shared.time.now());
+        self.measured.work_begins(self.entered.now());
     }
 
     /// Reports how the call went. Its latency is the time since it entered, or since its [work
@@ -225,7 +200,10 @@ impl Call {
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&receipt, self.measured, outcome);
+        match &self.entered {
+            Entered::Breaker(breaker) => breaker.leave(&receipt, self.measured, outcome),
+            Entered::OfKey(keys, key) => keys.leave(key, &receipt, self.measured, outcome),
+        }
     }
 }
 
@@ -237,36 +215,32 @@ impl Drop for Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("entered", &self.entered()).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("entered", &self.receipt.map(|receipt| receipt.at))
+            .finish_non_exhaustive()
     }
 }
 
-// The part of a call that counts as its latency.
-
-/// Which part of a call counts as its latency: by default all of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
-    /// When the work began, if the call waited for its turn before.
     began: Option<Tick>,
     /// When the answer began, if it was streamed.
     answered: Option<Tick>,
 }
 
 impl Measured {
-    /// Notes that the work begins now.
     pub(super) const fn work_begins(&mut self, now: Tick) {
         self.began = Some(now);
     }
 
-    /// Notes that the answer begins now. Only the first time counts.
+    /// Only the first time counts.
     pub(super) fn answer_begins(&mut self, now: impl FnOnce() -> Tick) {
         if self.answered.is_none() {
             self.answered = Some(now());
         }
     }
 
-    /// Returns the tick until which the law measures the latency of a call, which it counts from the receipt's tick;
-    /// `None`: until now.
+    /// Returns the tick until which the law measures the latency, counted from the receipt's tick; `None`: until now.
     pub(super) fn answered(self, receipt: &Receipt, now: Tick) -> Option<Tick> {
         let Some(began) = self.began else { return self.answered };
         Some(receipt.at.after(self.answered.unwrap_or(now).since(began)))

@@ -233,7 +233,7 @@ fn keys_have_breakers_of_their_own_and_are_forgotten() {
     hosts.try_enter("a").unwrap().leave(Outcome::Failure);
     assert_eq!(hosts.retry("a"), Retry::After(5 * SECOND));
     assert_eq!(hosts.retry("b"), Retry::After(Duration::ZERO));
-    let probes: Vec<KeyedCall> = {
+    let probes: Vec<Call> = {
         clock.advance(5 * SECOND);
         std::iter::from_fn(|| hosts.try_enter("a").ok()).collect()
     };

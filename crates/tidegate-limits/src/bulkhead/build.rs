@@ -19,7 +19,6 @@ use crate::observer::Observer;
 use crate::priority::{KeepFor, KeepForError};
 use crate::signals::Watch;
 
-/// The default bound on waiting callers, equal to the largest number of places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
 
 impl Bulkhead {
@@ -30,52 +29,15 @@ impl Bulkhead {
     /// without the wait in this queue, and how many places were taken when it entered. A permit that is dropped teaches
     /// it nothing. A lowered limit admits nobody until enough have left; a raised limit wakes waiters.
     ///
-    /// A caller who asks for more places than the limit takes them all when its turn comes and no place is taken. Until
-    /// it leaves, the places beyond the limit are a debt ([`Standing::debt`](crate::Standing)). In this way the law can
-    /// raise a limit that is smaller than the number of places each caller asks for. If a part is
-    /// [kept](Bulkhead::with_keep_for), or places are [divided](Bulkhead::with_tenants), such a caller would take
-    /// places promised to others. It is then refused with [`Retry::Unknown`]: it may succeed
-    /// later. In these cases, choose the law's least limit ([`Bounds`](tidegate_core::concurrency::Bounds)) at least as high as
-    /// the places that one caller asks for plus the places kept.
+    /// A caller who asks for more places than the limit takes them all when its turn comes and no place is taken. If a
+    /// part is [kept](Bulkhead::with_keep_for), or places are [divided](Bulkhead::with_tenants), such a caller would
+    /// take places promised to others. It is then refused with [`Retry::Unknown`]: it may succeed later. In these
+    /// cases, choose the law's least limit ([`Bounds`](tidegate_core::concurrency::Bounds)) at least as high as the
+    /// places that one caller asks for plus the places kept.
     ///
-    /// Use one law per resource, and do not put one adaptive bulkhead behind another: two laws that move their limits
-    /// by the same latencies chase each other.
+    /// Use one law per resource: two laws that move their limits by the same latencies chase each other.
     ///
-    /// Costs two readings of the clock per permit, and the law's arithmetic. Callers who leave at the same time do not
-    /// wait for each other's arithmetic.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::concurrency::{Law, Sample};
-    /// use tidegate::{Bulkhead, Outcome, Tick};
-    ///
-    /// /// One place less after each failure, one more after each success.
-    /// #[derive(Clone, Debug)]
-    /// struct UpAndDown;
-    ///
-    /// impl Law for UpAndDown {
-    ///     type State = u64;
-    ///
-    ///     fn start(&self, _: Tick) -> u64 {
-    ///         2
-    ///     }
-    ///
-    ///     fn limit(&self, limit: &u64) -> u64 {
-    ///         *limit
-    ///     }
-    ///
-    ///     fn learn(&self, limit: &mut u64, sample: &Sample) {
-    ///         *limit = if sample.outcome == Outcome::Success { *limit + 1 } else { (*limit - 1).max(1) };
-    ///     }
-    /// }
-    ///
-    /// let backend = Bulkhead::adaptive(UpAndDown);
-    /// backend.try_enter()?.leave(Outcome::Overloaded);
-    /// assert_eq!(backend.standing().limit, 1);
-    /// drop(backend.try_enter()?); // no outcome is reported
-    /// assert_eq!(backend.standing().limit, 1);
-    /// # Ok::<(), tidegate::Denied>(())
-    /// ```
+    /// Costs two readings of the clock per permit, and the law's arithmetic.
     #[must_use]
     pub fn adaptive<L>(law: L) -> Self
     where
@@ -94,18 +56,19 @@ impl Bulkhead {
     ///
     /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())`: a
     /// [limit](tidegate_core::concurrency::HillClimb) that follows how much work succeeds, a [short
-    /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](tidegate_core::throttle::Shedding) in front of the queue.
-    /// `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service can take,
-    /// on simulated services that run this type.
+    /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](tidegate_core::throttle::Shedding) in front of
+    /// the queue.
     ///
     /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
-    /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that the
-    /// task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an overloaded service
-    /// gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a dependency becomes
-    /// slower. [`HillClimb::without_reserve`](tidegate_core::concurrency::HillClimb::without_reserve) keeps latency short instead.
+    /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that
+    /// the task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an
+    /// overloaded service gets more places than it needs. Work then takes about 0.27 s longer.
+    /// [`HillClimb::without_reserve`](tidegate_core::concurrency::HillClimb::without_reserve) keeps latency short
+    /// instead.
     ///
     /// Not for services with a handful of requests per second, which teach it too slowly. The throttle refuses by
-    /// priority; with [tenants](Bulkhead::with_tenants) it refuses nobody whose tenant is within its guarantee. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
+    /// priority; with [tenants](Bulkhead::with_tenants) it refuses nobody whose tenant is within its guarantee. Costs a
+    /// lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
     ///
     /// # Examples
     /// ```
@@ -139,7 +102,7 @@ impl Bulkhead {
         BulkheadRules { room: ROOM, short_queue, order, longest_wait, keep_for, tenants, moves, signals }
     }
 
-    /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
+    /// A law and a throttle start again.
     fn rebuilt(&self, change: impl FnOnce(&mut Parts, &mut BulkheadRules)) -> Self {
         let mut parts = self.shared.fresh_parts();
         let mut rules = self.shared.rules.clone();
@@ -152,7 +115,7 @@ impl Bulkhead {
     }
 
     /// Returns a bulkhead with the same number of places and the same rules, which measures deadlines by `clock`. A
-    /// step of construction: the result is empty and shares nothing with earlier clones.
+    /// construction step: the result is empty and shares nothing with earlier clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let now = clock.now();
@@ -161,37 +124,27 @@ impl Bulkhead {
 
     /// Returns a bulkhead where at most `waiting` callers wait for a place; zero refuses a caller who cannot enter at
     /// once. When the queue is full, a newcomer of higher priority replaces a waiter of the lowest priority, who is
-    /// refused at once. A step of construction, like [`Bulkhead::with_clock`].
+    /// refused at once. A construction step.
     #[must_use]
     pub fn with_room(self, waiting: usize) -> Self {
         self.with(|rules| rules.room = waiting)
     }
 
-    /// Returns a bulkhead where callers of the same priority enter in `order`. A step of construction, like
-    /// [`Bulkhead::with_clock`].
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::{Bulkhead, QueueOrder, codel::Codel};
-    ///
-    /// let api = Bulkhead::new(100)?.with_order(QueueOrder::Adaptive(Codel::default()));
-    /// # drop(api);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
+    /// Returns a bulkhead where callers of the same priority enter in `order`. A construction step.
     #[must_use]
     pub fn with_order(self, order: QueueOrder) -> Self {
         self.with(|rules| rules.order = order)
     }
 
     /// Returns a bulkhead where nobody waits for longer than `longest`, even with a later deadline; zero refuses a
-    /// caller who cannot enter at once. A step of construction, like [`Bulkhead::with_clock`].
+    /// caller who cannot enter at once. A construction step.
     #[must_use]
     pub fn with_longest_wait(self, longest: Duration) -> Self {
         self.with(|rules| rules.longest_wait = longest)
     }
 
     /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority). A
-    /// step of construction, like [`Bulkhead::with_clock`].
+    /// construction step.
     ///
     /// # Errors
     /// [`KeepForError`] when the part cannot be kept of the present number of places. A law may later lower the limit
@@ -219,11 +172,11 @@ impl Bulkhead {
     /// Returns a bulkhead whose places are divided among tenants; a caller names its tenant with
     /// [`Enter::of`](super::Enter::of). Each tenant has its own part, lends idle places, and receives places that
     /// others lend by its weight. A full queue refuses a waiter of the tenant that has the most waiters for its weight.
-    /// Priorities and the order then apply within a tenant. So a tenant gains nothing over others by calling everything
-    /// critical, except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
+    /// Priorities and the order then apply within a tenant. So calling everything critical gains a tenant nothing,
+    /// except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
     ///
-    /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A step of
-    /// construction, like [`Bulkhead::with_clock`].
+    /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A construction
+    /// step.
     #[must_use]
     pub fn with_tenants(self, tenants: Tenants) -> Self {
         self.with(|rules| rules.tenants = Some(tenants))
@@ -231,21 +184,10 @@ impl Bulkhead {
 
     /// Returns a bulkhead with a short queue in front of it: at most as many callers wait as there are places, the
     /// newest is served first, and nobody waits for longer than half the mean time that work takes (at least 5 ms, at
-    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This queue is long enough to fill a place as
-    /// soon as it becomes free, and adds little to the time of the work. A caller who would wait longer is better
-    /// refused early. Sets [`QueueOrder::Lifo`]; higher priorities still come first. The bound of
-    /// [`Bulkhead::with_room`] still applies.
+    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). Sets [`QueueOrder::Lifo`]; higher priorities
+    /// still come first. The bound of [`Bulkhead::with_room`] still applies.
     ///
-    /// Costs two readings of the clock per permit. A step of construction, like [`Bulkhead::with_clock`].
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::Bulkhead;
-    ///
-    /// let printer = Bulkhead::new(2)?.with_short_queue();
-    /// # drop(printer);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
+    /// Costs two readings of the clock per permit. A construction step.
     #[must_use]
     pub fn with_short_queue(self) -> Self {
         self.with(|rules| (rules.short_queue, rules.order) = (true, QueueOrder::Lifo))
@@ -253,14 +195,13 @@ impl Bulkhead {
 
     /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
     /// that it refuses never joins the queue. It learns of each admitted caller who got no place
-    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
-    /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
-    /// how many callers wait at that moment. A caller that it refuses is admitted all the same if its
-    /// [tenant](Bulkhead::with_tenants) stays within its guarantee, the waiting callers of the tenant included. Beyond their
-    /// guarantees tenants are refused alike, whichever of them floods the service.
+    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome
+    /// ([`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped), the free places and the waiting callers
+    /// at that moment. A caller that it refuses is admitted all the same if its [tenant](Bulkhead::with_tenants),
+    /// waiting callers included, stays within its guarantee.
     ///
     /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
-    /// A step of construction, like [`Bulkhead::with_clock`].
+    /// A construction step.
     ///
     /// # Examples
     /// ```
@@ -281,46 +222,19 @@ impl Bulkhead {
         self.rebuilt(|parts, _| parts.throttling = Some(Throttling::new(throttle, parts.clock.now())))
     }
 
-    /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]), each entry that is
-    /// refused, dropped or admitted, and the end of the work ([`Observer::on_place`]). A layer of `tidegate-tower` around the
-    /// bulkhead reports the same refusals and ends to an observer of its own: count one of the two.
+    /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]), each entry
+    /// that is refused, dropped or admitted, and the end of the work ([`Observer::on_place`]). A layer of
+    /// `tidegate-tower` around the bulkhead reports the same refusals and ends to an observer of its own: count one of
+    /// the two.
     ///
-    /// Costs three readings of the clock and two calls of the observer per permit. A step of construction, like
-    /// [`Bulkhead::with_clock`].
-    ///
-    /// # Examples
-    /// ```
-    /// use std::sync::{Arc, Mutex};
-    /// use tidegate::{Bulkhead, NoPlace};
-    /// use tidegate::observer::{Observer, PlaceDid};
-    ///
-    /// #[derive(Debug, Default)]
-    /// struct Refusals(Mutex<Vec<NoPlace>>);
-    ///
-    /// impl Observer for Refusals {
-    ///     fn on_place(&self, did: PlaceDid) {
-    ///         if let PlaceDid::Refused { cause, .. } = did {
-    ///             self.0.lock().unwrap().push(cause);
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// let refusals = Arc::new(Refusals::default());
-    /// let reports = Bulkhead::new(1)?.with_observer(refusals.clone());
-    /// let _permit = reports.try_enter()?;
-    /// assert!(reports.try_enter().is_err());
-    /// assert_eq!(*refusals.0.lock().unwrap(), [NoPlace::Full]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Costs three readings of the clock and two calls of the observer per permit. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.rebuilt(|parts, _| parts.observer = Some(Arc::new(observer)))
     }
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
-    /// Without a law it has no effect. The watch averages the processor's use over about a second; a
-    /// [`Bbr`](tidegate_core::concurrency::Bbr) does not [smooth](tidegate_core::concurrency::Bbr::smoothing) it again. A step of
-    /// construction, like [`Bulkhead::with_clock`].
+    /// Without a law it has no effect. A construction step.
     ///
     /// # Examples
     /// ```
@@ -342,24 +256,17 @@ impl Bulkhead {
     }
 }
 
-// The settings of a bulkhead that stay fixed while it is used: the size and order of its queue, and the places kept
-// for priorities.
-
-/// A refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TurnedAway {
     pub(super) why: NoPlace,
-    /// Whether no retry of the same entry can pass.
     never: bool,
 }
 
 impl TurnedAway {
-    /// A refusal after which a retry may pass.
     pub(super) const fn now(why: NoPlace) -> Self {
         Self { why, never: false }
     }
 
-    /// A refusal for good.
     pub(super) const fn forever(why: NoPlace) -> Self {
         Self { why, never: true }
     }
@@ -371,34 +278,29 @@ impl TurnedAway {
 
 #[derive(Clone, Debug)]
 pub(super) struct BulkheadRules {
-    /// The most callers that may wait.
     pub(super) room: usize,
     /// Whether the queue is also bounded by the limit, and a wait by half the mean time that work takes.
     pub(super) short_queue: bool,
     pub(super) order: QueueOrder,
-    /// The longest wait of any caller.
     pub(super) longest_wait: Duration,
     /// `None` if no place is kept, so that the fast path skips the check.
     pub(super) keep_for: Option<KeepFor>,
     pub(super) tenants: Option<Tenants>,
-    /// Whether a law moves the limit. Then too many places are refused with [`Retry::Unknown`], since the limit may
-    /// rise.
+    /// A law moves the limit: too many places are refused with [`Retry::Unknown`], since it may rise.
     pub(super) moves: bool,
-    /// Tells the law how much of the machine is in use.
     pub(super) signals: Option<Watch>,
 }
 
 impl BulkheadRules {
-    /// Returns how many places have to stay free when a caller of a priority enters. Calls `priority` only if places
-    /// are kept.
+    /// Calls `priority` only if places are kept.
     #[inline]
     pub(super) fn kept(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
         self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority(), limit).min(limit))
     }
 
-    /// Says whether a waiter of a priority that asks for `wanted` places is considered. If no place is kept from it, it
-    /// is considered as soon as one place is free, so that a waiter for many places is served in the end. Otherwise it
-    /// is considered once all its places are free: earlier it would hold up the callers that a part is kept for.
+    /// A waiter that nothing is kept from is considered as soon as one place is free, so that one who wants many is
+    /// served in the end. Otherwise it needs all its places to be free: earlier it would hold up those that a part is
+    /// kept for.
     pub(super) fn may_consider(&self, priority: Priority, wanted: u64, count: Count) -> bool {
         match self.kept(|| priority, count.limit()) {
             0 => count.taken() < count.limit(),
@@ -406,30 +308,25 @@ impl BulkheadRules {
         }
     }
 
-    /// Returns how many callers may wait under a limit.
     pub(super) fn room(&self, limit: u64) -> usize {
         // Fits: a limit is at most 2¹⁶.
         if self.short_queue { self.room.min(limit as usize) } else { self.room }
     }
 
-    /// Whether a caller that asks for more places than the limit takes them all while no place is taken. True if a law
-    /// moves the limit: otherwise nobody might enter, the law would learn nothing, and the limit would stay too low.
-    /// False if a part is kept or lent, since the places were promised to others.
+    /// A caller who asks for more than the limit enters alone if a law moves it: otherwise nobody might enter, and the
+    /// law would learn nothing. Not if a part is kept or lent, since those places were promised to others.
     pub(super) const fn enters_alone(&self) -> bool {
         self.moves && self.keep_for.is_none() && self.tenants.is_none()
     }
 
-    /// Returns the most places that a caller of a priority can have.
     pub(super) fn most(&self, priority: Priority, limit: u64) -> u64 {
         if self.enters_alone() { Concurrency::MAX_PLACES } else { limit - self.kept(|| priority, limit) }
     }
 
-    /// Returns the refusal if a caller asks for more places than it could ever have under the limit.
     pub(super) fn too_many(&self, places: u64, priority: Priority, limit: u64) -> Option<TurnedAway> {
         (places > self.most(priority, limit)).then(|| self.too_many_now(places))
     }
 
-    /// Returns the refusal for too many places under the present limit.
     pub(super) const fn too_many_now(&self, places: u64) -> TurnedAway {
         let why = NoPlace::TooManyPlaces;
         if self.moves && places <= Concurrency::MAX_PLACES {

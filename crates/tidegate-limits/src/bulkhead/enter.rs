@@ -1,7 +1,6 @@
 //! [`Enter`], the future that waits for a place in a bulkhead.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -29,21 +28,21 @@ use crate::wait::TimeBound;
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
 /// Nothing happens before the first poll: only then does the caller join the queue, and only then does its timeout
-/// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) when the entry is
-/// first polled or tried, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority
-/// enter first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the
-/// waiter whose turn is next, even if that waiter needs more places than are free. The future owns its bulkhead, so it
-/// can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
+/// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) at the first poll or
+/// try, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority enter first; among
+/// equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the waiter whose turn
+/// is next, even if that waiter needs more places than are free. The future owns its bulkhead and runs on any executor.
+/// It does not allocate unless it has to wait.
 ///
 /// # Errors
 /// In each case no place is taken, and [`Denied::no_place`](crate::Denied::no_place) says why.
 ///
-/// * [`TakeError::Denied`] with [`Retry::Unknown`](crate::Retry::Unknown): its deadline, the one that the task carries, or the bulkhead's longest wait passed, the queue is
-///   full, a more important caller took this one's position in the queue, the turn is not expected before the deadline,
-///   or a throttle refused.
-/// * [`TakeError::Denied`] with [`Retry::Never`](crate::Retry::Never): more places are asked for than there are (with a law: than there can
-///   be), or its own deadline had passed before the first poll, or no place is free and the carried deadline has
-///   passed.
+/// * [`TakeError::Denied`] with [`Retry::Unknown`](crate::Retry::Unknown): its deadline, the one that the task carries,
+///   or the bulkhead's longest wait passed, the queue is full, a more important caller took this one's position in the
+///   queue, the turn is not expected before the deadline, or a throttle refused.
+/// * [`TakeError::Denied`] with [`Retry::Never`](crate::Retry::Never): more places are asked for than there are (with a
+///   law: than there can be), or its own deadline had passed before the first poll, or no place is free and the carried
+///   deadline has passed.
 /// * [`TakeError::NotACost`]: `places` is zero or negative.
 ///
 /// # Cancel safety
@@ -69,19 +68,15 @@ pub struct Enter {
     stage: EnterStage,
 }
 
-/// When a wait ends, and the cause that its caller is told.
 type Expiry = (Tick, NoPlace);
 
-/// The deadline had passed when the caller came.
 const TOO_LATE: TurnedAway = TurnedAway::forever(NoPlace::DeadlineExceeded);
 
 enum EnterStage {
     New,
-    /// The throttle has admitted it.
     Admitted,
-    /// The throttle has refused it.
     Refused,
-    /// It was tried, and refused before it counted as an arrival: its time was up, or it asks for too many places.
+    /// Refused before it counted as an arrival: its time was up, or it asks for too many places.
     Tried,
     InQueue {
         ticket: Ticket,
@@ -113,29 +108,19 @@ impl Enter {
         self
     }
 
-    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows deadlines
-    /// ([`HillClimb`](tidegate_core::concurrency::HillClimb)) counts work that ends later as lost. If the deadline has
-    /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places are free, since its
-    /// result comes too late.
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows
+    /// deadlines ([`HillClimb`](tidegate_core::concurrency::HillClimb)) counts work that ends later as lost. If it has
+    /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places
+    /// are free.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
     }
 
     /// Sets the priority. A more important caller enters first, replaces the least important waiter of a full queue,
-    /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default it is the
-    /// priority that the task [carries](crate::priority::carried) when the entry is first polled or tried, or
-    /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::{Bulkhead, Criticality};
-    ///
-    /// let bulkhead = Bulkhead::new(1)?;
-    /// let permit = bulkhead.enter().priority(Criticality::Sheddable).now()?;
-    /// # drop(permit);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default the one that
+    /// the task [carries](crate::priority::carried) at the first poll or try, or
+    /// [`Criticality::Critical`](crate::Criticality::Critical).
     pub fn priority(mut self, priority: impl Into<Priority>) -> Self {
         self.priority = Some(priority.into());
         self
@@ -182,9 +167,6 @@ impl Enter {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Panics
-    /// Never; an entry that has ended already returns `None`.
     pub fn try_now(&mut self) -> Option<Permit> {
         let places = self.places.ok()?;
         if !matches!(self.stage, EnterStage::New) {
@@ -209,7 +191,7 @@ impl Enter {
         block_on(self)
     }
 
-    /// Lets an entry that was tried in vain, and did not count as an arrival, arrive again.
+    /// Lets an entry that did not count as an arrival arrive again.
     fn again(&mut self) {
         if matches!(self.stage, EnterStage::Tried) {
             self.stage = EnterStage::New;
@@ -224,12 +206,11 @@ impl Enter {
         PlaceRequest { places: places.units(), priority: self.effective_priority(), tenant: &self.tenant }
     }
 
-    /// Returns the priority. Called only where the priority matters, since reading the task's priority has a cost.
+    /// Called only where it matters, since reading the task's priority has a cost.
     fn effective_priority(&self) -> Priority {
         named_or_carried(self.priority)
     }
 
-    /// Checks the deadline and the number of places, and asks the throttle once. `Err` is the refusal.
     fn arrive(&mut self, places: Cost) -> Result<(), TurnedAway> {
         if self.bound.has_passed(&*self.shared.clock) {
             return Err(TOO_LATE);
@@ -251,8 +232,6 @@ impl Enter {
         if matches!(self.stage, EnterStage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
-    /// Enters at once or joins the queue. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when the caller
-    /// entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
         self.again();
@@ -269,7 +248,7 @@ impl Enter {
         }
         let now = shared.clock.now();
         let own = self.bound.deadline(&*shared.clock);
-        let carried = self.carried.or_else(deadline::carried).map(|until| until.tick(&*shared.clock));
+        let carried = self.carried.or_else(deadline::carried).map(|until| until.at(&*shared.clock));
         if carried.is_some_and(|carried| carried < now) {
             return Err(Err(TOO_LATE));
         }
@@ -286,7 +265,6 @@ impl Enter {
         Ok((ticket, expiry))
     }
 
-    /// Ends an entry that was tried in vain and then dropped.
     #[cold]
     fn end_of_a_try(&self) {
         if matches!(self.stage, EnterStage::Admitted) {
@@ -299,7 +277,7 @@ impl Enter {
         Times { began, answered: None, deadline: self.deadline }
     }
 
-    /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
+    /// `began` is when the work begins, or when the caller learns of the refusal.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
         let admitted = matches!(self.stage, EnterStage::Admitted | EnterStage::InQueue { .. });
         self.stage = EnterStage::Ended;
@@ -371,7 +349,6 @@ impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
             EnterStage::InQueue { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
-            // It was tried without waiting, and not awaited afterwards.
             EnterStage::Admitted | EnterStage::Refused | EnterStage::Tried => self.end_of_a_try(),
             EnterStage::New | EnterStage::Ended => {}
         }

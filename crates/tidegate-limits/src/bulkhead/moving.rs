@@ -1,8 +1,7 @@
 //! A limit that a law moves.
 //!
-//! Each permit that is left brings a sample. Usually no thread waits for another's sample: a thread that finds the law
-//! locked puts its sample into an inbox, and the next sample takes it along. So a sample may be late by one permit, and
-//! none is lost. A thread that finds the inbox full as well waits for the law.
+//! A thread that finds the law locked puts its sample into an inbox, and the next sample takes it along. So a sample
+//! may be late by one permit. A thread that finds the inbox full as well waits for the law.
 
 use std::time::Duration;
 use std::{fmt, mem};
@@ -13,17 +12,15 @@ use tidegate_core::time::nanos;
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
-/// holds it is preempted.
+/// Many more than arrive while the law processes one sample.
 const INBOX: usize = 256;
 
-/// A law, its state, and its inbox.
 pub(super) struct Moving {
     /// Held while samples are passed to the law, and while the resulting limit is set under the lock of the queue. Never
     /// taken while that lock is held.
     law: Mutex<Box<dyn ErasedLaw>>,
     inbox: Mutex<Vec<Sample>>,
-    /// Whether the law counted work of unknown outcome when it was last told something. Read without its lock.
+    /// Read without the law's lock.
     counts_ignored: AtomicBool,
 }
 
@@ -41,7 +38,6 @@ impl Moving {
         Self { law: Mutex::new(law), inbox: Mutex::new(Vec::new()), counts_ignored: AtomicBool::new(false) }
     }
 
-    /// Returns the same law in its initial state.
     pub(super) fn restarted(&self, now: Tick) -> Self {
         Self::with(self.law.lock().restarted(now))
     }
@@ -50,15 +46,13 @@ impl Moving {
         places(&**self.law.lock())
     }
 
-    /// Says whether the law counts work of unknown outcome now. Usually not, and such work then ends without its lock.
     #[inline]
     pub(super) fn counts_ignored(&self) -> bool {
         // A hint: the law decides under its lock.
         self.counts_ignored.load(Ordering::Relaxed)
     }
 
-    /// Passes a sample of work whose outcome is unknown to the law if it counts such work now. Waits for the law's lock.
-    /// `apply` sets the resulting limit.
+    /// Passes a sample of unknown outcome to the law if it counts such work now.
     pub(super) fn count_ignored<T>(&self, sample: &Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = self.law.lock();
         if !law.counts_ignored() {
@@ -73,7 +67,6 @@ impl Moving {
         self.counts_ignored.store(law.counts_ignored(), Ordering::Relaxed);
     }
 
-    /// Passes a sample to the law, or leaves it in the inbox. `apply` sets the resulting limit.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = match self.law.try_lock() {
             Some(law) => law,
@@ -97,7 +90,6 @@ impl Moving {
         Some(apply(places(&**law)))
     }
 
-    /// Tells the law how much of the machine is in use. `apply` sets the resulting limit.
     pub(super) fn sense<T>(&self, at: Tick, signal: Signal, apply: impl FnOnce(u64) -> T) -> T {
         let mut law = self.law.lock();
         law.sense(at, signal);
@@ -116,7 +108,6 @@ fn places(law: &dyn ErasedLaw) -> u64 {
     law.limit().clamp(1, Concurrency::MAX_PLACES)
 }
 
-/// A law with its state; erases the law's type.
 trait ErasedLaw: fmt::Debug + Send {
     fn learn(&mut self, sample: &Sample);
     fn counts_ignored(&self) -> bool;
@@ -158,35 +149,27 @@ where
     }
 }
 
-// How long work takes: the ticks of one permit, and the mean time of recent ones, which bounds the wait in a short queue.
-
 /// The weight of one sample in the mean is 1/32, so about the last hundred count.
 const WEIGHT: u64 = 32;
 
 /// The shortest bound on a wait in a short queue: timers are exact only to some milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(5);
 
-/// The longest bound on a wait in a short queue.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
-/// The ticks from which a law learns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// When the work began.
     pub(super) began: Tick,
-    /// When the answer began, if it was streamed.
     pub(super) answered: Option<Tick>,
-    /// Until when the caller waits, if it said so and there is a law.
     pub(super) deadline: Option<Tick>,
 }
 
-/// The mean time from entering to leaving, in nanoseconds; zero until the first permit has left.
+/// In nanoseconds; zero until the first permit has left.
 #[derive(Debug, Default)]
 pub(super) struct MeanLatency(AtomicU64);
 
 impl MeanLatency {
-    /// Adds one sample to the mean. When two samples arrive at once, one may be lost; in a mean of about a hundred that
-    /// does not matter.
+    /// Of two samples at once one may be lost, which does not matter in a mean of about a hundred.
     pub(super) fn learn(&self, latency: Duration) {
         let latency = nanos(latency);
         // Relaxed, here and below: no other data depends on the number.
@@ -198,20 +181,16 @@ impl MeanLatency {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    /// Returns the longest wait in a short queue: half the mean, but at least 5 ms and at most 1 s.
     pub(super) fn short_wait(&self) -> Duration {
         let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
         half.clamp(LEAST_WAIT, MOST_WAIT)
     }
 }
 
-// How fast waiters are served, so that a caller who cannot be served in time is refused at once.
-
 /// The weight of one measurement in the average is 1/8, so about the last dozen turns count.
 const PACE_WEIGHT: u64 = 8;
 
-/// The average time between two places given to waiters. Measured only while the queue was never empty in between:
-/// otherwise it would measure the time between arrivals, not how fast places become free.
+/// Measured only while the queue was never empty in between: otherwise it would measure the time between arrivals.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the last waiter was served, or when the first waiter joined an empty queue. `None` while nobody waits.
@@ -221,17 +200,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records that a waiter joined an empty queue.
     pub(super) fn begin(&mut self, now: Tick) {
         self.last = Some(now);
     }
 
-    /// Records that the queue is empty.
     pub(super) fn end(&mut self) {
         self.last = None;
     }
 
-    /// Records that a waiter was given this many places.
     pub(super) fn turn(&mut self, now: Tick, places: u64) {
         let Some(last) = self.last else { return };
         self.last = Some(now.max(last));
@@ -242,7 +218,7 @@ impl Pace {
         });
     }
 
-    /// Returns the expected time until this many places have been given; `None` before the first measurement.
+    /// `None` before the first measurement.
     pub(super) fn expected(&self, places: u64) -> Option<Duration> {
         self.per_place.map(|nanos| Duration::from_nanos(nanos.saturating_mul(places)))
     }

@@ -16,20 +16,18 @@ use super::waiters::Granted;
 use crate::no_place::NoPlace;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Mask of the places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered
-/// limit, and one caller alone may take more than the limit, but no more than [`Concurrency::MAX_PLACES`].
+/// 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered limit, and one caller
+/// alone takes at most that many.
 const TAKEN: u64 = (1 << 24) - 1;
-/// The lowest bit of the limit.
 const LIMIT: u32 = 24;
 /// Set while every caller has to take the lock: somebody waits, or the places are divided among tenants.
 const LOCKED: u64 = 1 << 63;
-/// Set, together with [`LOCKED`], once the bulkhead is dropped: nobody enters any more.
+/// Set with [`LOCKED`] once the bulkhead is dropped.
 const CLOSED: u64 = 1 << 62;
 
 #[derive(Debug)]
 pub(super) struct Places(AtomicU64);
 
-/// One reading of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(u64);
 
@@ -50,13 +48,12 @@ impl Count {
         self.0 & CLOSED != 0
     }
 
-    /// Says whether `places` more are free when `kept` places have to stay free.
+    /// `kept` places have to stay free.
     const fn has(self, places: u64, kept: u64) -> bool {
         // No overflow: each of the three is below 2⁶³. The caller checks `places`, and `kept` is at most the limit.
         self.taken() + places + kept <= self.limit()
     }
 
-    /// Returns why a caller who asks for `places` has none.
     pub(super) const fn no_place(self, places: u64) -> NoPlace {
         if self.taken().saturating_add(places) <= self.limit() {
             NoPlace::KeptForOthers
@@ -81,12 +78,9 @@ impl Count {
     }
 }
 
-/// Why an attempt to enter failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EnterFailure {
-    /// Fewer places are free than asked for.
     Full,
-    /// The lock has to be taken.
     Locked,
 }
 
@@ -100,9 +94,8 @@ impl Places {
         Count(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes places unless the lock has to be taken first. Returns how many are taken afterwards. `kept` returns how
-    /// many places of a given limit have to stay free. `alone`: a caller may take more places than the limit while none
-    /// is taken.
+    /// `kept` returns how many places of a limit have to stay free. `alone`: a caller may take more places than the
+    /// limit while none is taken.
     #[inline]
     pub(super) fn enter(
         &self,
@@ -114,7 +107,6 @@ impl Places {
         self.take_if(places, alone, kept, open)
     }
 
-    /// Takes places; for a caller that holds the lock.
     pub(super) fn enter_locked(
         &self,
         places: u64,
@@ -152,7 +144,7 @@ impl Places {
         }
     }
 
-    /// Returns places unless the lock has to be taken first. Returns true if they were returned.
+    /// Returns false if the lock has to be taken first.
     #[inline]
     pub(super) fn leave_unlocked(&self, places: u64) -> bool {
         let mut count = self.count();
@@ -171,42 +163,40 @@ impl Places {
         false
     }
 
-    /// Returns places after the bulkhead was dropped. Returns true if they were the last ones.
+    /// Returns true if they were the last ones, after the bulkhead was dropped.
     pub(super) fn leave_closed(&self, places: u64) -> bool {
         // Acquire as well: the thread that returns the last place hands the counter on.
         let count = Count(self.0.fetch_sub(places, Ordering::AcqRel) - places);
         count.is_closed() && count.is_empty()
     }
 
-    /// Closes the counter: nobody enters any more. Returns true if no place is taken.
+    /// Returns true if no place is taken.
     pub(super) fn close(&self) -> bool {
         Count(self.0.fetch_or(CLOSED | LOCKED, Ordering::AcqRel)).is_empty()
     }
 
-    /// Starts again with `limit` places, none of them taken. For a caller with sole use of the counter.
+    /// For a caller with sole use of the counter.
     pub(super) fn reset(&self, limit: u64) {
         self.0.store(limit << LIMIT, Ordering::Release);
     }
 
-    /// Returns places. Returns true if the lock has to be taken to give them to a waiter.
+    /// Returns true if the lock has to be taken to give them to a waiter.
     #[inline]
     pub(super) fn leave(&self, places: u64) -> bool {
         // Release, paired with the acquire of the next caller to enter.
         Count(self.0.fetch_sub(places, Ordering::Release)).is_locked()
     }
 
-    /// Sets the flag that makes every caller take the lock. For the holder of the lock, which reads the count again
-    /// afterwards.
+    /// For the holder of the lock, which reads the count again afterwards.
     pub(super) fn lock(&self) {
         self.0.fetch_or(LOCKED, Ordering::AcqRel);
     }
 
-    /// Clears that flag, so that callers use the fast path again. For the holder of the lock.
     pub(super) fn open(&self) {
         self.0.fetch_and(!LOCKED, Ordering::AcqRel);
     }
 
-    /// Changes the limit. For the holder of the lock: the limit does not change between the two steps.
+    /// For the holder of the lock: the limit does not change between the two steps.
     pub(super) fn change(&self, limit: u64) {
         let old = self.count().limit();
         if limit >= old {
@@ -219,18 +209,16 @@ impl Places {
 
 // The counter of a bulkhead's places, which a permit can reach even after the bulkhead is gone.
 //
-// A permit writes to the counter when it is dropped, and the bulkhead may have been dropped by then. A reference count in each permit
-// would solve that, at the price of two more atomic operations, as many as the place itself costs. Instead, counters are never freed:
-// when the bulkhead is gone and the last place has been returned, the counter goes to a pool, from which the next bulkhead takes it.
-// So the process keeps 64 bytes for each bulkhead of the largest number that ever existed at the same time.
+// A permit writes to the counter when it is dropped, and the bulkhead may have been dropped by then. So counters are
+// never freed: when the bulkhead is gone and the last place has been returned, the counter goes to a pool, from which
+// the next bulkhead takes it.
 //
 // # Invariants
-// * A counter with places taken is not in the pool. A permit that holds a place may therefore use the counter, and must not touch it
-//   after it has returned the place.
-// * A counter goes to the pool once. Closing it and returning its last place are two changes of one atomic word, and whichever comes second
-//   puts it there.
+// * A counter with places taken is not in the pool. A permit that holds a place may therefore use the counter, and must
+//   not touch it after it has returned the place.
+// * A counter goes to the pool once. Closing it and returning its last place are two changes of one atomic word, and
+//   whichever comes second puts it there.
 
-/// Counters that no bulkhead uses.
 #[cfg(not(tidegate_loom))]
 static POOL: Mutex<Vec<&'static Counter>> = Mutex::new(Vec::new());
 
@@ -239,13 +227,12 @@ loom::lazy_static! {
     static ref POOL: Mutex<Vec<&'static Counter>> = Mutex::new(Vec::new());
 }
 
-/// The bulkhead that uses a counter, as its permits see it.
 pub(super) trait Owner: std::fmt::Debug + Send + Sync {
     /// Returns places that a permit holds, under the lock where a waiter may be due.
     fn return_places(&self, granted: &Granted);
 }
 
-/// The places of a bulkhead, on a cache line of its own, since each permit writes to it twice.
+/// On a cache line of its own, since each permit writes to it twice.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Counter {
@@ -255,7 +242,6 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Returns the places of a permit that does not keep its bulkhead alive.
     #[inline]
     pub(super) fn leave(&'static self, granted: &Granted) {
         if !self.places.leave_unlocked(granted.places()) {
@@ -263,8 +249,7 @@ impl Counter {
         }
     }
 
-    /// Returns places when a waiter may be due, or the bulkhead is gone. The permit still holds its places when this
-    /// starts, so the owner found here is the bulkhead that gave them.
+    /// The permit still holds its places when this starts, so the owner found here is the bulkhead that gave them.
     #[cold]
     fn leave_locked(&'static self, granted: &Granted) {
         // A separate statement, so that the lock ends here: dropping the last reference to the owner takes the same
@@ -283,12 +268,10 @@ impl Counter {
     }
 }
 
-/// The sole right to close a counter. Each bulkhead owns one, and closes its counter when it is dropped.
 #[derive(Debug)]
 pub(super) struct OwnedCounter(&'static Counter);
 
 impl OwnedCounter {
-    /// Takes a counter from the pool, or allocates one if the pool is empty.
     pub(super) fn new(limit: u64) -> Self {
         let pooled = POOL.lock().pop();
         let counter = pooled.unwrap_or_else(|| {
@@ -298,7 +281,6 @@ impl OwnedCounter {
         Self(counter)
     }
 
-    /// Sets the bulkhead that gives returned places to its waiters.
     pub(super) fn set_owner(&self, owner: Weak<dyn Owner>) {
         *self.0.owner.lock() = Some(owner);
     }

@@ -1,9 +1,4 @@
 //! The queue of waiters, in the order in which they are served.
-//!
-//! A higher priority always comes first. Among waiters of equal priority the order is first come first served, newest
-//! first, or the adaptive order: first come first served until the queue has not been empty for an interval, and newest
-//! first from then on. When the queue is full and a newcomer would be served before the last waiter, the last waiter is
-//! refused.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -22,13 +17,6 @@ use super::tenants::KnownTenants;
 /// | `Lifo` | the newest | callers who give up: the newest most likely still waits |
 /// | `Adaptive` | the caller who came first; the newest while the queue stands too long | queues in front of a service that may be overloaded |
 ///
-/// In every order, higher priorities come first ([`Enter::priority`](crate::Enter::priority)).
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-queue-orders.svg)
-/// of a simulated service in and after an overload, with its queue in each order
-/// ([figures](https://github.com/tidegate/tidegate/blob/main/docs/protection/bulkheads.md#the-adaptive-order)).
-///
 /// # Source
 /// `Adaptive`: adaptive LIFO and CoDel as in B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015; the arithmetic is
 /// [`Codel`]'s.
@@ -46,12 +34,10 @@ pub enum QueueOrder {
     Adaptive(Codel),
 }
 
-/// One waiter.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) places: u64,
     pub(super) priority: Priority,
-    /// When the waiter joined.
     pub(super) since: Tick,
     pub(super) waker: Waker,
 }
@@ -81,9 +67,7 @@ pub(super) struct Queue {
     /// The state of the adaptive order; made when the queue is first used.
     codel: Option<CodelState>,
     waiting: BTreeMap<Turn, Waiting>,
-    /// How many places the waiters of each rank ask for.
     wanted: BTreeMap<u16, u64>,
-    /// How many waiters ask for more than one place.
     wide: usize,
 }
 
@@ -114,7 +98,6 @@ impl Queue {
         self.waiting.get_mut(turn)
     }
 
-    /// Records that the queue was empty until `now`.
     fn emptied(&mut self, now: Tick) {
         if let QueueOrder::Adaptive(codel) = self.order {
             codel.emptied(self.codel.get_or_insert_with(|| codel.start(now)), now);
@@ -141,7 +124,6 @@ impl Queue {
         }
     }
 
-    /// Returns the waiter whose turn is next.
     pub(super) fn next(&self, now: Tick) -> Option<(Turn, &Waiting)> {
         let (first, waiting) = self.waiting.first_key_value()?;
         if !self.newest_first(now) {
@@ -151,7 +133,6 @@ impl Queue {
         self.waiting.range(equals).next_back().map(|(turn, waiting)| (*turn, waiting))
     }
 
-    /// Says whether a newcomer would be next.
     pub(super) fn is_next(&self, priority: Priority, now: Tick) -> bool {
         let Some((first, _)) = self.waiting.first_key_value() else { return true };
         let rank = rank(priority);
@@ -164,7 +145,7 @@ impl Queue {
         (!self.newest_first(now)).then(|| self.wanted.range(..=rank).map(|(_, places)| places).sum())
     }
 
-    /// Returns the waiter that a full queue refuses to make room for a newcomer; `None` to refuse the newcomer.
+    /// `None` to refuse the newcomer.
     pub(super) fn gives_way_to(&self, priority: Priority, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         let rank = rank(priority);
@@ -178,14 +159,12 @@ impl Queue {
         self.waiting.range(Turn { rank, number: 0 }..).next().map(|(turn, _)| *turn)
     }
 
-    /// Returns the waiter to refuse when the queue is full and the newcomer belongs to another tenant.
     pub(super) fn last(&self, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
     }
 
-    /// Tells CoDel how long a waiter has waited at its turn. Returns true if it was too long, in which case the waiter
-    /// is refused.
+    /// Tells CoDel; true if the waiter waited too long and is refused.
     pub(super) fn waited_too_long(&mut self, since: Tick, now: Tick) -> bool {
         let QueueOrder::Adaptive(codel) = self.order else { return false };
         let state = self.codel.get_or_insert_with(|| codel.start(now));
@@ -201,7 +180,6 @@ impl Queue {
         codel.given_up(state, now, now.since(since)).then_some(oldest)
     }
 
-    /// Returns the waiters that ask for more places than `most` allows at their priority.
     pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<Turn> {
         let lowest = self.waiting.last_key_value().map(|(_, waiting)| waiting.priority);
         // Shortcut: usually all waiters ask for one place, and one is allowed even at the lowest priority.
@@ -212,8 +190,6 @@ impl Queue {
         wide.map(|(turn, _)| *turn).collect()
     }
 }
-
-// The queue of all waiters, or one queue for each tenant.
 
 /// The tenant that places are counted for: the number of its queue, and whether the places are the tenant's own. Small,
 /// since each permit carries one.
@@ -240,14 +216,11 @@ pub(super) enum Queues {
     Divided(Box<Divided>),
 }
 
-/// One queue for each tenant.
 #[derive(Debug)]
 pub(super) struct Divided {
     known: KnownTenants,
     order: QueueOrder,
-    /// Indexed by the tenant's number.
     queues: Vec<Queue>,
-    /// How many callers wait in all queues together.
     waiting: usize,
 }
 
@@ -273,7 +246,6 @@ impl Queues {
         }
     }
 
-    /// Returns the class of a tenant, and makes its queue if it has none.
     pub(super) fn class_of(&mut self, tenant: &[u8], now: Tick) -> Class {
         let Self::Divided(divided) = self else { return Class::default() };
         let Divided { known, queues, order, .. } = &mut **divided;
@@ -315,7 +287,6 @@ impl Queues {
         divided.known.is_own(tenant, |number| places.saturating_add(waiting(number)))
     }
 
-    /// Returns the most places that the tenant's terms can ever leave it under the present limit.
     pub(super) fn most(&self, class: Class) -> u64 {
         match self {
             Self::One(_) => u64::MAX,
@@ -323,7 +294,6 @@ impl Queues {
         }
     }
 
-    /// Counts places that were taken.
     pub(super) fn count_taken(&mut self, class: Class, places: u64, now: Tick) -> Class {
         match self {
             Self::One(_) => class,
@@ -334,7 +304,6 @@ impl Queues {
         }
     }
 
-    /// Counts places that were returned.
     pub(super) fn count_returned(&mut self, class: Class, places: u64, now: Tick) {
         if let Self::Divided(divided) = self {
             divided.known.partitions.leave(class.number(), places, class.own, now);
@@ -373,8 +342,7 @@ impl Queues {
         Some(removed)
     }
 
-    /// Returns the waiter whose turn is next. `may_consider` is [`BulkheadRules::may_consider`]: it says whether a
-    /// waiter of a priority that asks for so many places is considered.
+    /// Returns the waiter whose turn is next.
     pub(super) fn next(
         &self,
         now: Tick,
@@ -388,7 +356,6 @@ impl Queues {
         Some((class, turn, waiting))
     }
 
-    /// Says whether a newcomer would be next. `may_consider` as for [`Queues::next`].
     pub(super) fn is_next(
         &self,
         class: Class,
@@ -411,7 +378,6 @@ impl Queues {
         }
     }
 
-    /// Returns the waiter that a full queue refuses to make room for a newcomer; `None` to refuse the newcomer.
     pub(super) fn gives_way_to(&self, class: Class, priority: Priority, now: Tick) -> Option<(Class, Turn)> {
         match self {
             Self::One(queue) => Some((class, queue.gives_way_to(priority, now)?)),
@@ -430,7 +396,6 @@ impl Queues {
         self.queue(class)?.stale(now)
     }
 
-    /// Returns the waiters that ask for more places than `most` allows at their priority, or than their tenant can have.
     pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<(Class, Turn)> {
         let in_class = |number: usize, queue: &Queue| {
             let class = Class::of(number);
@@ -450,8 +415,7 @@ impl Queues {
 }
 
 impl Divided {
-    /// Returns each waiting tenant's first waiter, as the tenant's number and the places asked for. Leaves out a first
-    /// waiter that could only be served from places kept for others: it would hold those others up.
+    /// Leaves out a first waiter that could only be served from places kept for others: it would hold those others up.
     fn firsts(
         &self,
         now: Tick,
@@ -468,8 +432,7 @@ impl Divided {
         if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, may_consider), now) }
     }
 
-    /// Says whether a newcomer would be next: it comes first in its tenant's queue, and its tenant is next among those
-    /// that wait.
+    /// A newcomer is next if it comes first in its tenant's queue, and its tenant is next among those that wait.
     fn is_next(
         &self,
         number: usize,
@@ -487,7 +450,6 @@ impl Divided {
     }
 
     /// Returns the waiter to refuse when the queues are full: one of the tenant with the most waiters for its weight.
-    /// If the newcomer's tenant would have as many with the newcomer, the rule of that tenant's own queue decides.
     fn gives_way_to(&self, newcomer: usize, priority: Priority, now: Tick) -> Option<(usize, Turn)> {
         // Waiters per weight, in fixed-point arithmetic.
         let per_weight = |number: usize, more: usize| {

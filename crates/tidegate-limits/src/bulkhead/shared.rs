@@ -44,11 +44,9 @@ pub(super) struct BulkheadState {
     waiters: Mutex<Waiters>,
 }
 
-/// The parts of a bulkhead other than its rules.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) clock: Arc<dyn Clock>,
-    /// The initial number of places.
     pub(super) limit: u64,
     pub(super) moving: Option<Moving>,
     pub(super) throttling: Option<Throttling>,
@@ -56,21 +54,18 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Changes the clock to one that reads `now`, and starts the law and the throttle again.
     pub(super) fn restart_with_clock(&mut self, clock: Arc<dyn Clock>, now: Tick) {
         self.moving = self.moving.take().map(|moving| moving.restarted(now));
         self.throttling = self.throttling.take().map(|throttling| throttling.restarted(now));
         self.clock = clock;
     }
 
-    /// Sets the limit to the law's initial one, if there is a law.
     fn at_start(mut self) -> Self {
         self.limit = self.moving.as_ref().map_or(self.limit, Moving::limit);
         self
     }
 }
 
-/// The times of places whose work reports no outcome.
 const NO_TIMES: Times = Times { began: Tick::EPOCH, answered: None, deadline: None };
 
 impl Owner for BulkheadState {
@@ -79,7 +74,6 @@ impl Owner for BulkheadState {
     }
 }
 
-/// The ticket of a caller that waits, or the answer to a caller that entered at once or is refused.
 pub(super) type Joined = Result<Ticket, Answer>;
 
 impl BulkheadState {
@@ -118,7 +112,6 @@ impl BulkheadState {
         shared
     }
 
-    /// Returns the parts for an empty bulkhead of the same kind.
     pub(super) fn fresh_parts(&self) -> Parts {
         let Self { moving, throttling, clock, observer, .. } = self;
         let now = clock.now();
@@ -140,7 +133,6 @@ impl BulkheadState {
         self.waiters.lock().waiting()
     }
 
-    /// Returns the share of arrivals that the throttle refuses now, in millionths.
     pub(super) fn refused_share(&self) -> u32 {
         self.throttling.as_ref().map_or(0, |throttling| throttling.refused_share(self.clock.now()))
     }
@@ -149,16 +141,14 @@ impl BulkheadState {
         self.timed
     }
 
-    /// Returns until when the caller waits, if a law learns from it: the earlier of its `own` deadline and the one that
-    /// the task carries. Call it before a place is taken, since the clock is foreign code.
+    /// Call it before a place is taken, since the clock is foreign code.
     #[inline]
     pub(super) fn deadline(&self, own: impl FnOnce() -> Option<Tick>) -> Option<Tick> {
         self.moving.as_ref()?;
-        let carried = deadline::carried().map(|deadline| deadline.tick(&*self.clock));
+        let carried = deadline::carried().map(|deadline| deadline.at(&*self.clock));
         carried.into_iter().chain(own()).min()
     }
 
-    /// Returns the counter if a permit needs nothing else.
     #[inline]
     pub(super) fn counter(&self) -> Option<&'static Counter> {
         self.counter_suffices.then(|| self.places.for_permit())
@@ -169,21 +159,18 @@ impl BulkheadState {
         self.throttling.is_some()
     }
 
-    /// Says whether work whose outcome is unknown is reported too: to a throttle, an observer, or a law that counts it.
     #[inline]
     fn reports_everybody(&self) -> bool {
         self.reports_all || self.moving.as_ref().is_some_and(Moving::counts_ignored)
     }
 
-    /// Returns the tick at which work that enters now begins. Call it before a place is taken: the clock is foreign
-    /// code, and a panic after that would lose the place. Does not read the clock if work is not timed.
+    /// Read before a place is taken: the clock is foreign code, and a panic after that would lose the place.
     #[inline]
     pub(super) fn begin(&self) -> Tick {
         if self.timed { self.clock.now() } else { Tick::EPOCH }
     }
 
-    /// Says whether the throttle admits a caller that arrives now, or its tenant's guarantee does: what is guaranteed to a
-    /// tenant is not shed because others ask for too much. Call it once per arrival.
+    /// Says whether the throttle admits a caller, or its tenant's guarantee does. Once per arrival.
     pub(super) fn admits<'a>(&self, at: Tick, request: impl FnOnce() -> PlaceRequest<'a>) -> bool {
         let Some(throttling) = &self.throttling else { return true };
         let request = request();
@@ -195,8 +182,8 @@ impl BulkheadState {
         }
         let free = self.standing().remaining;
         if free > 0 {
-            // It hears of free places when admitted work ends. After a rest that is too seldom: it would go on to refuse
-            // as it did before the rest. Nobody waits for the lock of the queue: if it is held, somebody enters or leaves.
+            // The throttle hears of free places when admitted work ends, which after a rest is too seldom. Nobody waits
+            // for the lock here: if it is held, somebody enters or leaves.
             let waiting = self.waiters.try_lock().map(|waiters| waiters.waiting() as u64);
             if let Some(waiting) = waiting {
                 throttling.sense(at, Room { free, waiting });
@@ -205,14 +192,12 @@ impl BulkheadState {
         false
     }
 
-    /// Tells the throttle that a caller it admitted got no place.
     pub(super) fn turned_away(&self, at: Tick) {
         if let Some(throttling) = &self.throttling {
             throttling.turned_away(at);
         }
     }
 
-    /// Enters on the fast path, without a lock. Fails if the lock has to be taken or too few places are free.
     #[inline]
     pub(super) fn enter_past_line(
         &self,
@@ -224,7 +209,7 @@ impl BulkheadState {
         Ok(Granted::new(places, in_flight, Class::default()))
     }
 
-    /// Enters without waiting, or refuses. The throttle must have admitted the caller before.
+    /// The throttle must have admitted the caller before.
     #[inline]
     pub(super) fn enter<'a>(&self, places: u64, request: impl Fn() -> PlaceRequest<'a>) -> Answer {
         match self.enter_past_line(places, || request().priority) {
@@ -234,7 +219,6 @@ impl BulkheadState {
         }
     }
 
-    /// Returns the refusal of a caller who does not wait.
     #[cold]
     fn turned_away_at_once(&self, request: PlaceRequest<'_>) -> TurnedAway {
         let none = || TurnedAway::now(self.places.count().no_place(request.places));
@@ -263,18 +247,15 @@ impl BulkheadState {
         answer
     }
 
-    /// Returns the refusal if a caller asks for more places than it could ever have.
     pub(super) fn too_many(&self, request: PlaceRequest<'_>) -> Option<TurnedAway> {
         self.rules.too_many(request.places, request.priority, self.standing().limit)
     }
 
-    /// Returns the longest wait of a caller that begins to wait now.
     pub(super) fn longest_wait(&self) -> Duration {
         let longest = self.rules.longest_wait;
         if self.rules.short_queue { longest.min(self.latency.short_wait()) } else { longest }
     }
 
-    /// Enters, or joins the queue.
     pub(super) fn join(
         &self,
         request: PlaceRequest<'_>,
@@ -300,7 +281,6 @@ impl BulkheadState {
         }
     }
 
-    /// Fetches a waiter's answer if there is one; otherwise `waker` replaces the waiter's waker.
     pub(super) fn ask(&self, ticket: &Ticket, waker: Waker) -> Option<Answer> {
         let (answer, wakers) = self.waiters.lock().ask(ticket, waker);
         let panicked = wakers.wake_all();
@@ -313,14 +293,11 @@ impl BulkheadState {
         }
     }
 
-    /// Ends a wait. Returns the answer, or a refusal for this cause if there is none.
     pub(super) fn give_up(&self, ticket: &Ticket, why: NoPlace, now: Tick) -> Answer {
         let (answer, wakers) = self.waiters.lock().give_up(&self.rules, &self.places, ticket, now);
         self.answered(answer.unwrap_or(Err(TurnedAway::now(why))), wakers.wake_all())
     }
 
-    /// Removes a waiter that was dropped, and tells the observer. A place that it was given and has not fetched goes to the
-    /// next waiter.
     pub(super) fn remove_dropped(&self, ticket: &Ticket, arrived: Tick) {
         let (now, panicked) = self.now_or_panic();
         let wakers = self.waiters.lock().remove_dropped(&self.rules, &self.places, ticket, now);
@@ -338,7 +315,6 @@ impl BulkheadState {
         Denied { answer: Answered::settled(decision, 0), no_place: Some(refused.why) }
     }
 
-    /// Tells the law how much of the machine is in use, and the throttle how many places are free.
     pub(super) fn sense(&self, signal: Signal) {
         if self.moving.is_none() && self.throttling.is_none() {
             return;
@@ -353,8 +329,7 @@ impl BulkheadState {
         }
     }
 
-    /// Changes the number of places. [`BulkheadState::announce`] calls the wakers and the observer, since the caller
-    /// may hold the law.
+    /// [`BulkheadState::announce`] calls the wakers and the observer, since the caller may hold the law.
     pub(super) fn set_limit(&self, to: u64, at: Tick) -> LimitChange {
         let from = self.standing().limit;
         if from == to {
@@ -364,7 +339,7 @@ impl BulkheadState {
         LimitChange(Some((wakers, LimitMoved { at, from, to })))
     }
 
-    /// Wakes the waiters that a new limit has served, and tells the observer. Not to be called with a lock held.
+    /// Not to be called with a lock held.
     pub(super) fn announce(&self, change: Option<LimitChange>) {
         let Some(LimitChange(Some((wakers, event)))) = change else { return };
         let panicked = wakers.wake_all();
@@ -380,16 +355,11 @@ impl BulkheadState {
     }
 }
 
-/// The wakers and the event of a changed limit; `None` if the limit did not change.
 #[derive(Debug)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct LimitChange(Option<(PendingWakers, LimitMoved)>);
 
-// How places come back: they go to waiters, and the law, the throttle and the short queue learn how the work ended.
-
 impl BulkheadState {
-    /// Returns places, gives them to waiters, and reports the outcome to the law, the throttle and the observer.
-    ///
     /// Places and times are references, because the atomic step would wait for copies of them.
     #[inline]
     pub(super) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
@@ -404,8 +374,8 @@ impl BulkheadState {
 
     #[inline(never)]
     fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
-        // A throttle has counted the arrival, so it is also told of work whose outcome is unknown, and so is a law that
-        // waits for those inside to leave. A short queue is not: such work shows nothing about the service.
+        // A throttle has counted the arrival, so it is told of unknown outcomes too, and so is a law that waits for
+        // those inside to leave. To a short queue they say nothing.
         let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
         if !locked && !told {
             return;
@@ -429,7 +399,6 @@ impl BulkheadState {
         panicked.or(clock_panic).or(end_panic).resume_unless_panicking();
     }
 
-    /// Takes back places whose caller never learns of them, and gives them to the next waiters. Reports no outcome.
     #[cold]
     fn take_back(&self, granted: &Granted) {
         if self.places.leave(granted.places()) {
@@ -439,7 +408,6 @@ impl BulkheadState {
         }
     }
 
-    /// Gives returned places to the next waiters. Returns how many callers still wait.
     fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> (usize, DeferredPanic) {
         let mut waiters = self.waiters.lock();
         let wakers = waiters.give_returned(&self.rules, &self.places, *granted, now);
@@ -485,12 +453,11 @@ impl BulkheadState {
         self.observer.is_some()
     }
 
-    /// Tells the observer, if there is one. Its panic goes on, unless another one is under way.
+    /// Its panic goes on, unless another one is under way.
     pub(super) fn tell(&self, did: PlaceDid) {
         self.tell_held(did).resume_unless_panicking();
     }
 
-    /// Tells the observer, if there is one. Returns its panic.
     fn tell_held(&self, did: PlaceDid) -> DeferredPanic {
         match &self.observer {
             Some(observer) => DeferredPanic::of(|| observer.on_place(did)).1,
@@ -510,7 +477,6 @@ impl BulkheadState {
         }
     }
 
-    /// Makes the refusal of a caller that waited for this time, and tells the observer.
     #[cold]
     pub(super) fn refuse(&self, refused: TurnedAway, waited: Duration) -> Denied {
         let denied = self.denied(refused);
@@ -519,13 +485,9 @@ impl BulkheadState {
     }
 }
 
-// A throttle in front of the queue: it refuses some callers on arrival, before they take a place or wait for one.
-
-/// The seed of the random draws. It is fixed, so that the same arrivals get the same answers in every process and every
-/// replay.
+/// Fixed, so that the same arrivals get the same answers in every process and every replay.
 const SEED: u64 = 0;
 
-/// A throttle and its state.
 pub(super) struct Throttling {
     /// Held while the throttle is asked or given an outcome. No other lock is taken while it is held.
     throttle: Mutex<Box<dyn ErasedThrottle>>,
@@ -546,33 +508,28 @@ impl Throttling {
         Self { throttle: Mutex::new(throttle), draws: Rng::seeded(SEED) }
     }
 
-    /// Returns the same throttle in its initial state.
     pub(super) fn restarted(&self, now: Tick) -> Self {
         Self::with(self.throttle.lock().restarted(now))
     }
 
-    /// Says whether the throttle admits an arrival.
     pub(super) fn admits(&self, at: Tick, priority: Priority) -> bool {
         let draw = self.draws.next();
         self.throttle.lock().admit(&Arrival { at, priority, draw })
     }
 
-    /// Records that a caller the throttle admitted got no place.
     pub(super) fn turned_away(&self, at: Tick) {
         self.throttle.lock().learn(at, Duration::ZERO, Outcome::Overloaded);
     }
 
-    /// Records that an admitted caller has ended its work. `latency` includes its wait for a place.
+    /// `latency` includes its wait for a place.
     pub(super) fn learn(&self, at: Tick, latency: Duration, outcome: Outcome) {
         self.throttle.lock().learn(at, latency, outcome);
     }
 
-    /// Tells the throttle how many places are free and how many callers wait.
     pub(super) fn sense(&self, at: Tick, room: Room) {
         self.throttle.lock().sense(at, room);
     }
 
-    /// Returns the share of arrivals that is refused now, in millionths.
     pub(super) fn refused_share(&self, now: Tick) -> u32 {
         self.throttle.lock().refused_share(now)
     }
@@ -584,7 +541,6 @@ impl fmt::Debug for Throttling {
     }
 }
 
-/// A throttle with its state; erases the throttle's type.
 trait ErasedThrottle: fmt::Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);

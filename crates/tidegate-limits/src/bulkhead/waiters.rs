@@ -1,9 +1,9 @@
 //! The queue of waiters behind the lock of a bulkhead: who waits for a place, and whose turn is next.
 //!
 //! Places are given under the lock, and wakers are called after it is released. A place that becomes free is given at
-//! once to the waiter whose turn is next, and is not left for the first caller to take it. So nobody overtakes, and a
-//! place that was given to a waiter that has gone is found with the waiter and given to the next. Wakers are foreign
-//! code: they are cloned before the lock is taken, and called and dropped after it is released.
+//! once to the waiter whose turn is next. So nobody overtakes, and a place given to a waiter that has gone goes to the
+//! next. Wakers are foreign code: they are cloned before the lock is taken, and called and dropped after it is
+//! released.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -19,8 +19,7 @@ use super::queue::{Class, Queues, Turn, Waiting};
 use crate::deferred_panic::DeferredPanic;
 use crate::no_place::NoPlace;
 
-/// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
-/// delays the second one.
+/// Small, since each permit carries it between the two atomic steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
     places: u32,
@@ -37,7 +36,7 @@ impl Granted {
         Self { places: places as u32, in_flight: in_flight as u32, waited: 0, class }
     }
 
-    /// Sets the wait. A wait of more than 71 minutes counts as 71 minutes.
+    /// More than 71 minutes count as 71.
     pub(super) fn after(self, wait: Duration) -> Self {
         Self { waited: wait.as_micros().min(u32::MAX.into()) as u32, ..self }
     }
@@ -50,25 +49,20 @@ impl Granted {
         self.places as u64
     }
 
-    /// Returns how many places were taken after this caller entered, its own included.
     pub(super) const fn in_flight(self) -> u64 {
         self.in_flight as u64
     }
 }
 
-/// The answer to a caller: the places, or why there are none.
 pub(super) type Answer = Result<Granted, TurnedAway>;
 
-/// The places that a caller asks for, with its priority and tenant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlaceRequest<'a> {
     pub(super) places: u64,
     pub(super) priority: Priority,
-    /// The tenant; empty if the caller named none.
     pub(super) tenant: &'a [u8],
 }
 
-/// The key that finds a waiter in the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     class: Class,
@@ -80,7 +74,6 @@ pub(super) struct Waiters {
     /// How many callers have ever waited. A waiter's number is the count at its arrival, so numbers keep the order.
     arrivals: u64,
     queues: Queues,
-    /// Answers that have not been fetched yet, by the waiter's number.
     answered: BTreeMap<u64, Answer>,
     pace: Pace,
     /// The tick of the last call of `advance`; used when the clock panics.
@@ -97,12 +90,10 @@ impl Waiters {
         self.queues.len()
     }
 
-    /// Says whether a caller asks for no more than its tenant's guarantee still holds.
     pub(super) fn is_own(&self, request: PlaceRequest<'_>) -> bool {
         self.queues.is_own(request.tenant, request.places)
     }
 
-    /// Takes places for the next caller, if enough are free.
     fn take(
         &mut self,
         rules: &BulkheadRules,
@@ -121,7 +112,6 @@ impl Waiters {
         Some(Granted::new(wanted, in_flight, class))
     }
 
-    /// Enters without waiting, or refuses.
     pub(super) fn enter(
         &mut self,
         rules: &BulkheadRules,
@@ -157,7 +147,7 @@ impl Waiters {
         (answer.ok_or_else(none), wakers)
     }
 
-    /// Enters, or joins the queue. Takes the waker only if the caller joins.
+    /// Takes the waker only if the caller joins.
     pub(super) fn join(
         &mut self,
         rules: &BulkheadRules,
@@ -187,8 +177,8 @@ impl Waiters {
         (joined, wakers)
     }
 
-    /// Says whether a newcomer's turn is expected after its deadline. Never for the first one in the queue: the pace is
-    /// measured by its turn, so that a wrong measurement does not last.
+    /// Says whether a newcomer's turn is expected after its deadline. Never for the first one, by whose turn the pace
+    /// is measured.
     fn is_late(&self, request: PlaceRequest<'_>, now: Tick, deadline: Option<Tick>) -> bool {
         let Some(ahead) = self.queues.ahead_of(request.priority, now) else { return false };
         let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
@@ -196,7 +186,6 @@ impl Waiters {
         expected.is_some_and(|expected| now.after(expected) > deadline)
     }
 
-    /// Joins the queue; `None` if it is full and no waiter gives way.
     fn wait(
         &mut self,
         rules: &BulkheadRules,
@@ -230,7 +219,6 @@ impl Waiters {
         Some(Ticket { class, turn })
     }
 
-    /// Answers a waiter, which fetches the answer later.
     fn answer(&mut self, class: Class, turn: Turn, answer: Answer, wakers: &mut PendingWakers) {
         if let Some(waiting) = self.queues.remove(class, &turn) {
             self.answered.insert(turn.number, answer);
@@ -250,8 +238,7 @@ impl Waiters {
         )
     }
 
-    /// Removes a waiter from the queue, and returns its answer if there was one; granted places in it then belong to the
-    /// caller.
+    /// Places in the answer then belong to the caller.
     pub(super) fn give_up(
         &mut self,
         rules: &BulkheadRules,
@@ -283,7 +270,6 @@ impl Waiters {
         wakers
     }
 
-    /// Gives returned places to waiters; `now` as for [`Waiters::remove_dropped`].
     pub(super) fn give_returned(
         &mut self,
         rules: &BulkheadRules,
@@ -298,8 +284,7 @@ impl Waiters {
         wakers
     }
 
-    /// Changes the number of places. Permits that are held stay valid. Waiters that ask for more places than they may
-    /// have now are refused, wherever they stand in the queue.
+    /// Waiters that ask for more places than they may have now are refused, wherever they stand in the queue.
     pub(super) fn change(
         &mut self,
         rules: &BulkheadRules,
@@ -318,7 +303,6 @@ impl Waiters {
         wakers
     }
 
-    /// Gives places to the next waiters while enough are free.
     fn advance(&mut self, rules: &BulkheadRules, places: &Places, now: Tick) -> PendingWakers {
         const STANDING: TurnedAway = TurnedAway::now(NoPlace::StandingQueue);
         self.latest = now;
@@ -345,7 +329,6 @@ impl Waiters {
         wakers
     }
 
-    /// Lets callers use the fast path again if nobody waits.
     fn open_if_empty(&self, places: &Places) {
         if self.queues.len() == 0 && !self.queues.are_divided() {
             places.open();
@@ -353,9 +336,6 @@ impl Waiters {
     }
 }
 
-// Wakers that are called after the lock of the queue is released.
-
-/// Wakers to call, or only to drop, once the lock is released.
 #[derive(Debug, Default)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct PendingWakers {
@@ -364,8 +344,8 @@ pub(super) struct PendingWakers {
 }
 
 impl PendingWakers {
-    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
-    /// waiter that is not woken would hold places without knowing it. Returns the first panic.
+    /// Not to be called with the lock held. If a waker panics, the others are called all the same: a waiter that is not
+    /// woken would hold places without knowing it. Returns the first panic.
     pub(super) fn wake_all(self) -> DeferredPanic {
         let mut first = DeferredPanic::default();
         for waker in self.to_wake {

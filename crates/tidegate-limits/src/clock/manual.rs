@@ -1,7 +1,4 @@
 //! A clock that is set by hand.
-//!
-//! An hour passes in a microsecond and every assertion is exact. Sleepers register the tick that they wait for.
-//! Moving the time wakes the sleepers that are due, in the order of their ticks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -19,17 +16,10 @@ use crate::block_on::block_on;
 
 /// A clock that moves only when told to; clones share the time.
 ///
-/// Waits on it end only when the time is moved past their tick. [`ManualClock::sleepers`] shows a test that a waiter
-/// on another thread or task has gone to sleep.
+/// Waits on it end only when the time is moved past their tick. [`ManualClock::sleepers`] shows a test that a waiter on
+/// another thread or task has gone to sleep.
 ///
 /// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{Clock, ManualClock, Tick};
-/// let clock = ManualClock::at(Tick::from_secs(100));
-/// clock.advance(Duration::from_secs(1));
-/// assert_eq!(clock.now(), Tick::from_secs(101));
-/// ```
 ///
 /// A wait of an hour, tested in no time:
 /// ```
@@ -39,7 +29,7 @@ use crate::block_on::block_on;
 /// let clock = ManualClock::default();
 /// let limiter = Limiter::new(Quota::per_hour(1))?.with_clock(clock.clone());
 /// assert!(limiter.allow().is_allowed());
-/// let waiter = std::thread::spawn(move || limiter.blocking_wait(Cost::ONE, Duration::MAX));
+/// let waiter = std::thread::spawn(move || limiter.wait(Cost::ONE).within(Duration::MAX).blocking());
 /// while clock.sleepers() == 0 {
 ///     std::thread::yield_now();
 /// }
@@ -56,11 +46,9 @@ pub struct ManualClock {
 struct Hands {
     nanos: AtomicU64,
     wall: WallAhead,
-    /// Protects the register of sleepers; wakers are called after it is released.
     sleepers: Mutex<Sleepers>,
 }
 
-/// The wakers of the sleepers, by tick, then by arrival.
 #[derive(Debug, Default)]
 struct Sleepers {
     arrivals: u64,
@@ -91,9 +79,8 @@ impl ManualClock {
         self.wake();
     }
 
-    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move, as a machine's does
-    /// not when its wall clock is corrected: only calendar windows and
-    /// aligned refills follow. For tests of what a correction does to them.
+    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move: only calendar
+    /// windows and aligned refills follow.
     ///
     /// # Examples
     /// ```
@@ -167,7 +154,6 @@ impl Clock for ManualClock {
 struct ManualSleep {
     clock: ManualClock,
     tick: Tick,
-    /// Its arrival number in the register, once it has been polled.
     arrival: Option<u64>,
 }
 

@@ -10,8 +10,7 @@ use super::{Clock, HeldTime, SystemClock};
 
 /// The system clock, or another one whose steps back are held.
 ///
-/// Limits in words do not remember when they were last changed, so ticks must not step back. Those of the system
-/// clock do not; those of any other clock are held ([`HeldTime`]).
+/// Ticks of the system clock do not step back; those of any other clock are held ([`HeldTime`]).
 #[derive(Debug)]
 pub enum Time {
     /// The system clock.
@@ -34,21 +33,20 @@ impl Time {
         }
     }
 
-    /// Holds the steps back of a clock.
-    pub fn of(clock: Arc<dyn Clock>) -> Self {
+    fn of(clock: Arc<dyn Clock>) -> Self {
         Self::Other { clock, held: HeldTime::default() }
     }
 
     /// Returns the same clock for another limiter, which holds its time separately.
-    pub fn new_like(&self) -> Self {
+    pub(crate) fn new_like(&self) -> Self {
         match self {
             Self::System(system) => Self::System(*system),
             Self::Other { clock, .. } => Self::of(Arc::clone(clock)),
         }
     }
 
-    #[inline]
     /// Returns the current tick.
+    #[inline]
     pub fn now(&self) -> Tick {
         match self {
             Self::System(system) => system.now(),
@@ -56,17 +54,16 @@ impl Time {
         }
     }
 
-    /// Returns the current tick if the processor's counter has it.
     #[inline]
-    pub fn fast_tick(&self) -> Option<Tick> {
+    pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::fast_tick(),
             Self::Other { .. } => None,
         }
     }
 
-    #[inline]
     /// Returns a tick that may be a little older, and costs less.
+    #[inline]
     pub fn recent(&self) -> Tick {
         match self {
             Self::System(system) => system.recent(),
@@ -74,17 +71,16 @@ impl Time {
         }
     }
 
-    /// Returns a tick that all threads see for a while, if there is one.
-    pub fn shared(&self) -> Option<Tick> {
+    pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => Some(self.recent()),
         }
     }
 
-    /// Returns the tick that the system clock shares while it is kept. Costs one load.
+    /// Costs one load.
     #[inline(always)]
-    pub fn shared_tick(&self) -> Option<Tick> {
+    pub(crate) fn shared_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => None,

@@ -9,10 +9,8 @@ pub const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// Envoy's header for the time that it gives the service behind it, in milliseconds.
 pub const ENVOY_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 
-/// The largest number in a `grpc-timeout`.
 const EIGHT_DIGITS: u128 = 99_999_999;
 
-/// The units of `grpc-timeout`, the smallest first, in nanoseconds.
 const UNITS: [(u8, u128); 6] = [
     (b'n', 1),
     (b'u', 1_000),
@@ -49,8 +47,7 @@ pub fn read_grpc_timeout(value: &[u8]) -> Option<Duration> {
 }
 
 /// Writes the value of a [`GRPC_TIMEOUT`] header in the smallest unit that needs no more than eight digits, rounded
-/// down so that the next service is not given more time than there is. A time above 99,999,999 hours is written as
-/// 99,999,999 hours.
+/// down so that the next service is not given more time than there is.
 ///
 /// # Examples
 /// ```
@@ -77,7 +74,6 @@ pub fn read_millis(value: &[u8]) -> Option<Duration> {
     number(value, 20).map(Duration::from_millis)
 }
 
-/// Reads one to `most` digits; `None` for anything else, or if the number exceeds 64 bits.
 fn number(digits: &[u8], most: usize) -> Option<u64> {
     if digits.is_empty() || digits.len() > most || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,6 +1,5 @@
 //! One kind of work within requests, held to the time that is left.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,8 +12,7 @@ use crate::clock;
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Observer, StepDid};
 
-/// One kind of work within requests, such as a query: how long it may take, how long it takes at least, and how often
-/// there was not enough time for it. Clones share the counts.
+/// One kind of work within requests, such as a query. Clones share the counts.
 ///
 /// The work gets the smaller of its own time and the time left until the deadline that the task [carries](carried()),
 /// or until the default deadline if it carries none. Work that cannot be done in the time left is not begun.
@@ -81,7 +79,7 @@ pub enum OutOfTime {
     #[error("the work was not done in its time")]
     CutOff,
     /// The deadline that the task carries passed, and it was dropped. Less than half of its usual time was left when it
-    /// began: its caller was impatient, or the request came to it late. That says nothing of the work.
+    /// began, which says nothing of the work.
     #[error("the work was not done in the short time that was left for it")]
     CutShort,
 }
@@ -99,40 +97,23 @@ impl OutOfTime {
 }
 
 /// Why work that can fail has no result: see [`Step::try_run`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError<E> {
     /// There was not enough time for it.
+    #[error(transparent)]
     Late(OutOfTime),
     /// It failed in time.
+    #[error(transparent)]
     Failed(E),
 }
 
 impl<E> StepError<E> {
-    /// Returns the outcome to report to a breaker or a permit: [`Outcome::Failure`] for work that failed, or that had
-    /// its time and was not done in it; [`Outcome::Ignored`] for work that was not begun, or that was cut short.
+    /// Returns the outcome to report: that of [`OutOfTime::outcome`], or [`Outcome::Failure`] for work that failed.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Late(late) => late.outcome(),
             Self::Failed(_) => Outcome::Failure,
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for StepError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Late(late) => late.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for StepError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Late(_) => None,
-            Self::Failed(error) => error.source(),
         }
     }
 }
@@ -164,9 +145,8 @@ impl Step {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Tells `observer` of work that was done in time, and of work for which there was not enough time
-    /// ([`Observer::on_step`]), for work that is run through the returned step and its clones. Costs a reading of the clock
-    /// for work that is done.
+    /// Tells `observer` what became of work that is run through the returned step and its clones
+    /// ([`Observer::on_step`]). Costs a reading of the clock for work that is done.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
@@ -216,7 +196,8 @@ impl Step {
         }
     }
 
-    /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that fails.
+    /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that
+    /// fails.
     ///
     /// # Errors
     /// [`StepError::Late`] if the time did not suffice, [`StepError::Failed`] with the error of the work.
@@ -248,27 +229,8 @@ impl Step {
     /// # }
     /// ```
     ///
-    /// If strangers choose the deadline that the task carries, let [`StepError::outcome`] judge. Then a caller who leaves
-    /// no time opens no breaker:
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tidegate::breaker::CircuitBreaker;
-    /// # use tidegate::deadline::{self, OutOfTime, Step, StepError, Timeouts};
-    /// # use tidegate::{Breaker, ManualClock, Outcome, Tick};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let second = Duration::from_secs(1);
-    /// # let step = Step::new(Timeouts::new(second, second)?).with_clock(ManualClock::default());
-    /// # let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1))?;
-    /// # let work = async { Ok::<u32, std::fmt::Error>(7) };
-    /// let judge = |result: &Result<u32, StepError<_>>| result.as_ref().map_or_else(StepError::outcome, |_| Outcome::Success);
-    /// let call = breaker.run_with(step.try_run(work), judge);
-    /// let late = deadline::carry_through(Tick::EPOCH, call).await?;
-    /// assert_eq!(late, Err(StepError::Late(OutOfTime::NotBegun)));
-    /// assert_eq!(breaker.state().as_str(), "closed");
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// If strangers choose the deadline that the task carries, let [`StepError::outcome`] judge. Then a caller who
+    /// leaves no time opens no breaker.
     pub async fn try_run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, StepError<E>> {
         match self.run(work).await {
             Ok(result) => result.map_err(StepError::Failed),
@@ -285,11 +247,10 @@ impl Step {
         StepCounts { begun, not_begun, cut_off }
     }
 
-    /// Returns the present tick, and how much time work that begins now has; `None` if that is too little.
     fn time(&self) -> Option<(Tick, Duration)> {
         let now = self.clock.now();
         let deadline =
-            carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.tick(&*self.clock));
+            carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.at(&*self.clock));
         let time = self.timeouts.for_step(now, deadline, self.own)?;
         self.timeouts.leaves(now, now.after(time), self.needs).then_some((now, time))
     }

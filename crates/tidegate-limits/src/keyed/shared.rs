@@ -24,29 +24,24 @@ use crate::store::{
     WordOutcome,
 };
 
-/// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
-/// What all clones of a keyed limiter share.
 pub(super) struct KeyedState {
-    /// The class of the standard limit in the store if the fast path is possible: the states of the limit fit a word,
-    /// and there are neither limits per key nor an observer. 0 otherwise.
+    /// The class of the standard limit in the store if the fast path is possible, else 0: its states fit a word, and
+    /// there are neither limits per key nor an observer.
     pub(super) fast_class: AtomicU64,
     pub(super) precision: Precision,
     pub(super) time: Time,
     pub(super) store: MemoryStore,
     pub(super) standard: ArcSwap<Standard>,
-    /// Held while `fast_class` is set.
     pub(super) publishing: Mutex<()>,
     pub(super) resolver: Option<Arc<Resolver>>,
     pub(super) capacity: usize,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// The hasher of digests for observers. It differs from the store's seed, so that a logged digest reveals nothing
-    /// about the table.
+    /// Not the store's seed, so that a logged digest reveals nothing about the table.
     pub(super) digests: RandomState,
 }
 
-/// The limit of every key without a limit of its own.
 #[derive(Debug)]
 pub(super) struct Standard {
     pub(super) quota: Arc<Quota>,
@@ -68,7 +63,6 @@ impl fmt::Debug for KeyedState {
     }
 }
 
-/// The arguments of one operation.
 #[derive(Clone, Copy)]
 pub(super) struct OpArguments {
     pub(super) now: Tick,
@@ -76,7 +70,6 @@ pub(super) struct OpArguments {
     pub(super) max_wait: Duration,
 }
 
-/// The limit of a key in one operation.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) quota: &'a Arc<Quota>,
@@ -89,7 +82,6 @@ impl KeyedState {
         OpArguments { now: self.time.now(), cost, max_wait }
     }
 
-    /// Finds the limit of a key, without reference counting on the usual path.
     pub(super) fn with_terms<R>(&self, key: &[u8], then: impl FnOnce(Terms<'_>) -> R) -> R {
         let own = self.resolver.as_ref().and_then(|resolver| resolver(key));
         let standard = self.standard.load();
@@ -106,7 +98,7 @@ impl KeyedState {
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 
-    /// Decides once and reports to the observer. Returns the event, and what `keep` takes from the settlement.
+    /// Returns the event, and what `keep` takes from the settlement.
     pub(super) fn take<R>(
         &self,
         key: &[u8],
@@ -126,9 +118,8 @@ impl KeyedState {
                 _ => break (keep(&settled), answer),
             }
         };
-        let (decision, binding) = (answer.decision(), answer.binding());
         let OpArguments { now, cost, max_wait } = arguments;
-        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
+        let mut event = Event::of(answer, now, cost, max_wait);
         if let Some(observer) = &self.observer {
             event.key = Some(self.digest(key));
             observer.on_decision(&event);
@@ -140,7 +131,6 @@ impl KeyedState {
         self.with_terms(key, |terms| self.settle(key, terms, op, self.arguments(cost, Duration::ZERO)))
     }
 
-    /// Decides through the store: the general form, for every quota.
     #[inline(never)]
     pub(super) fn decide_by_store(&self, key: &[u8], cost: Cost) -> Answer {
         let arguments = self.arguments(cost, Duration::ZERO);
@@ -159,7 +149,6 @@ impl KeyedState {
         self.adjust(key, Op::Reset, Cost::ONE);
     }
 
-    /// Charges a key for work that acts after at most `max_wait`.
     pub(super) fn charge(
         &self,
         key: &[u8],
@@ -178,8 +167,8 @@ impl KeyedState {
         })
     }
 
-    /// Settles a charge with the units really spent. If the key's limit has changed since, nothing is given back, and
-    /// units spent beyond the charge are charged to the current limit.
+    /// After a change of the limit nothing is given back, and units spent beyond the charge are charged to the current
+    /// limit.
     fn settle_held(&self, key: &[u8], held: &HeldCharge, used: u64) {
         let arguments = self.arguments(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
@@ -197,11 +186,9 @@ impl KeyedState {
     }
 }
 
-/// One key of a keyed limiter, as the source of a reservation or a wait.
 #[derive(Debug)]
 pub(super) struct KeySource {
     shared: Arc<KeyedState>,
-    /// Keys of usual length are stored inline.
     key: SmallVec<[u8; 32]>,
 }
 
@@ -243,22 +230,18 @@ impl Source for KeySource {
 
 // Decides the check of a key on the key's word in the table, without the general form of its state.
 //
-// This is possible without an observer and without limits per key, for a GCRA quota whose states fit a word. Every
-// other check is decided through [`crate::store::settle`], by the same arithmetic.
-//
-// This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a
-// processor prefetches for as many checks as fit its instruction window. So the usual path has few instructions, no
-// calls and almost no stores, and every rare case is a call.
+// This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a processor
+// prefetches for as many checks as fit its instruction window. So the usual path has few instructions, no calls and
+// almost no stores, and every rare case is a call.
 
 /// Keys looked up together: the number of cache misses that a core keeps in flight at once, and a few more.
 const BATCH: usize = 16;
 
-/// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
 impl KeyedState {
-    /// Decides a check. The usual check is decided without a call, so that no register has to be saved: a saved
-    /// register could be restored only after the locked instruction.
+    /// The usual check is decided without a call, so that no register has to be saved: a saved register could be
+    /// restored only after the locked instruction.
     #[inline]
     pub(super) fn decide<T: CheckResult>(&self, key: &[u8], cost: Cost) -> T {
         match self.permit(key, cost.units()) {
@@ -275,7 +258,6 @@ impl KeyedState {
         }
     }
 
-    /// Decides about a key that was not permitted in its first cache line, or was not looked up there.
     #[inline(never)]
     fn decide_at_length<T: CheckResult>(
         &self,
@@ -314,7 +296,6 @@ impl KeyedState {
 }
 
 impl KeyedState {
-    /// Sets the class that the fast path uses, or 0 if checks need more than the standard limit.
     pub(super) fn publish_class(&self) {
         let _guard = self.publishing.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();
@@ -323,8 +304,7 @@ impl KeyedState {
         self.fast_class.store(class.map_or(0, CachedClass::bits), Ordering::Relaxed);
     }
 
-    /// Spends units of a key by the shared tick of the system clock, and returns the standing afterwards. `None` if
-    /// it is refused, or cannot be decided without a call.
+    /// `None` if it is refused, or cannot be decided without a call.
     #[inline(always)]
     fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
         if key.len() > SHORT || self.precision == Precision::Exact {
@@ -337,12 +317,10 @@ impl KeyedState {
         Some(limit.form.report(word, now))
     }
 
-    /// Returns the tick under which permits are booked.
     fn tick(&self) -> Tick {
         if self.precision == Precision::Exact { self.time.now() } else { self.time.recent() }
     }
 
-    /// Returns how to read words of the standard limit at a tick.
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
         let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed));
         class.class()?;
@@ -358,7 +336,7 @@ impl KeyedState {
         reading
     }
 
-    /// Spends units of a key by its word. A refusal is decided by the clock.
+    /// A refusal is decided by the clock.
     #[inline(always)]
     fn decide_on_word<T: CheckResult>(
         &self,
@@ -378,9 +356,8 @@ impl KeyedState {
         }
     }
 
-    /// Reads the clock again for units that the word `seen` refused. Refuses only if the word is still the one from
-    /// before the clock was read, since every charge in it then has an earlier tick. The loop ends because a changed
-    /// word means that another check was permitted.
+    /// Refuses only if the word is still the one from before the clock was read, since every charge in it then has an
+    /// earlier tick. The loop ends because a changed word means that another check was permitted.
     #[inline(never)]
     fn decide_by_clock<T: CheckResult>(
         &self,

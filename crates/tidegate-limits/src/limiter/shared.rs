@@ -17,17 +17,13 @@ use crate::precision::Precision;
 use crate::reservation::{HeldCharge, Source};
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
-/// What all clones of a limiter share.
 #[derive(Debug)]
 pub(super) struct LimiterState {
-    /// The state, if it fits a word.
     pub(super) word: Word,
     pub(super) fast_path: FastPath,
     pub(super) precision: Precision,
     pub(super) time: Time,
-    /// Identifies the limiter within the process, for leases.
     pub(super) number: u64,
-    /// The units that leases have given back.
     pub(super) returns: Returns,
     /// Counts changes of the quotas: a charge that was made under an earlier count gives nothing back. Changed under the
     /// lock, while `NO_WORD` stands in place of the word.
@@ -46,7 +42,6 @@ pub(super) struct LimiterState {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Returns {
-    /// In units of scaled time; wraps around.
     pub(super) sum: AtomicU64,
     /// The tick, in nanoseconds, after which no receipt of a reservation can be settled. Until then leases are given
     /// back under the lock, as charges are settled: a receipt finds its position only if the word was not lowered
@@ -57,22 +52,19 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Records a receipt that may be settled until `tick`. Called under the limiter's lock, while `NO_WORD` stands in
-    /// place of the word.
+    /// Called under the limiter's lock, while `NO_WORD` stands in place of the word.
     fn issued(&self, tick: Tick) {
         // Relaxed: putting the word back releases it, and a thread that gives back has loaded the word before.
         self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);
     }
 }
 
-/// Returns a number for a new limiter.
 fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     // Relaxed: the numbers only have to differ.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Quotas and cells in the same order.
 #[derive(Debug)]
 pub(super) struct Limits {
     pub(super) quotas: SmallVec<[Arc<Quota>; 1]>,
@@ -88,14 +80,10 @@ impl Limits {
     }
 }
 
-/// The fast path that a check tries first, chosen by precision and clock when the limiter is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastPath {
-    /// By the shared tick of the system clock.
     Tick,
-    /// From the units that the thread has drawn in advance.
     Lease,
-    /// By the clock, read on every check.
     Clock,
 }
 
@@ -111,7 +99,6 @@ impl FastPath {
 }
 
 impl LimiterState {
-    /// Makes the state of a limiter that starts full.
     pub(super) fn new(
         quotas: SmallVec<[Arc<Quota>; 1]>,
         time: Time,
@@ -137,7 +124,6 @@ impl LimiterState {
         shared
     }
 
-    /// Runs `then` on the cells under the lock. Meanwhile `NO_WORD` stands in place of the word.
     pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock();
         limits.word_to_cell(&self.word, now);
@@ -163,7 +149,6 @@ impl LimiterState {
         self.terms.load(Ordering::Acquire)
     }
 
-    /// Counts a change of the quotas, under the lock.
     pub(super) fn changed(&self) {
         self.terms.fetch_add(1, Ordering::Release);
     }
@@ -174,8 +159,6 @@ impl LimiterState {
         self.take(self.time.now(), cost, Duration::ZERO, false).0.answer()
     }
 
-    /// Decides once and reports to the observer. Returns the event, the count of changes of the quotas, and the
-    /// receipts. `keeps`: the receipts may be settled later.
     fn take(
         &self,
         mut now: Tick,
@@ -205,8 +188,7 @@ impl LimiterState {
                 _ => break (settled, answer, terms),
             }
         };
-        let (decision, binding) = (answer.decision(), answer.binding());
-        let event = Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
+        let event = Event::of(answer, now, cost, max_wait);
         if let Some(observer) = &self.observer {
             observer.on_decision(&event);
         }
@@ -234,8 +216,8 @@ impl Source for LimiterState {
         Ok(HeldCharge { event, receipts, terms, quota: None })
     }
 
-    /// Settles a charge with the units really spent. After a change of the quotas nothing is given back, and units
-    /// spent beyond the charge are charged to each current quota.
+    /// After a change of the quotas nothing is given back, and units spent beyond the charge are charged to each
+    /// current quota.
     fn settle(&self, held: &HeldCharge, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {
@@ -278,7 +260,6 @@ impl Source for LimiterState {
 // last, and its result is returned unchanged.
 
 impl LimiterState {
-    /// Decides a check on the fast path. If that does not decide, calls a slower function for the answer.
     // Inlined, with the fast paths inlined into it. Nothing follows the calls, so a fast path keeps no value across
     // one.
     #[inline]
@@ -296,8 +277,8 @@ impl LimiterState {
         }
     }
 
-    /// Decides by the clock on every check. Not inlined: on some machines reading the clock is a call, and values
-    /// kept across it would slow the other paths down.
+    /// Not inlined: on some machines reading the clock is a call, and values kept across it would slow the other paths
+    /// down.
     #[inline(never)]
     fn decide_by_clock<T: CheckResult>(self: &Arc<Self>, cost: Cost) -> T {
         match self.decide_fast(cost.units()) {
@@ -313,8 +294,6 @@ impl LimiterState {
         self.decide_otherwise(cost, Undecided::Lost, 1)
     }
 
-    /// Decides the checks that the fast paths leave undecided: new leases, refusals by an old tick, other clocks, and
-    /// all that needs the lock. `lost` is the number of exchanges lost so far.
     #[inline(never)]
     fn decide_otherwise<T: CheckResult>(self: &Arc<Self>, cost: Cost, why: Undecided, mut lost: u32) -> T {
         let units = cost.units();
@@ -336,7 +315,6 @@ impl LimiterState {
 }
 
 impl LimiterState {
-    /// Spends units by the shared tick of the system clock, while one is kept.
     #[inline]
     pub(super) fn permit_fast<T: CheckResult>(&self, units: u64) -> Result<T, Undecided> {
         let (form, word) = self.word.read().ok_or(Undecided::NotAsked)?;
@@ -349,7 +327,6 @@ impl LimiterState {
         Ok(T::permitted(form.report(next, now)))
     }
 
-    /// Spends or refuses units by the clock, if the processor's counter has the time.
     #[inline]
     pub(super) fn decide_fast<T: CheckResult>(&self, units: u64) -> Result<T, Undecided> {
         // The form is loaded last, so that fewer values are kept across a call that reads the counter.
@@ -370,8 +347,6 @@ impl LimiterState {
         Ok(T::permitted(form.report(next, now)))
     }
 
-    /// Spends units by the shared tick, or by any recent tick. `None` if that does not decide: the units are refused,
-    /// or there is no word.
     pub(super) fn permit_by_tick<T: CheckResult>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
@@ -385,8 +360,6 @@ impl LimiterState {
         None
     }
 
-    /// Spends or refuses units, by the clock; `None` if the lock has to be taken.
-    ///
     /// Lock-free: if the word has changed, another check has made progress.
     pub(super) fn spend_by_clock<T: CheckResult>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
@@ -404,8 +377,7 @@ impl LimiterState {
         None
     }
 
-    /// Charges a cost that may be settled later, by the word, or refuses it if it may not wait. `None` if the lock has to
-    /// decide: the cost would have to wait, or there is no word.
+    /// `None` if the lock has to decide: the cost would have to wait, or there is no word.
     ///
     /// The receipt is the one that the general form would have made. Leases lower the word, and receipts find their
     /// position only in a word that was not lowered, so a limiter with leases charges under the lock.
@@ -447,8 +419,7 @@ impl LimiterState {
         }
     }
 
-    /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or the
-    /// lock has to decide.
+    /// `None` if the word changed meanwhile, or the lock has to decide.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
         let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.now())?;
@@ -460,8 +431,6 @@ impl LimiterState {
     }
 }
 
-/// Leaves the word to the core that has it, for as long as a few dozen checks take.
-///
 /// A lost exchange means that another core checks as fast as this one. If both went on, each would wait for the cache
 /// line to move on every check; left alone, the other core makes its checks at full speed meanwhile. The pause grows
 /// with each loss in a row, up to a few microseconds, so that many cores get a turn too. Without a loss there is no

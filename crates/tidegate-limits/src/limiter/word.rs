@@ -20,14 +20,11 @@ use crate::seqlock::SeqLock;
 use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Not a word: the holder of the lock has the state, or it does not fit a word.
 const NO_WORD: u64 = u64::MAX;
 
-/// The state of a limiter in a word, and the numbers needed to read it.
 #[derive(Debug)]
 pub(super) struct Word {
     word: CachePadded,
-    /// The form of the quota; empty if the limiter has none.
     form: SeqLock<6>,
 }
 
@@ -63,13 +60,11 @@ impl Word {
         (word != NO_WORD).then_some(word)
     }
 
-    /// Returns the form of a word that was loaded before, as [`Word::read`] does.
     #[inline]
     pub(super) fn form_of_word(&self) -> GcraWord {
         GcraWord::from_parts(self.form.unchecked())
     }
 
-    /// Says whether `word` is unchanged, and so whether its form was right.
     #[inline]
     pub(super) fn stays(&self, word: u64) -> bool {
         // The fence pairs with the one in `write`: a reader that saw a number of a later form sees here that the word
@@ -78,7 +73,6 @@ impl Word {
         self.word.0.load(Ordering::Relaxed) == word
     }
 
-    /// Returns a number that changes with the quota.
     #[inline]
     pub(super) fn terms(&self) -> u64 {
         self.form.version()
@@ -98,19 +92,16 @@ impl Word {
     }
 }
 
-/// Why a fast path did not decide, which determines the next path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undecided {
-    /// There was no tick, or no word.
     NotAsked,
     /// The available tick refuses; only the clock can refuse for certain.
     ByClock,
-    /// Another check has changed the word meanwhile.
     Lost,
 }
 
 impl Limits {
-    /// Turns the word into a cell. Called with the lock held, before the cells are read.
+    /// Called with the lock held, before the cells are read.
     pub(super) fn word_to_cell(&mut self, word: &Word, now: Tick) {
         let held = word.word.0.swap(NO_WORD, Ordering::AcqRel);
         let (Some(form), [quota]) = (word.form(), self.quotas.as_slice()) else { return };
@@ -120,7 +111,7 @@ impl Limits {
         }
     }
 
-    /// Puts a word back if the state fits one. Called with the lock held, after the cells have changed.
+    /// Called with the lock held, after the cells have changed.
     pub(super) fn cell_to_word(&mut self, word: &Word, now: Tick) {
         let ([quota], [cell]) = (self.quotas.as_slice(), self.cells.as_slice()) else {
             return word.form.write(None);

@@ -167,7 +167,7 @@ impl Event {
     }
 }
 
-/// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
+/// Stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyDigest(#[doc(hidden)] pub u64);
 
@@ -176,8 +176,6 @@ impl fmt::Display for KeyDigest {
         write!(f, "{:016x}", self.0)
     }
 }
-
-// Events of switches, pools, coalesced calls, steps and retriers.
 
 /// A switch that was turned, by hand or by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

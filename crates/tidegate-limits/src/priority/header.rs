@@ -9,8 +9,6 @@ pub const TIDEGATE_PRIORITY: &str = "x-tidegate-priority";
 /// Reads the value of a [`TIDEGATE_PRIORITY`] header; `None` if it is not valid. The caller decides whose header to
 /// trust.
 ///
-/// Takes time proportional to the length of the value, and allocates nothing.
-///
 /// # Examples
 /// ```
 /// use tidegate::priority::header::read_priority;

@@ -1,8 +1,4 @@
 //! The part of a limit that is reserved for requests of higher priority.
-//!
-//! Under load, a limit without such a part is used up by the first requests to arrive. With it, less important requests
-//! are refused while there is still room for the more important ones, which pass as long as they stay within their
-//! part.
 
 use std::fmt;
 use std::time::Duration;
@@ -47,10 +43,10 @@ impl fmt::Display for Kept {
 /// `critical-plus` lies within the part for `critical`. 100 % refuses all requests below the level, without a separate
 /// policy.
 ///
-/// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its level
-/// must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower level must leave in
-/// addition. So the users of one level are refused one after the other, and each of them after all users of lower
-/// levels. If the lower level must leave no more, or is refused altogether (100 %), its own level alone decides.
+/// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its
+/// level must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower
+/// level must leave in addition. If the lower level must leave no more, or is refused altogether (100 %), its own level
+/// alone decides.
 ///
 /// # Examples
 /// ```
@@ -70,7 +66,6 @@ impl fmt::Display for Kept {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeepFor {
-    /// Indexed by the number of the level.
     kept: [Option<Kept>; Criticality::ALL.len()],
 }
 
@@ -163,7 +158,6 @@ impl KeepFor {
         Some(least)
     }
 
-    /// Returns the smallest capacity that has `units` besides each of the parts that `which` selects.
     fn least_beside(&self, units: u64, which: impl Fn(Criticality, Kept) -> bool) -> Option<u64> {
         let parts = self.parts().filter(|(level, kept)| which(*level, *kept));
         parts.map(|(_, kept)| kept).try_fold(units, |least, kept| {
@@ -225,15 +219,15 @@ impl KeepFor {
     }
 }
 
-/// Returns how much a request of a cohort must leave, between what its level and what the next lower level must leave.
-/// Rounded down, so that it is always less than the latter if the two differ.
+/// Returns how much a request of a cohort must leave: between what its level and what the next lower level must leave,
+/// rounded down, so that it is less than the latter if the two differ.
 pub fn graded(kept: u64, below: u64, priority: Priority) -> u64 {
     let more = u128::from(below.saturating_sub(kept)) * u128::from(priority.cohort());
     // Exact: at most `below`.
     kept + (more / u128::from(Priority::COHORTS)) as u64
 }
 
-/// Reports whether a limit grants any cost as soon as it grants one unit: the next request pays by waiting.
+/// The next request pays by waiting.
 const fn grants_any_cost(quota: &Quota) -> bool {
     matches!(quota, Quota::WarmUp(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_))
 }

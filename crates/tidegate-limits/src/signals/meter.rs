@@ -34,28 +34,14 @@ impl Reading {
 #[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
-/// Reads how much of the processor time and memory that this process may use is in use. Each reading opens about ten
-/// small files.
-///
-/// # Examples
-/// ```
-/// use tidegate::signals::{Meter, Reading};
-/// use tidegate::{Clock, SystemClock};
-///
-/// // If the system provides nothing, all values are `None`.
-/// let reading = Meter::new().map_or(Reading::default(), |mut meter| meter.sample(SystemClock::new().now()));
-/// assert!(reading.memory.is_none_or(|used| used <= 1000));
-/// ```
-pub struct Meter {
+pub(super) struct Meter {
     files: Box<dyn Files>,
     groups: ControlGroups,
-    /// The processors that this process may run on.
     allowed: Vec<(u64, u64)>,
     average: Average,
     last: Option<Last>,
 }
 
-/// The processor time at the last reading.
 #[derive(Debug)]
 struct Last {
     at: Tick,
@@ -65,11 +51,7 @@ struct Last {
 }
 
 impl Meter {
-    /// Finds the files to read.
-    ///
-    /// # Errors
-    /// [`Unavailable`] if neither the machine's processors nor its memory can be read.
-    pub fn new() -> Result<Self, Unavailable> {
+    pub(super) fn new() -> Result<Self, Unavailable> {
         Self::of(kernel)
     }
 
@@ -84,9 +66,8 @@ impl Meter {
         Ok(Self { files: Box::new(files), groups, allowed, average: Average::default(), last: None })
     }
 
-    /// Takes a reading at `now`, a tick of any clock that runs with real time; use the same clock for all readings. A
-    /// reading at the tick of the previous one has no processor time.
-    pub fn sample(&mut self, now: Tick) -> Reading {
+    /// `now` is a tick of any clock that runs with real time, the same for all readings.
+    pub(super) fn sample(&mut self, now: Tick) -> Reading {
         Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
 
@@ -103,8 +84,7 @@ impl Meter {
         let used: Vec<Option<u64>> = self.groups.processors.iter().zip(&quotas).map(used).collect();
         let seen = Last { at: now, used, machine };
         let share = self.last.as_ref().map(|last| last.share(&seen, &quotas));
-        // A reading at the tick of the last one, or before it, has no processor time. The next reading is then
-        // compared with the last one.
+        // A reading at the tick of the last one, or before it, has no processor time.
         if self.last.as_ref().is_none_or(|last| last.at < now) {
             self.last = Some(seen);
         }
@@ -152,7 +132,6 @@ impl Last {
     }
 }
 
-/// Rounds to the nearest whole number, clamped to 0 to 1000.
 fn thousandths(value: f64) -> u16 {
     value.clamp(0.0, 1000.0).round() as u16
 }
@@ -166,22 +145,18 @@ impl fmt::Debug for Meter {
     }
 }
 
-// A moving average weighted by time.
-
 /// The time after which half of a change is taken over, in seconds: longer than a garbage collection, shorter than an
 /// overload.
 const HALF: f64 = 1.0;
 
 /// An average in which a sample weighs by the time since the previous one.
 ///
-/// It is kept as a fraction, so it gets arbitrarily close to a lasting value. Averages of processor time are often
-/// kept in whole thousandths and rounded down; such an average would stop below full load and never cross a threshold
-/// near it.
+/// It is kept as a fraction, so it gets arbitrarily close to a lasting value. An average in whole thousandths, rounded
+/// down, would stop below full load.
 #[derive(Debug, Default)]
 pub(super) struct Average(Option<(f64, Tick)>);
 
 impl Average {
-    /// Adds a sample and returns the average. A sample at the tick of the previous one, or earlier, changes nothing.
     pub(super) fn add(&mut self, now: Tick, sample: f64) -> f64 {
         let Some((average, at)) = self.0 else {
             self.0 = Some((sample, now));

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::Read;
 
-/// A quota of processor time in each period, both in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) micros: u64,
@@ -16,7 +15,6 @@ impl Quota {
         (micros > 0 && period > 0).then_some(Self { micros, period })
     }
 
-    /// Returns the quota as a number of processors.
     pub(super) fn processors(self) -> f64 {
         self.micros as f64 / self.period as f64
     }
@@ -41,7 +39,6 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Reads the first average of `/proc/loadavg`, in hundredths.
 pub(super) fn loadavg(text: &str) -> Option<u32> {
     let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     let (whole, hundredths): (u32, u32) = (whole.parse().ok()?, hundredths.parse().ok()?);
@@ -54,7 +51,6 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(value)
 }
 
-/// Reads the machine's memory in bytes: the total, and the available part.
 pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
     let field = |key: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -66,17 +62,15 @@ pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
     Some((field("MemTotal")?, available))
 }
 
-/// Time spent by processors since the machine started, in the kernel's units.
+/// In the kernel's units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
     pub(super) busy: u64,
     pub(super) all: u64,
-    /// The number of processors in the sum.
     pub(super) processors: u64,
 }
 
-/// Reads `/proc/stat`, summed over the processors that this process may run on, or over all if none of those is
-/// listed.
+/// Summed over the processors that this process may run on, or over all if none of those is listed.
 pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
     let sum = |wanted: &dyn Fn(u64) -> bool| {
         let mut sum = Spent::default();
@@ -104,7 +98,7 @@ pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
     sum(&is_allowed).or_else(|| sum(&|_| true))
 }
 
-/// Reads from `/proc/self/status` which processors a process may run on, as inclusive ranges.
+/// As inclusive ranges.
 pub(super) fn allowed_processors(status: &str) -> Vec<(u64, u64)> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let range = |part: &str| {
@@ -114,7 +108,6 @@ pub(super) fn allowed_processors(status: &str) -> Vec<(u64, u64)> {
     list.unwrap_or_default().split(',').filter_map(range).collect()
 }
 
-/// A hierarchy of control groups that this process is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Membership<'a> {
     /// The controllers of version 1, separated by commas; empty for version 2.
@@ -122,7 +115,6 @@ pub(super) struct Membership<'a> {
     pub(super) path: &'a str,
 }
 
-/// Reads `/proc/self/cgroup`.
 pub(super) fn memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
     let membership = |line| {
         let (_, rest) = str::split_once(line, ':')?;
@@ -132,17 +124,14 @@ pub(super) fn memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
     text.lines().filter_map(membership)
 }
 
-/// A mount of a hierarchy of control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     /// The controllers of version 1, separated by commas; `None` for version 2.
     pub(super) controllers: Option<String>,
-    /// The group at the top of the mount.
     pub(super) root: String,
     pub(super) point: String,
 }
 
-/// Reads `/proc/self/mountinfo`.
 pub(super) fn mounts(text: &str) -> impl Iterator<Item = Mount> {
     let mount = |line| {
         let (place, kind) = str::split_once(line, " - ")?;
@@ -181,19 +170,14 @@ fn unescaped(path: &str) -> String {
 
 // The control groups that this process is in, and the allowance of each.
 //
-// A group's allowance is bounded by those of the groups around it, so all visible ones are read. In a container only
-// the part of the tree below the container's own group is visible, and the group's path there differs from the one
-// that the process is told. The mount states which group is at its top.
+// In a container only the part of the tree below the container's own group is visible, and the group's path there
+// differs from the one that the process is told. The mount states which group is at its top.
 
-/// The most groups above the process's own that are read.
 const DEEPEST: usize = 32;
 
-/// The folders of the groups of one hierarchy, the process's own first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Folders {
-    /// The common prefix of all folders.
     point: String,
-    /// The path below `point`, for each group.
     below: Vec<String>,
 }
 
@@ -224,12 +208,9 @@ impl Folders {
     }
 }
 
-/// The files of one group about processor time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Processors {
-    /// The folder of a group of version 2.
     V2(String),
-    /// The folders of version 1: the one with the quota, and the one with the usage.
     V1(String, String),
 }
 
@@ -244,7 +225,6 @@ impl Processors {
         }
     }
 
-    /// Returns the nanoseconds of processor time used so far.
     pub(super) fn used(&self, files: &dyn Files) -> Option<u64> {
         match self {
             Self::V2(folder) => {
@@ -256,7 +236,6 @@ impl Processors {
     }
 }
 
-/// The folder of one group with its files about memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     V2(String),
@@ -279,7 +258,6 @@ impl Memory {
     }
 }
 
-/// The groups whose allowances apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlGroups {
     pub(super) processors: Vec<Processors>,
@@ -287,7 +265,7 @@ pub(super) struct ControlGroups {
 }
 
 impl ControlGroups {
-    /// Finds the groups. The lists are empty if the process is in no group, or its groups are not visible.
+    /// The lists are empty if the process is in no group, or its groups are not visible.
     pub(super) fn find(files: &dyn Files) -> Self {
         let own = files.text("/proc/self/cgroup").unwrap_or_default();
         let mounts: Vec<Mount> = mounts(&files.text("/proc/self/mountinfo").unwrap_or_default()).collect();
@@ -311,8 +289,6 @@ impl ControlGroups {
     }
 }
 
-// Reads the kernel's files.
-
 /// The most bytes read of a file: a list of a thousand processors has about 100 KiB, and one of all mounts of a large
 /// host about 500 KiB.
 const LONGEST: u64 = 4 << 20;
@@ -328,7 +304,6 @@ impl<F: Fn(&str) -> Option<String> + Send> Files for F {
     }
 }
 
-/// Reads a file of the kernel.
 pub(super) fn kernel(path: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;

@@ -1,14 +1,43 @@
-//! Handles operators' requests to breakers in a store: to show their state, and to force one.
+//! Operators' requests to breakers in a store: to show their state, and to force one.
 
 use std::time::Duration;
 
+use tidegate_core::breaker::{CircuitBreakerState, Condition, Forced, Totals, WouldTrip};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Quota, State};
 
-use super::breaker_view::{BreakerView, Handling};
 use super::cell::{Cell, current, keep, met};
 use super::guard_changes::Moved;
 use super::step::{Settled, Settlement, Step};
+
+/// An operator's request to the breakers of a step.
+#[derive(Clone, Copy, Debug)]
+pub enum Handling<'a> {
+    /// Reads the state and changes nothing.
+    Look,
+    /// Forces them into a state.
+    Force(&'a Forced),
+    /// Ends the forced state; a breaker that was forced open is then tried by probes.
+    Release,
+    /// Carries the state over to the limit of the charge, as its next use would, if the key is still under another
+    /// limit. Applies to limits of every kind.
+    Adopt,
+}
+
+/// The state of a breaker, as reported to operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BreakerView {
+    /// Its state.
+    pub condition: Condition,
+    /// The calls in its window, or those of the present step of a half-open breaker.
+    pub totals: Totals,
+    /// The state that an operator has forced it into, if any.
+    pub forced: Option<Forced>,
+    /// How often it would have opened since it was forced to measure only.
+    pub would_trip: Option<WouldTrip>,
+    pub(crate) state: CircuitBreakerState,
+}
 
 /// Handles every breaker of a step, and puts the resulting state of the last one into `settled`; returns whether cells
 /// changed. For a charge of another kind of limit only the standing is reported.
@@ -64,7 +93,7 @@ pub(super) fn handle(
 mod tests {
     use std::sync::Arc;
 
-    use tidegate_core::breaker::{CircuitBreaker, Condition, Force, Forced};
+    use tidegate_core::breaker::{CircuitBreaker, Force};
     use tidegate_core::{Cost, Replace, Tick};
 
     use super::super::settle::settle;

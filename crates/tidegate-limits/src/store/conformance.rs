@@ -1,9 +1,8 @@
 //! A conformance suite for every store, remote ones included.
 //!
 //! [`run`] takes a function that makes an empty store. It panics, naming the law and the seed, if the store breaks a
-//! law. Most laws are checked by one differential trace: random steps run on the store and on
-//! [`PlainStore`], and their answers must be equal line by line. Steps run one by one and many at
-//! once ([`Store::settle_each`]), by the caller's clock, a fresh clock and the engine's clock.
+//! law. Most laws are checked by one differential trace: random steps run on the store and on [`PlainStore`], and their
+//! answers must be equal line by line.
 //!
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime must bring its own.
 
@@ -62,8 +61,7 @@ pub fn run<S: Store>(make: impl Fn() -> S, quotas: &[Arc<Quota>], steps: u64) {
     suite(|_| make(), None, quotas, steps);
 }
 
-/// Runs the suite against stores that use the clock handed to `make` as their own: the suite makes it run fast, slow
-/// and backwards.
+/// Runs the suite against stores that use the clock handed to `make`: the suite makes it run fast, slow and backwards.
 ///
 /// # Panics
 /// As [`run`].
@@ -143,7 +141,6 @@ pub fn quotas() -> Vec<Arc<Quota>> {
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
 
-/// Makes an adaptive limit of 1 to 8 places, each of which lapses after two seconds.
 fn adaptive(
     law: &str,
     start: u64,
@@ -154,18 +151,13 @@ fn adaptive(
     with(AdaptiveConcurrency::new(law).ttl(Duration::from_secs(2))?).map(Quota::from)
 }
 
-// Runs the store under test and a plain map on the same steps, and compares their answers.
-
 /// A store may follow a clock that is at least this far behind the latest tick.
 const FAR_BEHIND: Duration = Duration::from_secs(10);
 
-/// A store under test, and a plain map that gets the same steps.
 struct Subject<'a> {
     store: &'a dyn Store,
-    /// The store's own clock, if the suite controls it.
     clock: Option<&'a ManualClock>,
     plain: PlainStore,
-    /// The latest tick at which the store has decided.
     latest: Tick,
 }
 
@@ -176,7 +168,6 @@ impl<'a> Subject<'a> {
         Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH }
     }
 
-    /// Checks that an answer equals the plain map's, and returns the plain map's.
     fn judge(&mut self, step: &Step<'_>, ours: Answer, context: &str) -> Answer {
         let at = match &ours {
             Ok(settled) => {
@@ -200,7 +191,6 @@ impl<'a> Subject<'a> {
         theirs
     }
 
-    /// Checks that an answer was decided at the tick, and by the kind of store, that the step and the store name.
     fn judge_at(&self, step: &Step<'_>, settled: &Settled, context: &str) {
         let local = matches!(self.store.home(), Home::Process { .. });
         assert_eq!(
@@ -235,7 +225,6 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Settles a step, and waits if the store answers later.
 fn settle(store: &dyn Store, step: &Step<'_>) -> Answer {
     let mut settled = Settled::default();
     match store.settle_into(step, &mut settled) {
@@ -247,9 +236,6 @@ fn settle(store: &dyn Store, step: &Step<'_>) -> Answer {
     }
 }
 
-// Laws that are checked with a few fixed steps, each on an empty store.
-
-/// Checks all of these laws, each on a store of its own.
 fn check_laws<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {
     repeated_keys_are_refused(&make(), quotas);
     a_refused_step_changes_nothing(&make(), quotas);

@@ -24,8 +24,8 @@ use super::guard_changes::{self, Moved};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::KeyState as _;
 
-/// Ends every charge of a step, or none if a binding [`Ending::Once`] or [`Ending::Extend`] is refused; returns whether
-/// cells changed.
+/// Ends every charge, or none if a binding [`Ending::Once`] or [`Ending::Extend`] is refused; returns whether cells
+/// changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -109,13 +109,11 @@ pub(super) fn finish(
     changed
 }
 
-/// Returns the charge without a wait and with nothing kept back.
 const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
     Charge { max_wait: Duration::ZERO, kept_back: 0, ..*charge }
 }
 
-/// Returns the state after a place of a guard was left, and the guard's quota; `None` where nothing changes. Sets
-/// `counted` if a breaker counts the call, and tells each change of a breaker.
+/// Sets `counted` if a breaker counts the call.
 fn leave<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
@@ -140,8 +138,6 @@ fn leave<'c>(
     (next != *state).then_some((Some(quota), next))
 }
 
-/// Returns the state after one ending of a charge that is on no guard, and the quota that it is under if the cell has one;
-/// `None` where nothing changes.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
@@ -168,8 +164,6 @@ fn next<'c>(
     (cell.is_none() || next != state).then_some((quota, next))
 }
 
-/// Returns the quota of a cell, its state after places are held longer, and their new receipt; `None` if the places are
-/// not there.
 fn extended(
     charge: &Charge<'_>,
     cell: Option<&Cell>,
@@ -185,13 +179,12 @@ fn extended(
 }
 
 impl Cell {
-    /// Returns whether a charge is void: the key was reset, or its limit changed to another kind, since it was made.
     fn is_void(&self, receipt: &Receipt, now: Tick) -> bool {
         self.forgotten.as_ref().is_some_and(|forgotten| now < forgotten.until && receipt.at <= forgotten.at)
     }
 }
 
-/// Returns the receipt of a charge, with the number of units that came back as its cost; `None` where none came back.
+/// The receipt's cost becomes the number of units that came back; `None` where none came back.
 fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<Receipt> {
     // Compares what is in use, not what is left: the size of an adaptive limit may differ before and after.
     let in_use = |standing: &Standing| {
@@ -203,7 +196,6 @@ fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<R
     Some(Receipt { cost, ..*receipt })
 }
 
-/// Returns the standing of a cell under its own limit; without a cell, that of a new key under the charge's limit.
 fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     match cell {
         Some(cell) => cell.quota.standing(&cell.state, now),
@@ -211,7 +203,6 @@ fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     }
 }
 
-/// Resets every key of a step; returns whether cells changed.
 pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
     let (now, mut changed) = (step.now, false);
     settled.allowed = true;

@@ -1,4 +1,5 @@
-//! What a step changes of guards, for those who watch: breakers that change their state, and limits that their laws move.
+//! What a step changes of guards, for those who watch: breakers that change their state, and limits that their laws
+//! move.
 
 use tidegate_core::breaker::Change;
 use tidegate_core::{Algorithm, Ask, Quota, State, Tick};
@@ -34,7 +35,7 @@ impl Moved {
     }
 }
 
-/// Adds the changes of a breaker that a call enters which is let in. A law does not move a limit when work enters.
+/// A law does not move a limit when work enters.
 pub(super) fn by_entry(key: &[u8], quota: &Quota, before: &State, ask: Ask, moved: &mut Vec<Moved>) {
     if let (Quota::Breaker(breaker), State::Breaker(state)) = (quota, before) {
         // Entered once more, in a copy: the usual entry tells nobody, and only steps that are watched come here.
@@ -44,7 +45,6 @@ pub(super) fn by_entry(key: &[u8], quota: &Quota, before: &State, ask: Ask, move
     }
 }
 
-/// Adds the move of a limit by work that has left.
 pub(super) fn by_exit(
     key: &[u8],
     quota: &Quota,

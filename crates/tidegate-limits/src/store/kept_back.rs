@@ -1,7 +1,4 @@
 //! Converts the share of an adaptive limit that is kept back for requests of higher priority into places.
-//!
-//! The planner of a charge does not know the present size of such a limit, because its state is in the store. So the
-//! charge carries a share, and the store converts it into places.
 
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Cost, Quota};

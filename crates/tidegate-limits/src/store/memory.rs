@@ -2,41 +2,35 @@
 //! repeat a key.
 //!
 //! A key has a slot in one of two cache lines ([`cache_line`]): a name and one word of state. Larger states lie in the
-//! overflow. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again
-//! is equivalent to no state, so its slot counts as free: no sweep is needed, and a table that is large enough loses
+//! overflow. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again is
+//! equivalent to no state, so its slot counts as free: no sweep is needed, and a table that is large enough loses
 //! nothing that matters. When all slots of a key's two lines are live, the key nearest to full is evicted and counted.
 //! "Nearest" is measured by the share of the limit that is spent, not by the time until it is full: a daily limit that
 //! was used once takes longer to be full again than a limit per second that is almost used up. A key that is over its
 //! limit is evicted last; otherwise an attacker could wash away its own debt with invented keys.
 //!
-//! All policies of a gate share the table, and each has an even share of every eight slots, which the others cannot
-//! take from it ([`eviction`]). So invented keys of one policy evict keys of that policy, even where its limit is one
-//! unit, so that each key is over its limit at once. The count of evictions shows whether the table is large enough.
+//! All policies of a gate share the table ([`eviction`]).
 //!
 //! # Fingerprints
-//! Unless keys are kept in full, they are kept as 64-bit fingerprints under a seed of the process, so no caller's address
-//! lies in memory. The slot holds 48 of the bits, and the others choose the lines, so two given keys
-//! are taken for the same key with odds of about 2⁻⁴⁸ · 4 / lines. Among `n` live keys in a table made for `n`,
-//! which has `11n/30` lines, the odds that any two collide are about `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
+//! Unless keys are kept in full, they are kept as 64-bit fingerprints under a seed of the process, so no caller's
+//! address lies in memory. The slot holds 48 of the bits, and the others choose the lines, so two given keys are taken
+//! for the same key with odds of about 2⁻⁴⁸ · 4 / lines.
 //!
 //! An outsider cannot choose keys that meet in one line, whether keys are kept in full or not: tests with keys that
-//! collide under another seed, and with patterns of keys, found them spread as random keys are (`table.rs`).
-//! The hash, foldhash, is keyed and fast but not cryptographic, which suffices against callers who only see whether
-//! they are allowed. An attacker who can time single checks to the nanosecond, on the same machine, might learn the
-//! seed. That attacker could then have a victim's key evicted (last, where it is over its limit), and could share a
-//! victim's limit where keys are not kept in full.
+//! collide under another seed, and with patterns of keys, found them spread as random keys are (`table.rs`). The hash,
+//! foldhash, is keyed and fast but not cryptographic, which suffices against callers who only see whether they are
+//! allowed. An attacker who can time single checks to the nanosecond, on the same machine, might learn the seed. That
+//! attacker could then have a victim's key evicted (last, where it is over its limit), and could share a victim's limit
+//! where keys are not kept in full.
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
-//! latest one counts as that one. If ticks stay more than five minutes behind, after a clock has jumped forward and
-//! back, time goes on at half their speed until they are at most ten seconds behind: meanwhile limits refill at half
-//! their rate, a wait or retry that was reported takes up to twice as long, and nothing is granted twice
-//! (`clock/monotonic.rs`).
+//! latest one counts as that one. If ticks stay far behind, time goes on at half their speed (`clock/monotonic.rs`).
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
-//! use at once; numbers that no live key needs are reused. The state of a charge whose quota holds for
-//! one step only ([`Charge::inline_quota`]) lies in the overflow, without a number.
+//! use at once; numbers that no live key needs are reused. The state of a charge whose quota holds for one step only
+//! ([`Charge::inline_quota`]) lies in the overflow, without a number.
 
 mod cache_line;
 mod cell_path;
@@ -72,14 +66,12 @@ use crate::clock::HeldTime;
 /// Keeps the state of a bounded number of keys.
 ///
 /// Memory is allocated when the store is made and does not grow: 24 bytes per key of the capacity, 48 where keys are
-/// kept in full. If that is more than a megabyte, a background thread touches all of it once, for about 13 ms for a
-/// million keys: so no check waits for the system to provide memory, and a machine that has too little shows it at the
-/// start. States that do not fit a word (all but GCRA's: logs, windows of many buckets) allocate their own size as they
-/// come.
+/// kept in full. Beyond a megabyte a background thread touches all of it once (13 ms for a million keys), so that no
+/// check waits for the system to provide memory. States that do not fit a word (all but GCRA's: logs, windows of many
+/// buckets) allocate their own size as they come.
 ///
 /// A check of one known key is one locked instruction on its cache line. A step over several keys seizes all their
-/// slots: it first tries each slot once; if one is taken, it seizes all in ascending order, so steps never deadlock. A
-/// clone shares the table.
+/// slots: it first tries each slot once; if one is taken, it seizes all in ascending order, so steps never deadlock.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     shared: Arc<MemoryShared>,
@@ -116,10 +108,9 @@ impl MemoryStore {
     /// Makes an empty store that compares whole keys and not only their fingerprints. Among a million keys, two have
     /// the same fingerprint with odds of one in fifty million; this is for limits where that is too much.
     ///
-    /// Takes 48 bytes per key of the capacity. A check has a second cache miss, and takes about twice as long among a
-    /// million keys. Keys of up to 15 bytes are kept as they are; of longer keys, 120 bits are kept besides the
-    /// fingerprint, so that memory does not grow with the keys that callers send: among `n` of them, two are taken for
-    /// the same key with odds of about `n² · 2⁻¹⁶⁹`.
+    /// Takes 48 bytes per key of the capacity. A check has a second cache miss. Keys of up to 15 bytes are kept as they
+    /// are; of longer keys, 120 bits are kept besides the fingerprint, so that memory does not grow with the keys that
+    /// callers send: among `n` of them, two are taken for the same key with odds of about `n² · 2⁻¹⁶⁹`.
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
@@ -154,7 +145,6 @@ impl MemoryStore {
         Self::made(keys, |keys| Table::seeded(keys, Keep::Keys, seed))
     }
 
-    /// Checks the number of keys, makes the table, and wraps it in a store.
     fn made(keys: usize, table: impl FnOnce(usize) -> Option<Table>) -> Result<Self, CapacityError> {
         let table = table(in_range(keys)?).ok_or(CapacityError::NoMemory { keys })?;
         Ok(Self::of(table))
@@ -166,48 +156,39 @@ impl MemoryStore {
         Self { shared }
     }
 
-    /// Returns an empty store of the same kind, with room for `keys` keys.
-    ///
-    /// # Errors
-    /// As [`MemoryStore::with_capacity`].
     pub(crate) fn new_like(&self, keys: usize) -> Result<Self, CapacityError> {
         Self::made(keys, |keys| Table::new(keys, self.shared.table.keep()))
     }
 
-    /// Returns the fingerprint of a key.
     #[inline(always)]
     pub(crate) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
         self.shared.table.fingerprint(key)
     }
 
-    /// Reads from the line of a key, to prefetch it while others are looked at. The result only keeps the compiler from
-    /// removing the read.
+    /// Prefetches the line of a key; the result only keeps the compiler from removing the read.
     #[inline]
     pub(crate) fn touch(&self, fingerprint: Fingerprint) -> u64 {
         self.shared.table.touch(fingerprint)
     }
 
-    /// Returns the class of a quota for owner 0; `None` where its states do not fit a word.
     pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<CachedClass> {
         self.shared.table.reclaim(tick);
         Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
-    /// Returns the limit of a class that was kept between checks; `None` where its number has since been given to
-    /// another limit, or is about to be.
     #[inline]
     pub(crate) fn limit(&self, class: CachedClass) -> Option<Limit<'_>> {
         self.shared.table.classes.kept(class)
     }
 
-    /// Returns the limit of a class, if it is one of the first few, which are found without searching a list.
+    /// The limit, if it is one of the first few, which are found without searching a list.
     #[inline(always)]
     pub(crate) fn cached_limit(&self, class: Class) -> Option<&PermanentLimit> {
         self.shared.table.classes.at_hand(class)
     }
 
-    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
-    /// that did not succeed, for whatever reason. Makes no function call.
+    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. Makes no
+    /// function call.
     #[inline(always)]
     pub(crate) fn permit(
         &self,
@@ -219,13 +200,12 @@ impl MemoryStore {
         self.shared.table.permit(fingerprint, first, now, units)
     }
 
-    /// As [`MemoryStore::permit`], for any limit.
     #[inline(always)]
     pub(crate) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
         self.shared.table.permit_by(fingerprint, by, units)
     }
 
-    /// As [`MemoryStore::permit`], in both lines. For a key that would be refused, it returns the word that was seen.
+    /// As [`MemoryStore::permit`], in both lines. Of a refused key, returns the word that was seen.
     #[inline]
     pub(crate) fn permit_or_read(
         &self,
@@ -236,8 +216,7 @@ impl MemoryStore {
         self.shared.table.permit_or_read(fingerprint, by, units)
     }
 
-    /// Spends units of a key in its word; waits for a slot that is seized. Ticks must come from a clock that does not
-    /// step back.
+    /// Ticks must come from a clock that does not step back.
     pub(crate) fn take(
         &self,
         fingerprint: Fingerprint,
@@ -297,8 +276,7 @@ impl MemoryStore {
         self.settle_step::<true, false>(step, &mut settled).map(|()| settled)
     }
 
-    /// Settles a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
-    /// change.
+    /// Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots change.
     #[inline(always)]
     fn settle_step<const RECEIPTS: bool, const TRACK: bool>(
         &self,
@@ -309,7 +287,6 @@ impl MemoryStore {
         self.settle_fingerprints::<RECEIPTS, TRACK>(step, fingerprint, settled)
     }
 
-    /// Settles a step; `fingerprint` returns the fingerprint of the key of a charge, given its index.
     #[inline(always)]
     fn settle_fingerprints<const RECEIPTS: bool, const TRACK: bool>(
         &self,
@@ -354,7 +331,6 @@ impl MemoryStore {
     }
 }
 
-/// Returns whether every binding refusal of a step is over by a later tick.
 fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
     let passed = later.since(step.now);
     let over = |retry: Retry| retry <= Retry::After(passed);
@@ -363,8 +339,6 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
 }
 
 impl Table {
-    /// Settles a step: on words where possible, otherwise on cells; a step of one known key is settled where its cell
-    /// lies.
     fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
         self.reclaim(step.now);
         if let ([charge], [key]) = (step.charges, keys)
@@ -379,9 +353,6 @@ impl Table {
     }
 }
 
-// Checks how many keys a table may be made for.
-
-/// The most keys that a table has room for. Published as [`MemoryStore::MAX_KEYS`].
 const MAX_KEYS: u64 = 1 << 32;
 
 /// Why a table for so many keys cannot be made.
@@ -413,7 +384,6 @@ impl From<CapacityError> for QuotaError {
     }
 }
 
-/// Checks a number of keys; every table that a caller asks for goes through here.
 fn in_range(keys: usize) -> Result<usize, CapacityError> {
     match keys {
         0 => Err(CapacityError::OutOfRange { keys }),

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Tick};
 
-use super::breaker_view::Handling;
+use super::breaker::Handling;
 use super::step::{Charge, ChargeRules, DecidedBy, Ending, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns its data.

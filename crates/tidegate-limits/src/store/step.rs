@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
-use super::breaker_view::{BreakerView, Handling};
+use super::breaker::{BreakerView, Handling};
 use super::guard_changes::Moved;
 use crate::clock::Clock;
 
@@ -60,8 +60,7 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the charge that has to be allowed for this one to be allowed: its cost plus the units kept back. `None`
-    /// where nothing is kept back.
+    /// The charge that has to be allowed for this one to be allowed.
     #[inline]
     pub(super) fn with_kept_back(&self) -> Option<Self> {
         if self.kept_back == 0 {
@@ -74,8 +73,7 @@ impl<'a> Charge<'a> {
 
 /// The rules of a charge that its limit sets, the same for all requests.
 ///
-/// They are set once, where the limit is made, and are carried as one value through plans, charges and receipts to the
-/// store that applies them. 8 bytes, so a copy is as small as a reference.
+/// Carried as one value of 8 bytes through plans, charges and receipts to the store that applies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeRules {
     /// The number of the policy that the key belongs to, the same for all keys of the policy. In a full store, keys of
@@ -138,7 +136,7 @@ pub struct Step<'a> {
     /// Ignored by stores whose [`super::Caps::one_tag`] is `false`.
     pub tag: u64,
     /// Whether the charges will be ended. If `false`, receipts may be absent from the answer; the rest of it is the
-    /// same. Making receipts is part of the cost of a check, and most checks need none.
+    /// same.
     pub receipts: bool,
     /// Whether somebody watches the guards: the answer then has what the step has changed of them ([`Settled::moved`]).
     pub watched: bool,

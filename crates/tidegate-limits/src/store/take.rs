@@ -14,21 +14,16 @@ use super::guard_changes::{self, Moved};
 use super::kept_back;
 use super::step::{Charge, Settled, Settlement, Step};
 
-/// The ruling on one charge by itself, and its next state and receipt in case the step is allowed.
 type Decided<H> = (Ruling, Option<(<H as KeyState>::Next, Receipt)>);
 
-/// The state of one charge's key while a step works on it, in the form that the store keeps.
 pub(super) trait KeyState {
-    /// The type of the next state.
     type Next;
 
-    /// Decides one charge by itself, ignoring what is kept back from it. Returns the ruling, and the next state and
-    /// receipt in case the step is allowed.
+    /// Decides one charge by itself, ignoring what is kept back from it.
     fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
 
-    /// Decides one charge by itself, including what is kept back from it. Returns the ruling, and the next state and
-    /// receipt in case the step is allowed. This is the only place where a reserve refuses, besides the fast path for
-    /// words (`memory/word_path.rs`).
+    /// Decides one charge by itself, including what is kept back from it. This is the only place where a reserve
+    /// refuses, besides the fast path for words (`memory/word_path.rs`).
     fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>) {
         if let Some(with_kept_back) = self.with_kept_back(charge, now)
             && let (denied @ Ruling::Denied { .. }, _) = self.decide_cost(&with_kept_back, now)
@@ -38,30 +33,26 @@ pub(super) trait KeyState {
         self.decide_cost(charge, now)
     }
 
-    /// Returns the charge that has to be allowed for this one to be allowed; `None` where nothing is kept back.
     #[inline]
     fn with_kept_back<'c>(&self, charge: &Charge<'c>, _now: Tick) -> Option<Charge<'c>> {
         charge.with_kept_back()
     }
 
-    /// Returns when a refused charge is worth repeating: `ruled` by its limit, or a corrected time where the key is
-    /// still under another limit.
+    /// `ruled` by its limit, or a corrected time where the key is still under another limit.
     #[inline]
     fn retry(&self, _charge: &Charge<'_>, _now: Tick, ruled: Retry) -> Retry {
         ruled
     }
 
-    /// Returns the standing of the limit in the state `next`, or in the present state if that is `None`.
+    /// In the state `next`, or in the present one if that is `None`.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
 
-    /// Replaces the state by `next`.
     fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
 
-    /// Adds to `moved` what the charge changes of a guard, before it is kept. Words have no guards.
+    /// Before the charge is kept; words have no guards.
     fn watch(&self, _charge: &Charge<'_>, _now: Tick, _moved: &mut Vec<Moved>) {}
 
-    /// Updates the state of a key that was denied, in two cases: the key is new and fills up from now on, or its state
-    /// was written by a clock that runs ahead. Returns whether the state changed.
+    /// Updates a key that was denied if it is new and fills up from now on, or was written by a clock that runs ahead.
     fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
         false
     }
@@ -127,7 +118,7 @@ impl KeyState for Option<Cell> {
     }
 }
 
-/// Returns the charge plus what is kept back from it; for an adaptive limit, that share is of its present size.
+/// Of an adaptive limit, the share is of its present size.
 #[cold]
 fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
     if !kept_back::moves(charge.quota) {
@@ -138,8 +129,7 @@ fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option
     Charge { kept_back, ..*charge }.with_kept_back()
 }
 
-/// Decides each charge by itself, and keeps the next states only if no binding charge was refused. Writes the answer to
-/// `settled`, and returns whether any state changed.
+/// Keeps the next states only if no binding charge was refused; returns whether any state changed.
 pub(super) fn take<H: KeyState>(
     step: &Step<'_>,
     states: &mut [H],

@@ -382,6 +382,5 @@ fn bodies_may_go_where_the_bodies_within_may_go() {
     fn goes<T: Send + Sync>() {}
     goes::<HeldBody<Script>>();
     goes::<HeldBody<Script, tidegate::breaker::Call>>();
-    goes::<HeldBody<Script, tidegate::breaker::KeyedCall>>();
     goes::<TimedBody<HeldBody<Script>>>();
 }

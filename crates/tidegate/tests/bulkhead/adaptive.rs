@@ -207,7 +207,7 @@ fn no_sample_of_many_threads_is_lost() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    bulkhead.blocking_enter(Duration::MAX).unwrap().leave(Outcome::Success);
+                    bulkhead.enter().within(Duration::MAX).blocking().unwrap().leave(Outcome::Success);
                 }
             });
         }

@@ -82,7 +82,7 @@ impl World {
                 let other = Bulkhead::new(3).unwrap();
                 let found = other.standing();
                 assert_eq!((found.remaining, found.limit), (3, 3), "a new bulkhead is empty");
-                self.orphans.extend(other.try_enter_n(places));
+                self.orphans.extend(other.enter_n(places).now());
                 let _ = Waiter::new(other.enter_n(3_u64)).poll();
             }
             9 => drop(pick(self.orphans.len()).map(|at| self.orphans.swap_remove(at))),

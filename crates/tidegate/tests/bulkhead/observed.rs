@@ -66,7 +66,7 @@ fn work_that_enters_at_once_is_told_when_it_enters_and_when_it_leaves() {
         drop(bulkhead.enter().now().unwrap());
         drop(bulkhead.enter().try_now().unwrap());
         drop(ready(Waiter::new(bulkhead.enter()).poll()).unwrap());
-        drop(bulkhead.try_enter_n(2).unwrap());
+        drop(bulkhead.enter_n(2).now().unwrap());
         let pair = [AT_ONCE, left(Outcome::Ignored, NO_WAIT)];
         assert_eq!(told.take(), [pair; 4].concat());
     }
@@ -78,14 +78,14 @@ fn a_refusal_is_told_once_with_its_cause_on_each_way_in() {
     let _permit = full.try_enter().unwrap();
     told.take();
     assert!(full.try_enter().is_err());
-    assert!(full.try_enter_n(2).is_err());
+    assert!(full.enter_n(2).now().is_err());
     assert!(full.enter().now().is_err());
     assert!(full.enter_n(2).now().is_err());
     assert!(ready(Waiter::new(full.enter().within(NO_WAIT)).poll()).is_err());
     assert!(ready(Waiter::new(full.enter().until(Tick::from_secs(8))).poll()).is_err());
     let expected = [Full, TooManyPlaces, Full, TooManyPlaces, Full, DeadlineExceeded];
     assert_eq!(told.take(), expected.map(refused));
-    assert!(full.enter_n(0).now().is_err() && full.try_enter_n(0).is_err());
+    assert!(full.enter_n(0).now().is_err());
     assert_eq!(told.take(), [], "nobody asked for a place");
 
     let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
@@ -109,7 +109,7 @@ fn what_a_throttle_sheds_is_told() {
     assert!(low().now().is_err());
     assert!(ready(Waiter::new(low()).poll()).is_err());
     assert!(tidegate::priority::carry(Criticality::Sheddable, || bulkhead.try_enter()).is_err());
-    assert!(bulkhead.try_enter_n(2).is_err());
+    assert!(bulkhead.enter_n(2).now().is_err());
     assert_eq!(told.take(), [Throttled, Throttled, Throttled, TooManyPlaces].map(refused));
     let permit = bulkhead.try_enter().unwrap();
     assert!(bulkhead.try_enter().is_err());
@@ -218,7 +218,7 @@ fn an_observer_that_panics_loses_no_place_and_forgets_no_waiter() {
         assert!(panics_in(&|| drop(bulkhead.try_enter())));
         assert!(panics_in(&|| drop(bulkhead.enter().now())));
         assert!(panics_in(&|| drop(ready(Waiter::new(bulkhead.enter()).poll()))));
-        assert!(panics_in(&|| drop(bulkhead.try_enter_n(9))));
+        assert!(panics_in(&|| drop(bulkhead.enter_n(9).now())));
         assert_eq!(*panics.0.lock().unwrap(), 3 * 2 + 1);
         assert_eq!(bulkhead.standing().remaining, 2);
     }
@@ -230,7 +230,7 @@ fn an_observer_that_panics_loses_no_place_and_forgets_no_waiter() {
     struct Enters<'a>(&'a Bulkhead, &'a Mutex<Vec<tidegate::Permit>>);
     impl Drop for Enters<'_> {
         fn drop(&mut self) {
-            self.1.lock().unwrap().push(self.0.try_enter_n(2).unwrap());
+            self.1.lock().unwrap().push(self.0.enter_n(2).now().unwrap());
         }
     }
     let work = AssertUnwindSafe(|| {
@@ -268,7 +268,7 @@ fn an_observer_may_ask_the_bulkhead() {
         .with_clock(ManualClock::default())
         .with_observer(asks.clone());
     *asks.0.lock().unwrap() = Some(bulkhead.clone());
-    let all = bulkhead.try_enter_n(bulkhead.standing().limit).unwrap();
+    let all = bulkhead.enter_n(bulkhead.standing().limit).now().unwrap();
     assert!(bulkhead.try_enter().is_err());
     let mut waits = Waiter::new(bulkhead.enter());
     assert!(waits.poll().is_pending());
@@ -294,7 +294,7 @@ fn each_entry_ends_once_and_each_that_entered_leaves_once() {
                         0 => drop(bulkhead.try_enter()),
                         1 => drop(Waiter::new(bulkhead.enter()).poll()),
                         2 => drop(bulkhead.enter().try_now()),
-                        _ => drop(bulkhead.blocking_enter(SECOND / 1000)),
+                        _ => drop(bulkhead.enter().within(SECOND / 1000).blocking()),
                     }
                 }
             });

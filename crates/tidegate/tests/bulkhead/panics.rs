@@ -83,7 +83,7 @@ fn a_clock_that_panics_while_a_waiter_fetches_its_place_does_not_lose_it() {
     let clock = Fuse::lasting(i64::MAX);
     for bulkhead in kinds(&clock) {
         clock.last(i64::MAX);
-        let all = bulkhead.try_enter_n(bulkhead.standing().limit).unwrap();
+        let all = bulkhead.enter_n(bulkhead.standing().limit).now().unwrap();
         let mut waiter = Waiter::new(bulkhead.enter());
         assert!(waiter.poll().is_pending());
         drop(all);

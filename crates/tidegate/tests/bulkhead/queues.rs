@@ -315,7 +315,7 @@ fn a_waker_that_panics_takes_no_other_with_it() {
         }
     }
     let bulkhead = Bulkhead::new(2).unwrap();
-    let inside = bulkhead.try_enter_n(2).unwrap();
+    let inside = bulkhead.enter_n(2).now().unwrap();
     let mut first = Box::pin(bulkhead.enter());
     let panics = std::task::Waker::from(std::sync::Arc::new(Panics));
     assert!(first.as_mut().poll(&mut std::task::Context::from_waker(&panics)).is_pending());

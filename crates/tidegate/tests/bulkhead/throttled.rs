@@ -223,7 +223,7 @@ fn those_who_leave_a_line_without_a_place_are_turned_away() {
 #[test]
 fn whoever_asks_for_too_much_is_not_the_throttles_affair() {
     let (bulkhead, hears, _) = bulkhead(2);
-    assert_eq!(bulkhead.try_enter_n(3).unwrap_err().retry(), Retry::Never);
+    assert_eq!(bulkhead.enter_n(3).now().unwrap_err().retry(), Retry::Never);
     assert_eq!(bulkhead.enter_n(3).now().unwrap_err().retry(), Retry::Never);
     assert_eq!(hears.take(), []);
 }
@@ -238,7 +238,7 @@ fn a_short_queue_waits_for_half_of_what_work_takes() {
         permit.leave(Outcome::Success);
     };
     work(80);
-    let _inside = bulkhead.try_enter_n(2).unwrap();
+    let _inside = bulkhead.enter_n(2).now().unwrap();
     let mut waiter = Waiter::new(bulkhead.enter());
     assert!(waiter.poll().is_pending());
     clock.advance(Duration::from_millis(39));

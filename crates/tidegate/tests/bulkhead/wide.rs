@@ -28,7 +28,7 @@ fn a_limit_below_what_all_ask_for_is_learnt_from_and_rises() {
         let (mut inside, mut ended) = (Vec::new(), 0);
         for millisecond in 0..60_000 {
             while inside.len() < 12
-                && let Ok(permit) = bulkhead.try_enter_n(8)
+                && let Ok(permit) = bulkhead.enter_n(8).now()
             {
                 inside.push((permit, 10.0));
             }
@@ -48,7 +48,7 @@ fn a_limit_below_what_all_ask_for_is_learnt_from_and_rises() {
 fn one_who_asks_for_more_than_there_is_takes_all_alone() {
     let bulkhead = of_two();
     let narrow = bulkhead.try_enter().unwrap();
-    assert_eq!(bulkhead.try_enter_n(5).unwrap_err().retry(), Retry::Unknown, "somebody is inside");
+    assert_eq!(bulkhead.enter_n(5).now().unwrap_err().retry(), Retry::Unknown, "somebody is inside");
     let mut wide = Waiter::new(bulkhead.enter_n(5));
     let mut next = Waiter::new(bulkhead.enter());
     assert!(wide.poll().is_pending() && next.poll().is_pending());
@@ -78,14 +78,14 @@ fn a_limit_that_falls_below_what_a_waiter_asks_for_does_not_refuse_it() {
 #[test]
 fn more_than_there_can_ever_be_is_never_and_promised_places_stay_free() {
     let most = Concurrency::MAX_PLACES;
-    assert_eq!(of_two().try_enter_n(most + 1).unwrap_err().retry(), Retry::Never);
-    assert_eq!(of_two().try_enter_n(most).unwrap().places(), most);
+    assert_eq!(of_two().enter_n(most + 1).now().unwrap_err().retry(), Retry::Never);
+    assert_eq!(of_two().enter_n(most).now().unwrap().places(), most);
     let kept = KeepFor::default().with(Criticality::CriticalPlus, Kept::Percent(50));
     let keeps = of_two().with_keep_for(kept).unwrap();
-    assert_eq!(keeps.try_enter_n(2).unwrap_err().retry(), Retry::Unknown, "a place is kept");
+    assert_eq!(keeps.enter_n(2).now().unwrap_err().retry(), Retry::Unknown, "a place is kept");
     let divided = of_two().with_tenants(Tenants::default().each(Partition::default(), 9).unwrap());
     let refused = divided.enter_n(3).of("ann").now().unwrap_err();
     assert_eq!(refused.retry(), Retry::Unknown, "two are divided");
     let fixed = Bulkhead::new(2).unwrap();
-    assert_eq!(fixed.try_enter_n(3).unwrap_err().retry(), Retry::Never, "nothing moves it");
+    assert_eq!(fixed.enter_n(3).now().unwrap_err().retry(), Retry::Never, "nothing moves it");
 }

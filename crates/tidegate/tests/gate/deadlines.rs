@@ -50,7 +50,7 @@ async fn a_wait_that_cannot_end_before_the_carried_deadline_is_refused_at_once()
         let refused = carry_through(soon, limiter.wait(1).within(own)).await.unwrap_err();
         assert_eq!(refused.retry(), Retry::After(SECOND - own.min(SECOND / 2)));
         assert!(carry_through(soon, keyed.wait("ann", 1).within(own)).await.is_err());
-        assert!(carry(soon, || limiter.blocking_wait(1, own)).is_err());
+        assert!(carry(soon, || limiter.wait(1).within(own).blocking()).is_err());
     }
     assert_eq!(TokioInstant::now(), begun, "known at once");
     carry_through(begun + SECOND, limiter.wait(1)).await.unwrap();
@@ -139,7 +139,10 @@ fn a_clock_of_another_time_takes_an_instant_by_its_distance() {
     assert!(past <= Tick::from_secs(999) && past > Tick::from_secs(500), "{past:?}");
 
     let limiter = Limiter::new(Quota::per_minute(1)).unwrap().with_clock(Arc::clone(&clock));
-    assert!(limiter.blocking_wait_until(1, Instant::now() + SECOND).is_ok());
-    assert!(limiter.blocking_wait_until(1, Instant::now() + SECOND).is_err(), "sixty seconds of that clock");
+    assert!(limiter.wait(1).until(Instant::now() + SECOND).blocking().is_ok());
+    assert!(
+        limiter.wait(1).until(Instant::now() + SECOND).blocking().is_err(),
+        "sixty seconds of that clock"
+    );
     assert_eq!(Deadline::from(Tick::MAX), Deadline::Tick(Tick::MAX));
 }

@@ -2,7 +2,6 @@
 //! number, or a result that works. It never panics, and never silently uses another number.
 #![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::policy::{Access, Limit};
@@ -115,7 +114,7 @@ fn places_of_bulkheads_and_queues() {
     assert!(one.change(0).is_err() && one.change(u64::MAX).is_err());
     let crowded = one.with_room(usize::MAX);
     let _inside = crowded.try_enter().unwrap();
-    let refused = |places: i64| crowded.try_enter_n(places).unwrap_err().retry();
+    let refused = |places: i64| crowded.enter_n(places).now().unwrap_err().retry();
     assert_eq!([0, -1, 2, i64::MAX].map(refused), [Retry::Never; 4]);
     assert_eq!(refused(1), Retry::Unknown);
     assert_eq!(crowded.with_room(0).standing().remaining, 1);
@@ -124,11 +123,8 @@ fn places_of_bulkheads_and_queues() {
     let told = JobQueue::new(rate, 0).unwrap_err().to_string();
     assert_eq!(told, "places 0 leaves no room for a job; use 1 or more");
     for places in [1, usize::MAX] {
-        let (queue, _worker) = JobQueue::builder(rate, places)
-            .slack(Duration::MAX)
-            .clock(ManualClock::default())
-            .build()
-            .unwrap();
+        let (queue, _worker) =
+            JobQueue::with_clock(rate, places, Duration::MAX, ManualClock::default()).unwrap();
         assert!(queue.submit_within(async {}, Duration::MAX).is_ok());
     }
 }
@@ -140,7 +136,6 @@ fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
     let clock = ManualClock::default();
     let limiter = Limiter::new(Quota::per_minute(10)).unwrap().with_clock(clock.clone());
     let keyed = KeyedLimiter::new(Quota::per_minute(10), 10).unwrap().with_clock(clock);
-    let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
     let places = Bulkhead::new(10).unwrap();
     for cost in [0, -1, i64::MIN] {
         let error = NotACost::TooSmall { found: cost.into() };
@@ -149,17 +144,15 @@ fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
             limiter.peek_n(cost),
             keyed.allow_n("ann", cost),
             keyed.peek_n("ann", cost),
-            keyed.allow_with("ann", cost, &quota),
         ];
         assert!(decided.iter().all(|answer| *answer == Err(error)), "{decided:?}");
-        assert_eq!((limiter.admit_n(cost), keyed.admit_n("ann", cost)), (Err(error), Err(error)));
         let taken = [
             limiter.reserve(cost, Duration::MAX).unwrap_err(),
             keyed.reserve("ann", cost, Duration::MAX).unwrap_err(),
-            limiter.blocking_wait(cost, Duration::MAX).unwrap_err(),
-            keyed.blocking_wait("ann", cost, Duration::MAX).unwrap_err(),
-            limiter.blocking_wait_until(cost, Tick::MAX).unwrap_err(),
-            places.try_enter_n(cost).unwrap_err(),
+            limiter.wait(cost).within(Duration::MAX).blocking().unwrap_err(),
+            keyed.wait("ann", cost).within(Duration::MAX).blocking().unwrap_err(),
+            limiter.wait(cost).until(Tick::MAX).blocking().unwrap_err(),
+            places.enter_n(cost).now().unwrap_err(),
         ];
         for refused in taken {
             assert_eq!(refused, TakeError::NotACost(error));
@@ -167,9 +160,9 @@ fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
         }
     }
     // No word of a peek, which a bulkhead does not have.
-    assert_eq!(places.try_enter_n(0).unwrap_err().to_string(), "0 is not a cost; use 1 or more");
+    assert_eq!(places.enter_n(0).now().unwrap_err().to_string(), "0 is not a cost; use 1 or more");
     // Costs of every integer type, and of types that cannot be zero.
-    assert!(limiter.allow_n(1_u8).unwrap().is_allowed() && limiter.admit_n(1_usize).unwrap());
+    assert!(limiter.allow_n(1_u8).unwrap().is_allowed() && limiter.allow_n(1_usize).unwrap().is_allowed());
     let (Ok(three), Ok(four)) = (limiter.allow_n(std::num::NonZeroU32::MIN), limiter.allow_n(Cost::ONE))
     else {
         panic!("these are costs");
@@ -206,20 +199,20 @@ fn deadlines_and_spans_at_their_ends() {
     let past = Instant::now();
     assert!(limiter.allow().is_allowed());
     for deadline in [Deadline::from(past), Deadline::from(Tick::EPOCH)] {
-        let late = limiter.blocking_wait_until(1, deadline).unwrap_err();
+        let late = limiter.wait(1).until(deadline).blocking().unwrap_err();
         assert_eq!(late.retry(), Retry::Never, "nobody waits for it any more");
     }
     let soon = Instant::now() + Duration::from_secs(60);
-    let refused = limiter.blocking_wait_until(1, soon).unwrap_err();
+    let refused = limiter.wait(1).until(soon).blocking().unwrap_err();
     assert!(
         refused.retry() > Retry::After(Duration::from_secs(3000)),
         "known at once: {:?}",
         refused.retry()
     );
-    assert!(limiter.blocking_wait(1, Duration::ZERO).is_err());
+    assert!(limiter.wait(1).within(Duration::ZERO).blocking().is_err());
     let bulkhead = Bulkhead::new(1).unwrap();
-    assert!(bulkhead.blocking_enter_until(soon).is_ok());
-    assert_eq!(bulkhead.blocking_enter_until(past).unwrap_err().retry(), Retry::Never);
+    assert!(bulkhead.enter().until(soon).blocking().is_ok());
+    assert_eq!(bulkhead.enter().until(past).blocking().unwrap_err().retry(), Retry::Never);
 }
 
 #[test]

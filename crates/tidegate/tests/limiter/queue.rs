@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn queue(per_second: u64, places: usize) -> (JobQueue, Worker, ManualClock) {
     let clock = ManualClock::at(Tick::from_secs(1000));
     let rate = Rate::new(per_second, SECOND).unwrap();
-    let (queue, worker) = JobQueue::builder(rate, places).clock(clock.clone()).build().unwrap();
+    let (queue, worker) = JobQueue::with_clock(rate, places, SECOND / 100, clock.clone()).unwrap();
     (queue, worker, clock)
 }
 
@@ -72,14 +72,14 @@ fn jobs_start_in_order_and_at_the_rate_and_return_their_results() {
 #[test]
 fn a_full_queue_refuses_at_once() {
     let (queue, mut worker, clock) = queue(1, 2);
-    let _waiting = [queue.submit_fn(|| 1).unwrap(), queue.submit_fn(|| 2).unwrap()];
+    let _waiting = [queue.submit(async { 1 }).unwrap(), queue.submit(async { 2 }).unwrap()];
     let refused = Refused::Full { places: 2, retry_after: Duration::ZERO };
-    assert_eq!(queue.submit_fn(|| 3).unwrap_err(), refused);
+    assert_eq!(queue.submit(async { 3 }).unwrap_err(), refused);
     let Poll::Ready(Some(first)) = due(&mut worker) else { panic!("due at once") };
     run(first);
     assert_eq!(queue.waiting(), 1);
-    let _third = queue.submit_fn(|| 3).unwrap();
-    assert_eq!(queue.submit_fn(|| 4).unwrap_err(), Refused::Full { places: 2, retry_after: SECOND });
+    let _third = queue.submit(async { 3 }).unwrap();
+    assert_eq!(queue.submit(async { 4 }).unwrap_err(), Refused::Full { places: 2, retry_after: SECOND });
     assert!(due(&mut worker).is_pending());
     clock.advance(SECOND);
     assert!(due(&mut worker).is_ready());
@@ -101,7 +101,7 @@ fn a_job_that_would_start_too_late_is_refused_at_once() {
 #[test]
 fn a_dropped_handle_cancels_its_job_and_those_behind_move_up() {
     let (queue, mut worker, clock) = queue(1, 100);
-    let mut handles: Vec<_> = (0..4).map(|place| queue.submit_fn(move || place).unwrap()).collect();
+    let mut handles: Vec<_> = (0..4).map(|place| queue.submit(async move { place }).unwrap()).collect();
     let Poll::Ready(Some(first)) = due(&mut worker) else { panic!("due at once") };
     run(first);
     drop(handles.remove(1));
@@ -118,10 +118,10 @@ fn a_job_goes_on_without_its_handle_when_detached_or_started() {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let note = |what: &'static str| {
         let ran = Arc::clone(&ran);
-        move || ran.lock().push(what)
+        async move { ran.lock().push(what) }
     };
-    queue.submit_fn(note("detached")).unwrap().detach();
-    let started = queue.submit_fn(note("started")).unwrap();
+    queue.submit(note("detached")).unwrap().detach();
+    let started = queue.submit(note("started")).unwrap();
     let Poll::Ready(Some(job)) = due(&mut worker) else { panic!("due at once") };
     run(job);
     clock.advance(SECOND);
@@ -134,9 +134,9 @@ fn a_job_goes_on_without_its_handle_when_detached_or_started() {
 #[test]
 fn a_panicking_job_ends_alone() {
     let (queue, worker, clock) = queue(1, 100);
-    let mut said = queue.submit_fn(|| panic!("no {}", "luck")).unwrap();
+    let mut said = queue.submit(async { panic!("no {}", "luck") }).unwrap();
     let mut silent = queue.submit(async { panic_any(7) }).unwrap();
-    let mut fine = queue.submit_fn(|| 42).unwrap();
+    let mut fine = queue.submit(async { 42 }).unwrap();
     drop(queue);
     let mut worker = pin!(worker.run());
     while poll(worker.as_mut()).is_pending() {
@@ -193,20 +193,20 @@ fn idle_time_is_not_saved_up() {
 #[test]
 fn closing_drains_and_aborting_does_not() {
     let (queue, mut worker, _) = queue(1, 100);
-    let mut kept = queue.submit_fn(|| 1).unwrap();
+    let mut kept = queue.submit(async { 1 }).unwrap();
     queue.close();
-    assert_eq!(queue.submit_fn(|| 2).unwrap_err(), Refused::Closed);
+    assert_eq!(queue.submit(async { 2 }).unwrap_err(), Refused::Closed);
     let Poll::Ready(Some(job)) = due(&mut worker) else { panic!("due at once") };
     run(job);
     assert_eq!(result(&mut kept), Poll::Ready(Ok(1)));
     assert!(matches!(due(&mut worker), Poll::Ready(None)));
 
     let (queue, mut worker, _) = self::queue(1, 100);
-    let mut dropped = queue.submit_fn(|| 1).unwrap();
+    let mut dropped = queue.submit(async { 1 }).unwrap();
     queue.abort();
     assert_eq!(result(&mut dropped), Poll::Ready(Err(JobError::Aborted)));
     assert!(matches!(due(&mut worker), Poll::Ready(None)));
-    assert_eq!(queue.submit_fn(|| 2).unwrap_err(), Refused::Closed);
+    assert_eq!(queue.submit(async { 2 }).unwrap_err(), Refused::Closed);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn dropping_the_worker_or_a_running_job_aborts() {
 fn a_thread_runs_jobs_that_others_wait_for() {
     let (queue, worker, clock) = queue(1, 100);
     let thread = thread::spawn(|| worker.run_blocking());
-    let (first, second) = (queue.submit_fn(|| 1).unwrap(), queue.submit_fn(|| 2).unwrap());
+    let (first, second) = (queue.submit(async { 1 }).unwrap(), queue.submit(async { 2 }).unwrap());
     assert_eq!(first.join(), Ok(1));
     while clock.sleepers() == 0 {
         thread::yield_now();
@@ -320,8 +320,8 @@ fn a_worker_ends_when_the_last_job_of_a_closed_queue_is_called_off() {
     }
 
     let (queue, mut worker, _clock) = queue(1, 10);
-    queue.submit_fn(|| ()).unwrap().detach();
-    let waiting = queue.submit_fn(|| ()).unwrap();
+    queue.submit(async {}).unwrap().detach();
+    let waiting = queue.submit(async {}).unwrap();
     let Poll::Ready(Some(first)) = due(&mut worker) else { panic!("the first starts at once") };
     run(first);
     queue.close();

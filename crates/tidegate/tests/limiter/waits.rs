@@ -137,7 +137,7 @@ fn a_deadline_that_cannot_be_met_is_refused_at_once_and_spends_nothing() {
     assert_eq!(denied.retry().after(), Some(Duration::from_millis(1)), "then the same ask succeeds");
     let deadline = clock.now().after(short);
     assert!(matches!(poll(&mut limiter.wait(Cost::ONE).until(deadline)), Poll::Ready(Err(_))));
-    assert!(limiter.blocking_wait(Cost::ONE, short).is_err());
+    assert!(limiter.wait(Cost::ONE).within(short).blocking().is_err());
     assert!(limiter.reserve(Cost::ONE, short).is_err());
     assert_eq!(limiter.standing(), before);
     assert_eq!(clock.sleepers(), 0);
@@ -234,9 +234,9 @@ fn threads_wait_on_a_clock_turned_by_hand() {
     let waiters = [
         thread::spawn({
             let limiter = limiter.clone();
-            move || limiter.blocking_wait(Cost::ONE, Duration::MAX)
+            move || limiter.wait(Cost::ONE).within(Duration::MAX).blocking()
         }),
-        thread::spawn(move || keyed.blocking_wait("ann", Cost::ONE, Duration::MAX)),
+        thread::spawn(move || keyed.wait("ann", Cost::ONE).within(Duration::MAX).blocking()),
     ];
     while clock.sleepers() < 2 {
         thread::yield_now();

@@ -1,13 +1,11 @@
 //! Converts the processor's counter to nanoseconds, guided by the operating system's clock.
 //!
-//! Reading the counter takes a third of the time of the system's clock, but it counts cycles from an arbitrary start.
 //! With each beat the keeper compares the two and publishes a *calibration*: a counter value, the nanoseconds that it
 //! stands for, and the speed to continue at. A new calibration starts where the old one leads to, and a difference from
-//! the system's clock is worked off by a slightly different speed. So readings neither jump nor step back, and do not
-//! drift.
+//! the system's clock is worked off by a slightly different speed.
 //!
-//! Counters of different cores agree only if the kernel has made sure of it, which it has if it uses the counter as
-//! its own clock. Otherwise, or if the system does not say, there is no counter and the system's clock is read.
+//! Counters of different cores agree only if the kernel has made sure of it, which it has if it uses the counter as its
+//! own clock. Otherwise, or if the system does not say, there is no counter and the system's clock is read.
 
 use std::sync::OnceLock;
 
@@ -24,15 +22,13 @@ const LOST: u64 = 1_000_000;
 /// A difference is worked off in about this many beats.
 const PATIENCE: u64 = 64;
 
-/// The readers' side: the calibration, and the library that knows the instruction to read the counter on each
-/// processor.
+/// The readers' side.
 #[derive(Debug)]
 pub(super) struct Counter {
     calibration: SeqLock<4>,
     raw: OnceLock<quanta::Clock>,
 }
 
-/// The numbers that convert counts to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Calibration {
     at: u64,
@@ -47,7 +43,6 @@ impl Calibration {
         self.nanos + ((counts * u128::from(self.speed)) >> FRACTION) as u64
     }
 
-    /// Returns the number of counts after which the keeper is late.
     fn reach(&self) -> u64 {
         (LATE << FRACTION) / self.speed.max(1)
     }
@@ -60,8 +55,7 @@ impl Counter {
 
     /// Returns the nanoseconds while the keeper is on time; `None` if [`Counter::now`] has to be called.
     ///
-    /// It returns the same reading as that, with the fewest steps between the counter and the result, for which a
-    /// check waits. One comparison detects counts before the calibration, a late keeper, and products beyond 64 bits.
+    /// One comparison detects counts before the calibration, a late keeper, and products beyond 64 bits.
     #[inline]
     pub(super) fn fast_tick(&self) -> Option<u64> {
         // The count is read first, so that few values are kept across the call by which the library reads it on some
@@ -75,7 +69,6 @@ impl Counter {
         Some(nanos.wrapping_add(counts.wrapping_mul(speed) >> FRACTION))
     }
 
-    /// Returns the nanoseconds, or `None` while there is no calibration.
     pub(super) fn now(&self) -> Option<u64> {
         let raw = self.raw.get()?;
         // The counter is read inside the closure, while the calibration is valid: a thread stopped in between must not
@@ -83,7 +76,7 @@ impl Counter {
         self.calibration.read(|[at, nanos, speed, _]| Calibration { at, nanos, speed }.nanos(raw.raw()))
     }
 
-    /// Publishes a calibration. Called only by the keeper.
+    /// Called only by the keeper.
     fn publish(&self, calibration: Option<Calibration>) {
         self.calibration.write(calibration.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
     }
@@ -93,13 +86,12 @@ impl Counter {
 #[derive(Debug)]
 pub(super) struct Source {
     raw: quanta::Clock,
-    /// The first count since the keeper woke and its nanoseconds: the longer ago it was, the more exact is the speed.
+    /// Count and nanoseconds since the keeper woke: the longer ago, the more exact is the speed.
     first: Option<(u64, u64)>,
     calibration: Option<Calibration>,
 }
 
 impl Source {
-    /// Finds a counter that all cores share; `None` if there is none.
     pub(super) fn detect() -> Option<Self> {
         let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let trusted = std::fs::read_to_string(path).ok()?;
@@ -111,7 +103,6 @@ impl Source {
         })
     }
 
-    /// Compares the clocks, publishes a calibration, and returns the present in nanoseconds.
     pub(super) fn beat(&mut self, counter: &Counter, read: impl Fn() -> u64) -> u64 {
         counter.raw.get_or_init(|| self.raw.clone());
         let (count, nanos) = self.pair(read);
@@ -125,7 +116,7 @@ impl Source {
         now
     }
 
-    /// Drops the calibration, because nothing corrects it while the keeper sleeps.
+    /// Nothing corrects the calibration while the keeper sleeps.
     pub(super) fn rest(&mut self, counter: &Counter) {
         (self.first, self.calibration) = (None, None);
         counter.publish(None);

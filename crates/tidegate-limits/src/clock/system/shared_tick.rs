@@ -14,16 +14,13 @@
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// No tick is kept.
 const ASLEEP: u64 = 0;
-/// The keeper asks whether the tick is used.
 const ASKING: u64 = 1;
-/// A reader has answered: the tick is used.
 const WANTED: u64 = 2;
 
 /// The keeper is woken when this many readings have found no tick within [`MISSED_WITHIN`].
 const MISSES: u32 = 64;
-/// The time for [`MISSES`], in nanoseconds: together they mean a hundred thousand checks a second.
+/// In nanoseconds; with [`MISSES`] a hundred thousand checks a second.
 const MISSED_WITHIN: u64 = 640_000;
 
 /// A keeper that is later than this, in nanoseconds, counts as dead: a forked process has none.
@@ -35,11 +32,9 @@ pub(super) const LATE: u64 = 50_000_000;
 #[repr(align(128))]
 pub(super) struct SharedTick {
     tick: AtomicU64,
-    /// The latest tick that the keeper has shared.
     floor: AtomicU64,
     wanted: AtomicBool,
     misses: AtomicU32,
-    /// When the misses were last counted.
     counted: AtomicU64,
 }
 
@@ -54,7 +49,6 @@ impl SharedTick {
         }
     }
 
-    /// Returns the tick, if it is kept.
     #[inline]
     pub(super) fn tick(&self) -> Option<u64> {
         // Acquire, paired with the Release of `begin` and `beat`: a reader that sees a tick sees the counter's
@@ -63,13 +57,12 @@ impl SharedTick {
         (tick > WANTED).then_some(tick)
     }
 
-    /// Returns the latest tick that the keeper has shared.
     pub(super) fn floor(&self) -> u64 {
         self.floor.load(Ordering::Acquire)
     }
 
-    /// Called by a reader that found no tick and has read the clock: `now`. Answers a question if there is one;
-    /// otherwise returns whether to wake the keeper.
+    /// For a reader that found no tick and has read the clock. Answers a question if there is one; otherwise returns
+    /// whether to wake the keeper.
     pub(super) fn missed(&self, now: u64) -> bool {
         if self.tick.compare_exchange(ASKING, WANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return false;
@@ -82,24 +75,20 @@ impl SharedTick {
         busy && !self.wanted.swap(true, Ordering::Relaxed)
     }
 
-    /// Called by a reader that found the keeper gone: ends the keeping of the tick.
     pub(super) fn give_up(&self, tick: u64) {
         // Fails if the keeper has come back meanwhile.
         let _ = self.tick.compare_exchange(tick, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Says whether a reader has asked for the keeper.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Called when the keeper starts: shares the first tick.
     pub(super) fn begin(&self, now: u64) {
         self.floor.fetch_max(now, Ordering::AcqRel);
         self.tick.store(now, Ordering::Release);
     }
 
-    /// Called when the keeper has read the clock: renews the tick.
     pub(super) fn beat(&self, now: u64) {
         let floor = self.floor.fetch_max(now, Ordering::AcqRel).max(now);
         let tick = self.tick.load(Ordering::Relaxed);

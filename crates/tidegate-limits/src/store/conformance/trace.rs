@@ -10,27 +10,16 @@ use super::{Subject, settle};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
 
-/// The most open charges that a trace keeps, to be ended later.
 const MOST_OPEN: usize = 64;
 
-/// The most steps in one batch.
 const MOST_AT_ONCE: u64 = 6;
 
 const KEYS: [&str; 13] =
     ["", "i", "j", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
 
-/// The tag of all steps, for a store that keeps keys of one tag together.
 const TAG: u64 = 0xACE0_FACE;
 
 /// A small generator (xorshift64*): random traces need reproducible numbers, not high-quality ones.
-///
-/// # Examples
-/// ```
-/// use tidegate::store::conformance::Random;
-///
-/// let same = [Random::seeded(7), Random::seeded(7)].map(|mut random| random.below(100));
-/// assert_eq!(same[0], same[1]);
-/// ```
 ///
 /// # Source
 /// S. Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016.
@@ -54,7 +43,6 @@ impl Random {
     }
 }
 
-/// Settles the steps one by one.
 pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
     // The first seed uses the caller's clock alone, as for a store without another clock.
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, seed > 1);
@@ -116,7 +104,6 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
     }
 }
 
-/// Generates takes, draws, peeks, endings and resets over few keys, with clocks that stand, walk, jump and step back.
 /// Charges end before and after they may act, at once and long after, with nothing, a part, all, or more than was
 /// charged.
 struct History {
@@ -132,16 +119,13 @@ struct History {
     mixed: bool,
 }
 
-/// A charge that has not ended yet.
 struct Open {
     key: usize,
     quota: usize,
     receipt: Receipt,
-    /// The tick at which its limit would be full again without further charges.
     full_at: Tick,
 }
 
-/// The parts of one step.
 struct StepParts {
     now: Tick,
     by: By,
@@ -300,7 +284,7 @@ impl History {
         }
     }
 
-    /// Keeps the charges of a step, to be ended later: all of a take or a draw, and the [`Ending::Once`] of an ending.
+    /// All charges of a take or a draw, and the [`Ending::Once`] of an ending.
     fn keep(&mut self, asked: &StepParts, settled: &Settled) {
         for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);

@@ -5,9 +5,7 @@
 //! # Locks
 //! A slot is *seized* by exchanging its word for [`SEIZED`], and released by writing a word. A check of a known key
 //! takes no other locked instruction than this one, on a line that it has to fetch anyway. The new word is computed
-//! before the exchange, because a processor that waits for a locked instruction starts little of what follows. A
-//! compare-exchange from the old word to the new one would save the release, but could not detect that the slot was
-//! meanwhile given to another key.
+//! before the exchange, because a processor that waits for a locked instruction starts little of what follows.
 //!
 //! A line is *locked* by the lowest bit of its first name, to add keys or to remove them. A name changes only while its
 //! line is locked and its slot seized, so it is stable for a thread that holds either of them.
@@ -38,7 +36,7 @@ const SEIZED: u64 = GcraWord::NONE;
 /// The number of tries after which a waiting thread yields to others: one of them may be the holder.
 const SPINS: u32 = 100;
 
-/// A name and a word; a slot of all zeros is empty.
+/// All zeros: empty.
 #[derive(Debug, Default)]
 #[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 pub(super) struct Slot {
@@ -47,19 +45,19 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Makes the system provide the memory of the slot, as a write does, without changing the slot.
+    /// Makes the system provide the memory, as a write does, without changing the slot.
     pub(super) fn prefault(&self) {
         // Relaxed: publishes nothing. A zero word is exchanged for itself; any other stays as it is.
         let _ = self.word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Reads the word without seizing the slot; [`SEIZED`] while another thread holds it.
+    /// [`SEIZED`] while another thread holds it.
     #[inline]
     pub(super) fn word(&self) -> u64 {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Seizes the slot if it still has this word, which must not be [`SEIZED`].
+    /// `word` must not be [`SEIZED`].
     #[inline(always)]
     pub(super) fn try_seize(&self, word: u64) -> Option<Seized<'_>> {
         // Acquire, with the Release of `drop`: makes the last holder's writes visible.
@@ -75,7 +73,6 @@ impl Slot {
     }
 }
 
-/// Four slots in one cache line; the table aligns them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheLine<'t> {
     slots: &'t [Slot; WAYS],
@@ -91,8 +88,7 @@ impl<'t> CacheLine<'t> {
     ///
     /// Compares all four names without a branch: no predictor can know which one matches, and a misprediction would
     /// keep the memory of the next checks from being fetched meanwhile. Only the first name has a lock bit to be
-    /// masked. Fewer instructions help, because all of them wait for the line to come from memory, and a processor has
-    /// few places for waiting instructions. Both together save half of the time of a check among a million keys.
+    /// masked.
     #[inline(always)]
     fn glance(self, name: Name) -> Option<&'t Slot> {
         let [first, rest @ ..] = self.slots;
@@ -105,8 +101,7 @@ impl<'t> CacheLine<'t> {
         found
     }
 
-    /// Spends units of the key with this name, if that needs no waiting, and returns the new word. `None` where that
-    /// did not succeed, for whatever reason.
+    /// Spends units of the key with this name, if that needs no waiting, and returns the new word.
     #[inline(always)]
     pub(super) fn permit(self, name: Name, form: &GcraWord, now: u64, units: u64) -> Option<u64> {
         let slot = self.glance(name)?;
@@ -121,8 +116,7 @@ impl<'t> CacheLine<'t> {
         }
     }
 
-    /// As [`CacheLine::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no
-    /// slot of the line has the name.
+    /// As [`CacheLine::permit`]; of a refused key, returns the word that was seen.
     #[inline(always)]
     pub(super) fn permit_or_read(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
         let slot = self.glance(name)?;
@@ -141,7 +135,7 @@ impl<'t> CacheLine<'t> {
         }
     }
 
-    /// Spends units of the key with this name, or refuses; waits for a seized slot. `None` where no slot has the name.
+    /// Waits for a seized slot. `None` where no slot has the name.
     pub(super) fn take(
         self,
         name: Name,
@@ -174,7 +168,6 @@ impl<'t> CacheLine<'t> {
         Some((found, self.slots.get(found)?.name()))
     }
 
-    /// Reads from the line, to prefetch it while others are looked at.
     #[inline]
     pub(super) fn touch(self) -> u64 {
         self.slots[0].name.load(Ordering::Relaxed)
@@ -185,7 +178,6 @@ impl<'t> CacheLine<'t> {
         &self.slots[at]
     }
 
-    /// Seizes a slot. Waits until its present holder releases it.
     pub(super) fn seize(self, at: usize) -> Seized<'t> {
         let slot = &self.slots[at];
         wait_for(|| {
@@ -194,7 +186,6 @@ impl<'t> CacheLine<'t> {
         })
     }
 
-    /// Locks the line. Waits until its present holder unlocks it.
     #[inline]
     pub(super) fn lock(self) -> LockedLine<'t> {
         let first = &self.slots[0].name;
@@ -210,7 +201,6 @@ impl<'t> CacheLine<'t> {
     }
 }
 
-/// Tries until the attempt succeeds.
 #[inline]
 fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
     let mut turn = 0u32;
@@ -223,7 +213,7 @@ fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
     }
 }
 
-/// A seized slot. Dropping it releases the slot with the word in `word`: the former word, unless it was changed.
+/// Dropping it releases the slot with `word`.
 #[derive(Debug)]
 pub(super) struct Seized<'l> {
     slot: &'l Slot,
@@ -236,13 +226,11 @@ impl Seized<'_> {
         self.slot.name()
     }
 
-    /// Releases the slot with this word.
     #[inline(always)]
     pub(super) fn leave(mut self, word: u64) {
         self.word = word;
     }
 
-    /// Gives the slot to another key; `held` is the lock of its line.
     pub(super) fn rename(&mut self, held: &LockedLine<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
@@ -256,7 +244,6 @@ impl Drop for Seized<'_> {
     }
 }
 
-/// A locked line; dropping it unlocks the line.
 #[derive(Debug)]
 pub(super) struct LockedLine<'l> {
     line: CacheLine<'l>,
@@ -267,24 +254,22 @@ impl<'l> LockedLine<'l> {
         self.line.slots[at].name()
     }
 
-    /// Returns a slot's present word; `None` while the slot is seized.
+    /// `None` while the slot is seized.
     pub(super) fn word(&self, at: usize) -> Option<u64> {
         // Acquire, with the Release of `Seized::drop`: a cell that was put into the overflow before is visible then,
         // too.
         Some(self.line.slots[at].word.load(Ordering::Acquire)).filter(|word| *word != SEIZED)
     }
 
-    /// Seizes a slot if it still has this word.
     pub(super) fn try_seize(&self, at: usize, word: u64) -> Option<Seized<'l>> {
         self.line.slots[at].try_seize(word)
     }
 
-    /// Seizes a slot. Waits until its present holder releases it.
     pub(super) fn seize(&self, at: usize) -> Seized<'l> {
         self.line.seize(at)
     }
 
-    /// Finds the slot of a key under any limit. `is` returns whether a slot with the key's name is that key's.
+    /// `is` returns whether a slot with the key's name is that key's.
     pub(super) fn find(&self, key: Name, is: impl Fn(usize) -> bool) -> Option<usize> {
         let named = |at: usize| self.name(at).is_key_of(key) && self.name(at) != Name::EMPTY;
         (0..WAYS).find(|at| named(*at) && is(*at))
@@ -300,13 +285,10 @@ impl Drop for LockedLine<'_> {
     }
 }
 
-// Memory divided into cache lines of four cells; it stays blank until it is touched.
-
 /// The size of a page of memory, in bytes. Where pages are larger, prefaulting writes to some of them more often than
 /// needed.
 pub(super) const PAGE: usize = 4096;
 
-/// Cells of sixteen bytes, four to a cache line.
 #[derive(Debug)]
 pub(super) struct Lines<T> {
     cells: Box<[T]>,
@@ -317,7 +299,6 @@ pub(super) struct Lines<T> {
 }
 
 impl<T: Blank> Lines<T> {
-    /// Makes blank lines; `None` if the system has not enough memory.
     pub(super) fn new(count: usize) -> Option<Self> {
         let cells = blank((count + 1) * WAYS - 1)?;
         Some(Self { start: aligned(&cells), cells, count })
@@ -327,7 +308,6 @@ impl<T: Blank> Lines<T> {
         self.count
     }
 
-    /// Returns the index of a cell, counted from the first line.
     #[inline]
     pub(super) fn number(&self, cell: &T) -> usize {
         let from_first = std::ptr::from_ref(cell).addr() - self.cells.as_ptr().addr();
@@ -347,7 +327,6 @@ impl<T: Blank> Lines<T> {
     }
 }
 
-/// A type whose blank value has zeros in all of its bytes.
 #[cfg(not(tidegate_loom))]
 pub(super) trait Blank: Default + bytemuck::Zeroable {}
 
@@ -362,7 +341,7 @@ pub(super) trait Blank: Default {}
 impl<T: Default> Blank for T {}
 
 /// Returns blank cells, in memory that the system provides when it is first touched: so making a table for a million
-/// keys takes no time, and its pages are touched afterwards ([`start_prefault`]). `None` if there is not enough memory.
+/// keys takes no time, and its pages are touched afterwards ([`start_prefault`]).
 #[cfg(not(tidegate_loom))]
 pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
     // Not allocated as whole lines: with an alignment of 64 bytes, the allocator would write zeros instead of returning
@@ -382,20 +361,17 @@ fn aligned<T>(cells: &[T]) -> usize {
 
 // Prefaults the memory of a large table: a background thread makes the system provide it before checks need it.
 //
-// A new table is blank memory: the system provides each page at the first write to it. On a virtual machine whose host
-// has to find the page in turn, such a write has been measured at 25 to 50 µs; a table of a million keys has some
-// 5,700 pages, and a flood of new keys touches them all. Touching them while the table is made would delay the caller
-// instead, by 13 ms for a million keys. So a background thread touches them as soon as the table is made, and then
-// ends. A check that reaches a page before it pays the same cost as without the thread.
+// A new table is blank memory: the system provides each page at the first write to it. So a background thread touches
+// them as soon as the table is made, and then ends. A check that reaches a page before it pays for it as without the
+// thread.
 
-/// Tables of fewer slots are not prefaulted.
 const FEW: usize = (1 << 20) / size_of::<Slot>();
 
 /// The number of pages, about ten microseconds' worth, after which the thread yields the core and checks whether the
 /// table still exists.
 const STRETCH: usize = 8;
 
-/// Starts the thread, unless the table is small. If no thread can be started, checks touch the pages.
+/// If no thread can be started, checks touch the pages.
 pub(super) fn start_prefault<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
     if (**shared).as_ref().slots() < FEW {
         return;
@@ -413,7 +389,7 @@ pub(super) fn start_prefault<T: AsRef<Table> + Send + Sync + 'static>(shared: &A
 }
 
 impl Table {
-    /// Touches a stretch of pages, beginning with the given one, and returns how many there were.
+    /// Returns how many pages it touched.
     fn prefault(&self, page: usize) -> usize {
         let pages = page..page + STRETCH;
         let kept = self.full_keys.as_ref().map_or(0, |full_keys| full_keys.prefault(pages.clone()));
@@ -423,25 +399,18 @@ impl Table {
 
 // Keeps keys in full besides their fingerprints, for limits where two keys must not be taken for the same one.
 //
-// A full key takes sixteen bytes for each slot, in separate lines: a check has a second cache miss, which overlaps
-// with the first; keys are compared while the slot is seized. A key of up to [`LONGEST`] bytes is kept as it is and
-// compared byte by byte. Of a longer key, 120 bits are kept, from two SipHash values under keys of the process: if
-// longer keys were kept as they are, the table would grow with the keys that callers send. Two of `n` longer keys are
-// taken for the same one only if they agree in these 120 bits and in the 48 of their slots' names: odds of about
-// `n² · 2⁻¹⁶⁹`.
+// A full key takes sixteen bytes for each slot, in separate lines: a check has a second cache miss, which overlaps with
+// the first; keys are compared while the slot is seized.
 
 /// The longest key, in bytes, that is kept as it is; the sixteenth byte holds its length.
 const LONGEST: usize = 15;
 
-/// The last byte of a longer key.
 const LONGER: u8 = 0xFF;
 
-/// A key in sixteen bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FullKey([u64; 2]);
 
 impl FullKey {
-    /// Returns the form of a key that is kept.
     pub(super) fn of(key: &[u8], hashing: &Hashing) -> Self {
         let mut bytes = [0; LONGEST + 1];
         if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
@@ -466,7 +435,6 @@ impl FullKey {
     }
 }
 
-/// The kept key of a slot.
 #[derive(Debug, Default)]
 #[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 struct KeptKey {
@@ -474,7 +442,6 @@ struct KeptKey {
     high: AtomicU64,
 }
 
-/// The keys of all slots.
 #[derive(Debug)]
 pub(super) struct FullKeys {
     kept: Lines<KeptKey>,
@@ -482,7 +449,6 @@ pub(super) struct FullKeys {
 
 // All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
 impl FullKeys {
-    /// Makes room for the keys of so many lines; `None` where there is no memory.
     pub(super) fn new(lines: usize) -> Option<Self> {
         Lines::new(lines).map(|kept| Self { kept })
     }
@@ -493,8 +459,6 @@ impl FullKeys {
         FullKey([kept.low.load(Ordering::Relaxed), kept.high.load(Ordering::Relaxed)])
     }
 
-    /// Makes the system provide the memory of some pages, as writes do, without changing anything. Returns the number
-    /// of pages.
     pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
         let prefault = |kept: &KeptKey| {
             let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -502,7 +466,6 @@ impl FullKeys {
         self.kept.pages(pages).map(prefault).count()
     }
 
-    /// Returns whether a slot is that of a key.
     #[inline]
     pub(super) fn holds(&self, line: usize, slot: usize, key: FullKey) -> bool {
         let kept = &self.kept.get(line)[slot];
@@ -510,7 +473,6 @@ impl FullKeys {
         (kept.low.load(Ordering::Relaxed) ^ low) | (kept.high.load(Ordering::Relaxed) ^ high) == 0
     }
 
-    /// Stores the key of a slot.
     pub(super) fn keep(&self, line: usize, slot: usize, key: FullKey) {
         let kept = &self.kept.get(line)[slot];
         let FullKey([low, high]) = key;
@@ -518,7 +480,6 @@ impl FullKeys {
         kept.high.store(high, Ordering::Relaxed);
     }
 
-    /// Reads from a line, to prefetch it while others are looked at.
     #[inline]
     pub(super) fn touch(&self, line: usize) -> u64 {
         self.kept.get(line)[0].low.load(Ordering::Relaxed)

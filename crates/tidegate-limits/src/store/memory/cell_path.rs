@@ -1,7 +1,6 @@
 //! Settles steps on cells, under the locks of all their lines: the slow path.
 //!
-//! It can settle any step: with new keys among several, waits, charges that end, limits that changed, and states that
-//! do not fit a word. A cell becomes a word again as soon as its state fits one.
+//! A cell becomes a word again as soon as its state fits one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,18 +18,16 @@ use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 /// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
 const WIDE_LATEST: u64 = GcraWord::NONE - 1;
 
-/// What is written into a slot.
 #[derive(Debug)]
 pub(super) struct SlotContent {
     pub(super) cell: Cell,
     pub(super) owner: u32,
-    /// Whether the cell goes into the overflow even if a word could hold it: its quota holds for one step only, or it lay
-    /// there before it was exported.
+    /// Into the overflow even if a word could hold it: its quota holds for one step only, or it lay there before it was
+    /// exported.
     pub(super) beside: bool,
 }
 
 impl Table {
-    /// Settles any step: locks the lines of all its keys, converts their slots into cells, and back.
     pub(super) fn settle_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
@@ -81,7 +78,6 @@ impl Table {
         settled
     }
 
-    /// Turns the state of a seized slot into a cell.
     fn cell(&self, place: TablePlace, seized: &Seized<'_>, now: Tick) -> Option<Cell> {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
@@ -93,8 +89,7 @@ impl Table {
         }
     }
 
-    /// Writes a cell into a seized slot: as a word if it fits one and its quota holds for more than this step,
-    /// otherwise into the overflow.
+    /// As a word if it fits one and its quota holds for more than this step, otherwise into the overflow.
     pub(super) fn write(
         &self,
         both: &Both<'_>,
@@ -125,7 +120,6 @@ impl Table {
         cell.full_at().unwrap_or(Tick::MAX).as_nanos().min(WIDE_LATEST)
     }
 
-    /// Makes a seized slot empty.
     pub(super) fn free(&self, both: &Both<'_>, place: TablePlace, seized: &mut Seized<'_>) {
         seized.rename(both.at(place), Name::EMPTY);
         seized.word = 0;
@@ -136,16 +130,12 @@ impl Table {
 
 // Changes a state in the overflow in place.
 //
-// A step over several keys locks the two lines of each. For one key that has a slot, it is enough to seize that slot.
-// A caller that changes only one key, such as a keyed breaker, need not copy its state first, because no other limit
-// can still refuse. For a breaker, these copies were most of the cost of a call.
+// For one key that has a slot, it is enough to seize that slot. A caller that changes only one key, such as a keyed
+// breaker, need not copy its state first, because no other limit can still refuse.
 
-/// What happens to a key without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// It gets the state of a new key, which is then changed.
     Begins,
-    /// The key is left without a state.
     Stays,
 }
 
@@ -195,7 +185,6 @@ impl MemoryStore {
 }
 
 impl Table {
-    /// Seizes the slot of a key in one line; `None` where the key has none there.
     fn seize_known(&self, line: usize, key: Sought) -> Option<(TablePlace, Seized<'_>)> {
         let name = key.name(Class::WIDE);
         let (slot, _) = self.line(line).glance_key(name).filter(|(_, seen)| *seen == name)?;
@@ -204,7 +193,6 @@ impl Table {
         (seized.name() == name && self.holds_key(place, key)).then_some((place, seized))
     }
 
-    /// Changes the cell of a seized slot, and writes to the slot when the cell will be equivalent to none.
     fn change_seized<R>(
         &self,
         place: TablePlace,
@@ -222,8 +210,7 @@ impl Table {
         changed.flatten().expect("a slot without a limit's number has its cell in the overflow")
     }
 
-    /// Settles a step of one charge on a key that has a slot and a state that does not fit a word, neither now nor
-    /// afterwards; otherwise returns `false` and does nothing.
+    /// `false`, and nothing is done, unless the key has a slot and a state that does not fit a word, before and after.
     pub(super) fn settle_in_place(
         &self,
         step: &Step<'_>,

@@ -26,40 +26,33 @@ use super::export::{ExportedKey, RestoreError};
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
 
-/// Identifies this byte form, as opposed to those of cells and of exports.
 const CHANGES: u8 = 3;
 
 const CHECKSUM: usize = 8;
 
-/// The flag of a state that lies in the overflow.
 const BESIDE: u8 = 1;
 
-/// The flag of a key that was reset, or whose limit changed to another kind.
 const RESET: u8 = 2;
 
 /// The number of recent limits that are searched for an equal one; if none is found, the limit is written again. So the
 /// limits of a policy file are found, and a list of thousands of limits, each of one key, is not searched for each key.
 const RECENT: usize = 16;
 
-/// A key and its state, to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotRecord<'s> {
     pub(super) fingerprint: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
-    /// Whether the state lies in the overflow, and has to be restored there.
     pub(super) beside: bool,
     pub(super) quota: &'s Arc<Quota>,
     pub(super) state: &'s State,
     pub(super) forgotten: Option<&'s Forgotten>,
 }
 
-/// A sheet of slots that is being written.
 #[derive(Debug)]
 pub(super) struct ChangeWriter {
     limits: Vec<(u32, Arc<Quota>)>,
     slots: Writer,
-    /// The lowest slot that may be added next.
     next: usize,
 }
 
@@ -68,7 +61,7 @@ impl ChangeWriter {
         Self { limits: Vec::new(), slots: Writer::default(), next: 0 }
     }
 
-    /// Returns the approximate number of bytes: limits are counted as forty bytes each.
+    /// Approximate: a limit counts as forty bytes.
     pub(super) fn len(&self) -> usize {
         self.slots.written() + 40 * self.limits.len()
     }
@@ -77,13 +70,11 @@ impl ChangeWriter {
         self.next == 0
     }
 
-    /// Adds a slot that holds nothing. Slots come in ascending order.
     pub(super) fn push_empty(&mut self, slot: usize) {
         self.go_to(slot);
         self.number(0);
     }
 
-    /// Adds a slot and its key.
     pub(super) fn push(&mut self, slot: usize, shown: &SlotRecord<'_>) {
         self.go_to(slot);
         let limit = self.limit(shown.owner, shown.quota);
@@ -115,7 +106,6 @@ impl ChangeWriter {
         self.slots.u8(rest as u8);
     }
 
-    /// Returns the number of a limit, from 1.
     fn limit(&mut self, owner: u32, quota: &Arc<Quota>) -> usize {
         let is = |(known, other): &(u32, Arc<Quota>)| {
             *known == owner && (Arc::ptr_eq(other, quota) || other == quota)
@@ -128,7 +118,6 @@ impl ChangeWriter {
         self.limits.len()
     }
 
-    /// Returns the byte form.
     pub(super) fn finish(self, full_keys: bool, lines: usize, tick: Tick) -> Vec<u8> {
         let mut out = Writer::new(CHANGES);
         out.u8(u8::from(full_keys));
@@ -148,7 +137,6 @@ impl ChangeWriter {
     }
 }
 
-/// A sheet of slots that is being read.
 #[derive(Debug)]
 pub(super) struct ReadSheet<'b> {
     pub(super) full_keys: bool,
@@ -160,7 +148,7 @@ pub(super) struct ReadSheet<'b> {
 }
 
 impl<'b> ReadSheet<'b> {
-    /// Reads the part before the slots. `piece` is the index of the sheet among the pieces, for errors.
+    /// `piece` is the index of the sheet among the pieces, for errors.
     pub(super) fn open(bytes: &'b [u8], piece: u64) -> Result<Self, RestoreError> {
         let damaged = RestoreError::Damaged { piece };
         let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
@@ -184,7 +172,6 @@ impl<'b> ReadSheet<'b> {
         Ok(Self { full_keys, lines, tick, limits, from, next: 0 })
     }
 
-    /// Reads the next slot, with its key if there is one.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Option<ExportedKey>)>, DecodeError> {
         if self.from.left() == 0 {
             return Ok(None);
@@ -237,9 +224,6 @@ impl<'b> ReadSheet<'b> {
     }
 }
 
-// Marks the slots that have changed since they were last stored elsewhere: one bit a slot.
-
-/// Slots per word of bits.
 pub(super) const PER_WORD: usize = u64::BITS as usize;
 
 /// The bits of all slots.
@@ -253,12 +237,10 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Makes room for `slots` slots, all unmarked; `None` if there is not enough memory.
     pub(super) fn new(slots: usize) -> Option<Self> {
         Some(Self { words: blank(slots.div_ceil(PER_WORD))? })
     }
 
-    /// Marks a slot.
     #[inline(always)]
     pub(super) fn mark(&self, slot: usize) {
         let (word, bit) = (&self.words[slot / PER_WORD], 1 << (slot % PER_WORD));
@@ -272,12 +254,10 @@ impl Marks {
         }
     }
 
-    /// Marks the slots of one word of bits.
     pub(super) fn put_back(&self, word: usize, bits: u64) {
         self.words[word].fetch_or(bits, Ordering::Release);
     }
 
-    /// Takes and clears the marks of one word.
     pub(super) fn take(&self, word: usize) -> u64 {
         // The load is Relaxed: a mark that is set meanwhile is found the next time.
         if self.words[word].load(Ordering::Relaxed) == 0 {
@@ -290,7 +270,6 @@ impl Marks {
         0..self.words.len()
     }
 
-    /// Returns whether any slot is marked.
     pub(super) fn any(&self) -> bool {
         self.words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }

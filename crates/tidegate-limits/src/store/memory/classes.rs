@@ -1,9 +1,9 @@
 //! The list of the limits whose states fit a word, by number.
 //!
 //! A slot has no room for its limit and its owner, only for a number of 15 bits; this list holds the limits, once for
-//! each owner. Equal limits share a number. The first few numbers are assigned permanently; the others are reused when
-//! no slot carries them any more ([`super::classes`]). So 32,767 limits can be in use at once; the states of further
-//! limits go into the overflow, which is slower and equally exact.
+//! each owner. The first few numbers are assigned permanently; the others are reused when no slot carries them any more
+//! ([`super::classes`]). So 32,767 limits can be in use at once; the states of further limits go into the overflow,
+//! which is slower and equally exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,6 @@ use tidegate_core::{Quota, Tick};
 use super::limit::{CachedClass, Class, Limit, Name, PermanentLimit, StoredLimit};
 use super::table::Table;
 
-/// The number of limits that keep their numbers permanently, and are found without searching a list that grows.
 pub(super) const FEW: usize = 8;
 
 /// A sweep begins when fewer numbers than this are left: a quarter of them, more than are used up while any table is
@@ -26,29 +25,24 @@ pub(super) const LOW: usize = Class::MAX as usize / 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Classes {
-    /// The first limits, which are found fastest: usually those of a keyed limiter.
     few: [OnceLock<PermanentLimit>; FEW],
-    /// The other limits, in the order of their numbers. Both lists are read without a lock.
+    /// Both lists are read without a lock.
     pub(super) more: boxcar::Vec<StoredLimit>,
     /// Protects the assignment of numbers. While it is held, no lock is taken except those of quotas.
     pub(super) numbers: RwLock<Numbers>,
-    /// The sweep under way. Locked before lines and numbers, and only by `try_lock`.
+    /// Locked before lines and numbers, and only by `try_lock`.
     pub(super) sweep: Mutex<Sweep>,
-    /// Whether a number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
+    /// A number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
     pub(super) owes_sweep: AtomicBool,
 }
 
-/// The assignment of numbers to limits.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The latest number of each owner's limit.
     pub(super) known: HashMap<(Gcra, u32), u16, RandomState>,
-    /// Numbers that may be reused.
     pub(super) free: Vec<u16>,
 }
 
 impl Classes {
-    /// Returns a limit; `None` for [`Class::WIDE`].
     #[inline(always)]
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
@@ -63,18 +57,15 @@ impl Classes {
         self.more.get(at.checked_sub(FEW)?).map(StoredLimit::read)
     }
 
-    /// Returns the entry of a number; `None` for the first few.
     pub(super) fn entry(&self, number: u16) -> Option<&StoredLimit> {
         self.more.get(usize::from(number).checked_sub(1 + FEW)?)
     }
 
-    /// Returns a limit if it is one of the first few, without a function call.
     #[inline(always)]
     pub(super) fn at_hand(&self, class: Class) -> Option<&PermanentLimit> {
         self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
-    /// Returns the limit of a class that was kept between checks, if the number still belongs to it.
     #[inline(always)]
     pub(super) fn kept(&self, kept: CachedClass) -> Option<Limit<'_>> {
         self.get(kept.class()?).filter(|limit| limit.kept() == kept)
@@ -117,7 +108,7 @@ impl Classes {
         self.get(class)
     }
 
-    /// Returns a number that no limit has; `None` when all are in use. Notes that a sweep is due when few are left.
+    /// Returns a number that no limit has; `None` when all are in use.
     fn next_number(&self, numbers: &mut Numbers) -> Option<u16> {
         let given = self.given();
         let left = usize::from(Class::MAX) - given + numbers.free.len();
@@ -132,7 +123,7 @@ impl Classes {
         }
     }
 
-    /// Returns how many numbers were ever assigned. They are the lowest ones.
+    /// How many numbers were ever assigned; they are the lowest ones.
     pub(super) fn given(&self) -> usize {
         self.few.iter().filter(|first| first.get().is_some()).count() + self.more.count()
     }
@@ -146,31 +137,26 @@ impl Classes {
 
 // Reclaims the numbers of limits that no slot carries any more.
 //
-// A sweep has three phases. First, all numbers except the first few *retire*: their stamps become odd, and from then
-// on no new slot may carry them; a request for such a limit by its quota makes its number valid again. Second, every
-// line is locked once, and the numbers in it are noted; slots whose limits are full again are equivalent to empty
-// ones, and are emptied. Last, retired numbers that were not seen are freed. Checks of keys in the table continue with
-// retired numbers during all phases.
+// A sweep has three phases. First, all numbers except the first few *retire*: their stamps become odd, and from then on
+// no new slot may carry them; a request for such a limit by its quota makes its number valid again. Second, every line
+// is locked once, and the numbers in it are noted; slots whose limits are full again are equivalent to empty ones, and
+// are emptied. Last, retired numbers that were not seen are freed. Checks of keys in the table continue with retired
+// numbers during all phases.
 //
 // No thread waits for a whole sweep: it is done in parts, one for each limit that asks for a new number while few are
-// left. A part is at most [`LINES`] lines or a four-thousandth of the table, which takes some microseconds.
+// left.
 //
 // A number that a slot carries is never freed: a slot gets its number under the lock of its line, and only while the
-// stamp is even ([`Limit::admits`]). If that was before the sweep locked the line, the
-// sweep has seen the number there, unless the slot was given to another key in between. If it was after, the stamp was
-// odd already.
+// stamp is even ([`Limit::admits`]). If that was before the sweep locked the line, the sweep has seen the number there,
+// unless the slot was given to another key in between. If it was after, the stamp was odd already.
 
-/// The least number of lines in a part of a sweep.
 const LINES: usize = 64;
 
-/// The number of numbers that a part of a sweep retires or frees.
 const NUMBERS: usize = 512;
 
-/// A sweep under way; by default, none.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     phase: Phase,
-    /// One bit for each number that a slot carries.
     seen: Vec<u64>,
 }
 
@@ -178,16 +164,12 @@ pub(super) struct Sweep {
 enum Phase {
     #[default]
     Idle,
-    /// Retires numbers; continues with this number.
     Retire(usize),
-    /// Looks at lines; continues with this line.
     Look(usize),
-    /// Frees numbers; continues with this number.
     GiveUp(usize),
 }
 
 impl Sweep {
-    /// Notes that a slot carries a number.
     fn see(&mut self, class: Class) {
         let number = usize::from(class.number());
         if let Some(bits) = self.seen.get_mut(number / 64) {
@@ -195,14 +177,13 @@ impl Sweep {
         }
     }
 
-    /// Returns whether a slot was seen to carry a number.
     fn has_seen(&self, number: usize) -> bool {
         self.seen.get(number / 64).is_none_or(|bits| bits >> (number % 64) & 1 > 0)
     }
 }
 
 impl Table {
-    /// Does a part of a sweep, if one is due. The caller must not hold the lock of a line.
+    /// The caller must not hold the lock of a line.
     #[inline]
     pub(super) fn reclaim(&self, now: Tick) {
         // Relaxed: a hint.
@@ -242,7 +223,6 @@ impl Table {
         };
     }
 
-    /// Notes which numbers the slots of a line carry, and empties slots whose limits are full again.
     fn look(&self, line: usize, now: Tick, sweep: &mut Sweep) {
         let held = self.line(line).lock();
         for slot in 0..super::cache_line::WAYS {
@@ -267,7 +247,6 @@ impl Table {
 }
 
 impl Classes {
-    /// Retires some numbers; returns the number to continue with.
     fn retire(&self, from: usize) -> Option<usize> {
         let _numbers = self.numbers.write();
         let (last, mut retired) = (self.given(), 0);
@@ -285,7 +264,6 @@ impl Classes {
         None
     }
 
-    /// Frees some of the numbers that are still retired and were not seen; returns the number to continue with.
     fn give_up(&self, from: usize, sweep: &Sweep) -> Option<usize> {
         let mut numbers = self.numbers.write();
         let end = (from + NUMBERS).min(self.given() + 1);

@@ -1,8 +1,5 @@
 //! Chooses the slot for a new key, and evicts a live key where no slot is free.
 //!
-//! A slot whose limit is full again is equivalent to an empty slot, so it is reused without a sweep. Only where no such
-//! slot is left, a live key is evicted.
-//!
 //! First, the owner that loses a key is chosen. The owners (usually policies) have even shares of the eight slots: the
 //! owner with the most slots loses one, counting the new key for its own owner. So a flood of one policy's keys evicts
 //! keys of that policy, and each of `n` policies keeps `8/n` of the slots (rounded down) against all others. Where more
@@ -24,14 +21,10 @@ use super::table::{Both, Sought, Table, TablePlace};
 use super::word_path::Reading;
 use crate::store::Cell;
 
-/// The use of a place, from the point of view of a new key.
 #[derive(Clone, Copy, Debug)]
 enum SlotUse {
-    /// Reusable: empty, or its limit is full again.
     Free,
-    /// Holds a live key, with its rank and owner.
     Live(Rank, u32),
-    /// Seized by another thread, or by this same step.
     Taken,
 }
 
@@ -39,10 +32,8 @@ enum SlotUse {
 /// The least is evicted first.
 pub(super) type Rank = (bool, u64);
 
-/// A place and the word that was seen there.
 type Candidate = (TablePlace, u64);
 
-/// A live key that may be evicted.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     owner: u32,
@@ -50,10 +41,8 @@ struct Live {
     candidate: Candidate,
 }
 
-/// The live keys of both lines of a new key.
 type Lives = SmallVec<[Live; 2 * WAYS]>;
 
-/// The free places of a line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Free {
     count: usize,
@@ -73,8 +62,8 @@ impl Table {
     /// counted as evicted.
     ///
     /// `by` is the limit that most keys in these lines are likely to be under. A key with a `rank` was exported before,
-    /// and evicts no key that is as far from full as itself, or further. Returns `None`, which is counted as an
-    /// eviction too, when no key may be evicted for this one, or when all slots are seized, usually by this same step.
+    /// and evicts no key that is as far from full as itself, or further. `None`, counted as an eviction too, when no
+    /// key may be evicted for this one, or when all slots are seized, usually by this same step.
     pub(super) fn claim<'t>(
         &self,
         both: &Both<'t>,
@@ -105,7 +94,6 @@ impl Table {
         }
     }
 
-    /// Returns the best slot for a new key, with its word, and the rank of the key that is evicted for it, if any.
     fn candidate(
         &self,
         both: &Both<'_>,
@@ -148,7 +136,6 @@ impl Table {
         self.evicted_over_limit.fetch_add(u64::from(over_limit), Ordering::Relaxed);
     }
 
-    /// Prepares a seized slot for another key.
     pub(super) fn vacate(&self, place: TablePlace, seized: &Seized<'_>) {
         let name = seized.name();
         if name == Name::EMPTY {
@@ -158,7 +145,6 @@ impl Table {
         }
     }
 
-    /// Returns the use of a place, from the point of view of a new key.
     fn slot_use(
         &self,
         name: Name,
@@ -179,7 +165,7 @@ impl Table {
                 return SlotUse::Free;
             }
             let look = |cell: &Cell, owner| SlotUse::Live(rank(cell, tick), owner);
-            // If the cell is missing, another step has seized the slot by now.
+            // If the cell is missing, another step has seized the slot.
             return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
         let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
@@ -190,7 +176,6 @@ impl Table {
     }
 }
 
-/// Returns how far a cell is from full.
 pub(super) fn rank(cell: &Cell, tick: Tick) -> Rank {
     let standing = cell.quota.standing(&cell.state, tick);
     let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
@@ -208,7 +193,6 @@ impl SlotUse {
     }
 }
 
-/// Returns the live key that is evicted for a new key of `owner`; `None` where none may be.
 fn who_goes(lives: &Lives, owner: u32) -> Option<Live> {
     let nearest_to_full =
         |of: &dyn Fn(&Live) -> bool| lives.iter().copied().filter(of).min_by_key(|live| live.rank);

@@ -25,7 +25,6 @@ pub struct Export<'s> {
     store: &'s MemoryStore,
     number: u64,
     entries: u64,
-    /// The next line; `None` before the first piece.
     line: Option<usize>,
     done: bool,
 }
@@ -35,10 +34,10 @@ impl MemoryStore {
     /// not full again, with their notes of resets and of charges ended out of order, and the states in the overflow.
     /// Returns `None` for a store whose seed no other process can have ([`MemoryStore::with_seed`]).
     ///
-    /// The export is made while checks go on. It locks one line of four keys at a time, for as long as it takes to copy
-    /// them. So each key is consistent, and at least as new as when the export began; of two keys charged in one step,
-    /// one may be from before that step and one from after it. A key that was evicted and came again while the export
-    /// was under way may be missing, or be there twice; the later entry counts.
+    /// The export is made while checks go on. It locks one line of four keys at a time. Each key is consistent, and at
+    /// least as new as when the export began; two keys charged in one step may be from before and after it. A key that
+    /// was evicted and came again while the export was under way may be missing, or be there twice; the later entry
+    /// counts.
     ///
     /// The bytes do not contain the seed. They contain fingerprints and, in a store of full keys, keys of up to 15
     /// bytes as they are: store them only where the keys themselves may be stored. About 90 bytes a key.
@@ -158,7 +157,6 @@ impl Iterator for Export<'_> {
 }
 
 impl Table {
-    /// Copies the keys of a line whose limits are not full again.
     pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[ExportedKey; WAYS]> {
         let held = self.line(line).lock();
         let mut entries = SmallVec::new();
@@ -192,7 +190,6 @@ impl Table {
         entries
     }
 
-    /// Puts an exported key into the table, replacing its present state if it has one.
     pub(super) fn put(&self, entry: ExportedKey, now: Tick) {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -237,13 +234,10 @@ impl Table {
 // piece has the next number, so an export that was cut or reordered is detected. The cell is a [`Cell`]'s byte form,
 // which has its own version.
 
-/// Identifies the byte form of a piece, as opposed to those of cells.
 const PIECE: u8 = 2;
 
-/// The bytes before a piece's content: version, kind, part and number.
 const HEAD: usize = 11;
 
-/// The bytes of the checksum after a piece's content.
 const CHECKSUM: usize = 8;
 
 /// Why an exported table was not restored.
@@ -278,18 +272,15 @@ pub enum RestoreError {
     Decode(#[from] DecodeError),
 }
 
-/// One key of an export.
 #[derive(Debug)]
 pub(super) struct ExportedKey {
     pub(super) fingerprint: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
-    /// Whether the state lay in the overflow, and has to be restored there.
     pub(super) beside: bool,
     pub(super) cell: Cell,
 }
 
-/// The content of a piece.
 #[derive(Debug)]
 pub(super) enum PieceContent<'b> {
     First { full_keys: bool, probe: u64, tick: u64 },
@@ -297,7 +288,6 @@ pub(super) enum PieceContent<'b> {
     Last { entries: u64, tick: u64 },
 }
 
-/// A piece that is being written.
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Vec<u8>,
@@ -356,7 +346,6 @@ impl Piece {
     }
 }
 
-/// Reads a piece; its number has to be `expected`.
 pub(super) fn read(bytes: &[u8], expected: u64) -> Result<PieceContent<'_>, RestoreError> {
     let damaged = RestoreError::Damaged { piece: expected };
     let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
@@ -392,7 +381,6 @@ pub(super) fn read(bytes: &[u8], expected: u64) -> Result<PieceContent<'_>, Rest
     }
 }
 
-/// Reads the entries of a piece, one after the other.
 #[derive(Debug)]
 pub(super) struct Entries<'b> {
     pub(super) bytes: &'b [u8],
@@ -414,7 +402,6 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// A cursor over bytes.
 struct Fields<'b> {
     rest: &'b [u8],
 }

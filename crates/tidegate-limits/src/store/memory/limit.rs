@@ -12,7 +12,6 @@ use tidegate_core::rate::{Gcra, GcraWord};
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// A number and its limit.
 #[derive(Debug)]
 pub(crate) struct StoredLimit {
     pub(super) class: Class,
@@ -24,7 +23,6 @@ pub(crate) struct StoredLimit {
     /// The quota's address in memory, to compare it with a caller's quota without a lock.
     address: AtomicU64,
     form: [AtomicU64; 6],
-    /// The quota; `None` while the number is free.
     quota: Mutex<Option<Arc<Quota>>>,
 }
 
@@ -40,31 +38,28 @@ impl StoredLimit {
         }
     }
 
-    /// Returns whether the number belongs to a limit and may be put into slots.
     pub(super) fn is_given(&self) -> bool {
         self.stamp.load(Ordering::Relaxed).is_multiple_of(2)
     }
 
-    /// Changes the stamp. The caller must hold the lock that protects the assignment of numbers.
+    /// The caller must hold the lock that protects the assignment of numbers.
     pub(super) fn turn(&self) {
         let next = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
         // Release, with the Acquire in `read`: a thread that sees this stamp sees what was written before it.
         self.stamp.store(next, Ordering::Release);
     }
 
-    /// Frees the number, which no slot carries. Returns its limit and owner.
+    /// For a number that no slot carries.
     pub(super) fn free(&self) -> Option<(Gcra, u32)> {
         let quota = self.quota.lock().take()?;
         let Quota::Gcra(limit) = &*quota else { return None };
         Some((*limit, self.owner.load(Ordering::Relaxed)))
     }
 
-    /// Returns whether the number belongs to a limit, retiring or not.
     pub(super) fn is_taken(&self) -> bool {
         self.quota.lock().is_some()
     }
 
-    /// Assigns a free number to a limit.
     pub(super) fn give(&self, owner: u32, quota: &Arc<Quota>, form: &GcraWord) {
         *self.quota.lock() = Some(Arc::clone(quota));
         // Release, all of them, with the Acquire in `read`: a reader that gets any of the new values finds another
@@ -77,38 +72,33 @@ impl StoredLimit {
         self.turn();
     }
 
-    /// Reads the limit.
     #[inline(always)]
     pub(super) fn read(&self) -> Limit<'_> {
         Limit { entry: self, stamp: self.stamp.load(Ordering::Acquire) }
     }
 }
 
-/// One of the first limits, which keep their numbers permanently. The form is kept as plain numbers, not atomics.
+/// The form is kept as plain numbers, not atomics.
 #[derive(Debug)]
 pub(crate) struct PermanentLimit {
     pub(super) entry: StoredLimit,
     pub(crate) form: GcraWord,
 }
 
-/// One limit of one owner, being read; see [`Limit::holds`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit<'t> {
     entry: &'t StoredLimit,
     stamp: u32,
 }
 
-/// A class that a caller keeps between checks: its number, and the stamp that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachedClass(u64);
 
 impl CachedClass {
-    /// Returns the class as a non-zero number, to be stored in an atomic.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Makes a class from what [`CachedClass::bits`] returned; any other number gives a class without a valid limit.
     pub(crate) const fn of_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -126,20 +116,18 @@ impl Limit<'_> {
         self.entry.class
     }
 
-    /// Returns the owner of all keys of this class.
     pub(super) fn owner(&self) -> u32 {
         self.entry.owner.load(Ordering::Acquire)
     }
 
-    /// Returns the form by which words are read. If the number was given to another limit meanwhile, the form may mix
-    /// values of both limits: reading a word with it does not panic, and the result is discarded.
+    /// If the number was given to another limit meanwhile, the form may mix values of both: reading a word with it does
+    /// not panic, and the result is discarded.
     #[inline(always)]
     pub(crate) fn form(&self) -> GcraWord {
         GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
     }
 
-    /// Returns whether the number still belongs to the limit that was read. Valid only while a slot of that number is
-    /// seized, or its line is locked.
+    /// Valid only while a slot of that number is seized, or its line is locked.
     #[inline(always)]
     pub(super) fn holds(&self) -> bool {
         // Relaxed: seizing the slot was an Acquire, which makes visible all that the thread that put the number there
@@ -147,19 +135,16 @@ impl Limit<'_> {
         self.entry.stamp.load(Ordering::Relaxed) == self.stamp
     }
 
-    /// Returns whether a new slot may carry the number. Valid only while the slot's line is locked: a sweep locks each
-    /// line after it has changed the stamp.
+    /// Valid only while the slot's line is locked: a sweep locks each line after it has changed the stamp.
     pub(super) fn admits(&self) -> bool {
         self.stamp.is_multiple_of(2) && self.holds()
     }
 
-    /// Returns the class in a form that can be kept between checks.
     #[inline(always)]
     pub(super) fn kept(&self) -> CachedClass {
         CachedClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }
 
-    /// Returns whether this is the limit of `quota`, so that its words can be read by it.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
@@ -171,13 +156,12 @@ impl Limit<'_> {
         self.quota().is_some_and(|own| own == *quota)
     }
 
-    /// Returns the quota; `None` where the number no longer belongs to the limit that was read.
     pub(super) fn quota(&self) -> Option<Arc<Quota>> {
         self.entry.quota.lock().clone().filter(|_| self.holds())
     }
 }
 
-/// Returns the address of a quota in memory. Two quotas that exist at the same time have different addresses.
+/// Two quotas that exist at the same time have different addresses.
 #[inline(always)]
 fn address(quota: &Arc<Quota>) -> u64 {
     Arc::as_ptr(quota).addr() as u64
@@ -193,12 +177,10 @@ fn address(quota: &Arc<Quota>) -> u64 {
 // └─────────────────────────┴────────────────┴──────┘
 // ```
 
-/// The bit that locks a line; used in the name of its first slot.
 pub(super) const LOCK: u64 = 1;
 
 const TAG: u64 = !0 << 16;
 
-/// The key that a slot belongs to, and the limit by which its word is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(pub(super) u64);
 
@@ -207,12 +189,9 @@ pub(super) struct Name(pub(super) u64);
 pub(crate) struct Class(pub(super) u16);
 
 impl Class {
-    /// The state does not fit a word.
     pub(super) const WIDE: Self = Self(0);
-    /// The largest number: 15 bits.
     pub(super) const MAX: u16 = (1 << 15) - 1;
 
-    /// Makes a class from a number from 1 to [`Class::MAX`].
     #[inline]
     pub(crate) const fn new(number: u16) -> Option<Self> {
         if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
@@ -226,8 +205,7 @@ impl Class {
 impl Name {
     pub(super) const EMPTY: Self = Self(0);
 
-    /// Makes the name of a key. The tag is the upper 48 bits of its fingerprint; the lower 16 bits are only for
-    /// choosing lines.
+    /// The tag is the upper 48 bits of the key's fingerprint; the lower 16 bits are only for choosing lines.
     #[inline]
     pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
         // A tag is never zero, because that marks an empty slot: one in 2⁴⁸ keys therefore shares its tag with another.
@@ -235,13 +213,11 @@ impl Name {
         Self(tag | (class.0 as u64) << 1)
     }
 
-    /// Returns whether both names are of the same key, under any limit.
     #[inline]
     pub(super) const fn is_key_of(self, other: Self) -> bool {
         (self.0 ^ other.0) & TAG == 0
     }
 
-    /// Returns the upper 48 bits of the key's fingerprint, in place.
     pub(super) const fn tag(self) -> u64 {
         self.0 & TAG
     }

@@ -61,7 +61,6 @@ impl fmt::Debug for Seed {
     }
 }
 
-/// How a table hashes keys.
 #[cfg_attr(tidegate_loom, expect(dead_code, reason = "models hash without a seed"))]
 pub(super) struct Hashing {
     own: u64,
@@ -88,7 +87,7 @@ impl Hashing {
         hasher.finish()
     }
 
-    /// Returns two hashes of a long key that are independent of its fingerprint: SipHash, of the secret and then the key.
+    /// Independent of the fingerprint: SipHash, of the secret and then the key.
     pub(super) fn long(&self, key: &[u8]) -> [u64; 2] {
         self.long.map(|secret| {
             let mut hasher = DefaultHasher::new();
@@ -98,8 +97,7 @@ impl Hashing {
         })
     }
 
-    /// Returns a number that is the same for every table that hashes as this one does: under the same seed, by the same
-    /// functions.
+    /// The same for every table that hashes as this one does.
     pub(super) fn probe(&self) -> u64 {
         const KEY: &[u8] = b"a key of more than sixteen bytes, to tell tables apart";
         let [low, high] = self.long(KEY);

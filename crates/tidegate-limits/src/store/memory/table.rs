@@ -1,10 +1,9 @@
 //! The table of slots: finds the slot of a key, and gives slots to new keys.
 //!
-//! The fingerprint of a key selects two lines, and the key has a slot in one of them. A new key takes the first line
-//! while two or more slots are free there, and otherwise the emptier of the two. With 22 slots for 15 keys, 1 key in
-//! 160 finds all eight slots live, and 1 in 7 is in its second line. (If it always took the emptier line: 1 in 600, and
-//! 2 in 7. With one line only: 1 in 12.) A step on a key that has a slot seizes that slot. To give a slot to a new key,
-//! both lines are locked, the lower first: so there is no deadlock, and no key gets two slots.
+//! A new key takes the first line while two or more slots are free there, and otherwise the emptier of the two. With 22
+//! slots for 15 keys, 1 key in 160 finds all eight slots live, and 1 in 7 is in its second line. A step on a key that
+//! has a slot seizes that slot. To give a slot to a new key, both lines are locked, the lower first: so there is no
+//! deadlock, and no key gets two slots.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -23,19 +22,16 @@ use crate::store::Cell;
 /// The ratio of slots to keys of the capacity: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
 
-/// A key's fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// Returns the name of a slot that holds a state of this class for the key.
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
         Name::new(self.0, class)
     }
 }
 
-/// A key that is searched for: its fingerprint, and in a table of full keys also the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought {
     fingerprint: Fingerprint,
@@ -56,26 +52,24 @@ impl Sought {
         self.fingerprint
     }
 
-    /// Returns whether the table cannot tell the two keys apart where they meet in a line.
+    /// The table cannot tell the two keys apart where they meet in a line.
     pub(super) fn is_as(self, other: Self) -> bool {
         self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.full_key == other.full_key
     }
 
-    /// Returns the name of a slot that holds a state of this class for the key.
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
         self.fingerprint.name(class)
     }
 }
 
-/// The part of each key that a table keeps to tell keys apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Fingerprints,
     Keys,
 }
 
-/// A place in the table. Places are seized in ascending order.
+/// Places are seized in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TablePlace {
     pub(super) line: usize,
@@ -86,7 +80,6 @@ pub(super) struct TablePlace {
 pub(super) struct Table {
     hashing: Hashing,
     pub(super) lines: Lines<Slot>,
-    /// The keys of all slots, in a table of full keys.
     pub(super) full_keys: Option<FullKeys>,
     pub(super) classes: Classes,
     pub(super) overflow: Overflow,
@@ -102,20 +95,17 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Makes a table; `keys` is at most [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS). `None` where there is no memory for it.
     pub(super) fn new(keys: usize, keep: Keep) -> Option<Self> {
         Self::with(keys, keep, &Seed::random())
     }
 
-    /// Makes a table that can be exported: two bytes more for each slot.
+    /// Can be exported: two bytes more for each slot.
     pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::with(keys, keep, seed)?;
         table.low_bits = Some(blank(table.slots())?);
         Some(table)
     }
 
-    /// Makes a table that can be exported and notes which of its slots change: 17 bits more for each slot than the
-    /// plain table.
     pub(super) fn tracked(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::seeded(keys, keep, seed)?;
         table.marks = Some(Marks::new(table.slots())?);
@@ -147,36 +137,30 @@ impl Table {
         self.lines.count() * WAYS
     }
 
-    /// Returns the bytes of all slots, full keys included.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let slot = size_of::<Slot>() + self.full_keys.as_ref().map_or(0, |_| size_of::<FullKey>());
         self.slots() * slot
     }
 
-    /// Returns which part of each key the table keeps.
     pub(super) fn keep(&self) -> Keep {
         if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }
 
-    /// Returns the fingerprint of a key. It is seeded, so an outsider cannot find keys that meet in a line and crowd
-    /// out a victim's.
+    /// Seeded, so an outsider cannot find keys that meet in a line and crowd out a victim's.
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
         Fingerprint(self.hashing.fingerprint(key))
     }
 
-    /// Returns a number that is the same for every table that hashes as this one does.
     pub(super) fn probe(&self) -> u64 {
         self.hashing.probe()
     }
 
-    /// Returns the form of a key by which the table is searched.
     pub(super) fn sought(&self, fingerprint: Fingerprint, key: &[u8]) -> Sought {
         Sought { fingerprint, full_key: self.full_keys.as_ref().map(|_| FullKey::of(key, &self.hashing)) }
     }
 
-    /// Returns the first line of a key.
     #[inline(always)]
     pub(super) fn first(&self, fingerprint: Fingerprint) -> usize {
         // The 16 bits that are not in the tag are moved to the top, so that line and tag together use the whole
@@ -184,7 +168,6 @@ impl Table {
         spread(fingerprint.0.rotate_right(16), self.lines.count())
     }
 
-    /// Returns the second line of a key.
     #[inline]
     pub(super) fn second(&self, fingerprint: Fingerprint) -> usize {
         // A second hash from the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all
@@ -195,7 +178,7 @@ impl Table {
         if other < lines { other } else { other - lines }
     }
 
-    /// Returns the two lines of a key in the order in which they are locked.
+    /// In the order in which they are locked.
     pub(super) fn lines_of(&self, key: Sought) -> [usize; 2] {
         let (first, second) = (self.first(key.fingerprint), self.second(key.fingerprint));
         [first.min(second), first.max(second)]
@@ -206,7 +189,6 @@ impl Table {
         CacheLine::of(self.lines.get(line))
     }
 
-    /// Reads from a key's first line, to prefetch it while others are looked at.
     #[inline]
     pub(super) fn touch(&self, fingerprint: Fingerprint) -> u64 {
         let line = self.first(fingerprint);
@@ -214,8 +196,7 @@ impl Table {
         self.line(line).touch() ^ kept
     }
 
-    /// Returns whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table
-    /// of fingerprints the name alone decides.
+    /// The line must be locked or the slot seized; in a table of fingerprints the name alone decides.
     #[inline]
     pub(super) fn holds_key(&self, place: TablePlace, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
@@ -224,7 +205,6 @@ impl Table {
         }
     }
 
-    /// Finds the place of a key under any limit.
     pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<TablePlace> {
         let find = |(line, held): (usize, &LockedLine<'_>)| {
             let slot =
@@ -234,7 +214,6 @@ impl Table {
         both.lines.into_iter().find_map(find)
     }
 
-    /// Gives a seized slot to a key.
     pub(super) fn give(
         &self,
         both: &Both<'_>,
@@ -254,16 +233,14 @@ impl Table {
         seized.rename(both.at(place), key.name(class));
     }
 
-    /// Notes that a slot has changed, or is about to be changed by the thread that has seized it.
     pub(super) fn mark(&self, place: TablePlace) {
         if let Some(marks) = &self.marks {
             marks.mark(place.line * WAYS + place.slot);
         }
     }
 
-    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
-    /// that did not succeed, for whatever reason; always `None` in a table of full keys, where the keys have to be
-    /// compared first, see [`Table::holds_key`].
+    /// `None` where that did not succeed; always so in a table of full keys, where the keys have to be compared first
+    /// ([`Table::holds_key`]).
     #[inline(always)]
     pub(super) fn permit(
         &self,
@@ -283,7 +260,6 @@ impl Table {
         )
     }
 
-    /// As [`Table::permit`], for any limit.
     #[inline(always)]
     pub(super) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
@@ -297,7 +273,7 @@ impl Table {
     }
 
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
-    /// second line. For a key that would be refused, it returns the word that was seen.
+    /// second line.
     #[inline]
     pub(super) fn permit_or_read(
         &self,
@@ -315,8 +291,7 @@ impl Table {
             .unwrap_or(WordOutcome::Undecided)
     }
 
-    /// Spends units of a key where the fast path did not decide: refusals, slots that others have seized, new keys, and
-    /// every key in a table of full keys.
+    /// Decides refusals, slots that others have seized, new keys, and every key in a table of full keys.
     #[inline(never)]
     pub(super) fn take(
         &self,
@@ -340,7 +315,6 @@ impl Table {
         take(self.second(fingerprint)).unwrap_or_else(|| self.admit(key, by, units))
     }
 
-    /// Gives a slot to a key that was in neither line, and spends its units.
     fn admit(&self, key: Sought, by: &Reading<'_>, units: u64) -> WordOutcome {
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
@@ -361,20 +335,18 @@ impl Table {
     }
 }
 
-/// Maps a number evenly to `0..count`, by its upper bits and without a division.
 #[inline]
 fn spread(number: u64, count: usize) -> usize {
     ((u128::from(number) * count as u128) >> 64) as usize
 }
 
-/// The two lines of one key, locked, with their numbers in ascending order.
+/// Both lines of one key, locked, in ascending order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Both<'h> {
     pub(super) lines: [(usize, &'h LockedLine<'h>); 2],
 }
 
 impl<'h> Both<'h> {
-    /// Returns the line of a place in one of them.
     pub(super) fn at(&self, place: TablePlace) -> &'h LockedLine<'h> {
         let [(low, first), (_, second)] = self.lines;
         if place.line == low { first } else { second }
@@ -383,14 +355,12 @@ impl<'h> Both<'h> {
 
 // Keeps the states that do not fit a word: it has a place for a whole cell for each slot of the table.
 //
-// Cells lie in small groups, each with its own lock, at places that belong to the table's slots: so there is no
-// search, and nothing large is ever moved, however many cells there are. Nothing is allocated before the first cell
-// comes.
+// Cells lie in small groups, each with its own lock, at places that belong to the table's slots: so there is no search,
+// and nothing large is ever moved, however many cells there are.
 
 /// The number of lines in a group: a group's cells, 32 of 64 bytes, are allocated together.
 const LINES: usize = 8;
 
-/// Cells, each with the owner of its key.
 type Group = Mutex<Vec<Option<(Cell, u32)>>>;
 
 #[derive(Debug)]
@@ -404,13 +374,11 @@ impl Overflow {
         Self { lines, groups: OnceLock::new() }
     }
 
-    /// Takes the cell of a seized slot.
     pub(super) fn take(&self, line: usize, slot: usize) -> Option<Cell> {
         let mut group = self.groups.get()?[line / LINES].lock();
         group.get_mut(line % LINES * WAYS + slot)?.take().map(|(cell, _)| cell)
     }
 
-    /// Puts a cell into the place of a slot, with the owner of its key.
     pub(super) fn put(&self, line: usize, slot: usize, cell: Cell, owner: u32) {
         let make = || (0..self.lines.div_ceil(LINES)).map(|_| Group::default()).collect();
         let mut group = self.groups.get_or_init(make)[line / LINES].lock();
@@ -420,7 +388,6 @@ impl Overflow {
         group[line % LINES * WAYS + slot] = Some((cell, owner));
     }
 
-    /// Changes the cell of a seized slot, and the owner of its key, in place.
     pub(super) fn change<R>(
         &self,
         line: usize,
@@ -431,13 +398,11 @@ impl Overflow {
         group.get_mut(line % LINES * WAYS + slot).map(change)
     }
 
-    /// Passes the cell of a slot and the owner of its key to `look`.
     pub(super) fn with<R>(&self, line: usize, slot: usize, look: impl FnOnce(&Cell, u32) -> R) -> Option<R> {
         let group = self.groups.get()?[line / LINES].lock();
         group.get(line % LINES * WAYS + slot)?.as_ref().map(|(cell, owner)| look(cell, *owner))
     }
 
-    /// Returns how many cells there are.
     #[cfg(all(test, not(tidegate_loom)))]
     pub(super) fn kept(&self) -> usize {
         let groups = self.groups.get().into_iter().flatten();

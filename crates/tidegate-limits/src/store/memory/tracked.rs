@@ -23,9 +23,8 @@ use crate::store::{Answer, Cell, Later, Occupancy, Settled, Settling, Step, Stor
 /// A [`MemoryStore`] that records which of its slots change, for a [`Recorder`] that hands them out to be stored
 /// elsewhere.
 ///
-/// It decides as the memory store does, in the same kind of table. A check that changes a slot also sets a bit, unless
-/// the bit is set already. Takes 27 bytes per key of the capacity, 51 where keys are kept in full. A clone shares the
-/// table.
+/// A check that changes a slot also sets a bit, unless the bit is set already. Takes 27 bytes per key of the capacity,
+/// 51 where keys are kept in full. A clone shares the table.
 ///
 /// # Examples
 /// ```
@@ -120,7 +119,7 @@ impl Store for TrackedStore {
 // Restores a store from the pieces that were handed out.
 
 /// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference
-/// comes from a short step back. Five minutes, the same bound for which a running store's time stands still.
+/// comes from a short step back. The same five minutes for which a running store's time stands still.
 const FAR: Duration = Duration::from_secs(300);
 
 impl Recorder {
@@ -186,8 +185,7 @@ impl Recorder {
     /// Takes over the keys of another store under the same seed, which keeps keys in the same way and may have another
     /// number of keys. All of them count as changed.
     ///
-    /// If there is less room than before, keys further from full stay, and keys over their limit before all others; the
-    /// others are counted as evicted ([`Occupancy::evicted`]).
+    /// If there is less room than before, keys are dropped as by [`MemoryStore::restore`].
     ///
     /// # Errors
     /// [`RestoreError::Form`] if the other store keeps keys in another way, [`RestoreError::Seed`] if it has another
@@ -212,8 +210,7 @@ impl Recorder {
 }
 
 impl Table {
-    /// Puts a key into an empty slot, unless it has another slot already. Returns `false`, and changes nothing, if the
-    /// key cannot have that slot.
+    /// `false`, and nothing is changed, if the key cannot have that slot.
     fn put_at(&self, place: TablePlace, entry: ExportedKey, now: Tick) -> bool {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -233,13 +230,10 @@ impl Table {
     }
 }
 
-// Hands out the changes of a table, piece by piece, and tracks which of them were kept.
-
-/// A piece ends after the slot with which it reaches this size, in bytes: together with what an engine adds, it then
-/// fits in a page of 64 KiB, where states are small.
+/// A piece ends after the slot with which it reaches this size, in bytes: with what an engine adds, it fits in a page
+/// of 64 KiB.
 const ENOUGH: usize = 60 << 10;
 
-/// The most quotas in the cache of looked-up quotas.
 const QUOTAS: usize = 1024;
 
 /// A cache of the quotas of classes. Without it, cloning the `Arc` for each slot would write to a reference count that
@@ -249,40 +243,34 @@ type Quotas = HashMap<u16, (CachedClass, Arc<Quota>), RandomState>;
 /// Hands out the changed slots of a [`TrackedStore`] as pieces of bytes, to be stored elsewhere and passed to
 /// [`Recorder::restore`], the latest first.
 ///
-/// A piece contains slots and the content of each; among pieces with the same slot, the latest counts. So pieces form a
-/// journal. To keep it short, go through the table again and again ([`Recorder::lines`]): once a round has handed out
-/// the whole table, all pieces from before the first piece of that round may be deleted.
+/// A piece contains slots and the content of each; among pieces with the same slot, the latest counts. To keep their
+/// number small, go through the table again and again ([`Recorder::lines`]): once a round has handed out the whole
+/// table, all pieces from before the first piece of that round may be deleted.
 ///
-/// Checks go on meanwhile. One slot is seized at a time, for as long as it takes to copy it. So each key is consistent;
-/// two keys that were charged in one step may be in different pieces. Pieces do not contain the seed. They contain
-/// fingerprints and, in a store of full keys, keys of up to 15 bytes as they are.
+/// Checks go on meanwhile. One slot is seized at a time. So each key is consistent; two keys that were charged in one
+/// step may be in different pieces. Pieces do not contain the seed. They contain fingerprints and, in a store of full
+/// keys, keys of up to 15 bytes as they are.
 ///
-/// Takes memory of one bit for each slot, plus what [`Recorder::changes`] states.
+/// Takes one bit for each slot, plus what [`Recorder::changes`] states.
 #[derive(Debug)]
 pub struct Recorder {
     store: TrackedStore,
     /// The slots for which the pieces hold a key. Other slots need no entry that says that they are empty.
     handed_out: Vec<u64>,
-    /// The marks that were taken since the last call of [`Recorder::kept`].
     taken: Vec<(usize, u64)>,
     /// The index of the next word of marks, and the remaining marks of the word before it.
     word: usize,
     left: u64,
-    /// The line with which [`Recorder::lines`] continues.
     line: usize,
     quotas: Quotas,
     restored: Restored,
 }
 
-/// The progress of restoring.
 #[derive(Debug, Default)]
 struct Restored {
     pieces: u64,
-    /// The latest tick of any piece.
     latest: Tick,
-    /// Whether the states of any piece were set back.
     set_back: bool,
-    /// The slots that a later piece contained: one bit each.
     seen: Vec<u64>,
 }
 
@@ -366,7 +354,7 @@ impl Recorder {
     }
 
     /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines
-    /// of four slots, and of fewer when the piece reaches `most_bytes`. See the type for the purpose.
+    /// of four slots, and of fewer when the piece reaches `most_bytes`.
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
         let mut sheet = ChangeWriter::new();
         let end = self.store.table().lines.count();
@@ -411,8 +399,8 @@ impl Recorder {
         (self.word, self.left, self.line) = (0, 0, 0);
     }
 
-    /// Adds a slot to a sheet, if its key matters. If the key does not matter but an earlier piece had one for this
-    /// slot, adds the slot as empty.
+    /// Adds a slot to a sheet, if its key matters. A key that does not matter is added as empty if an earlier piece had
+    /// one for this slot.
     fn show(&mut self, slot: usize, slack: &impl Fn() -> Duration, sheet: &mut ChangeWriter, changed: bool) {
         let MemoryShared { table, time, .. } = &*self.store.memory.shared;
         // Called while the slot is seized: its former holder wrote at no later tick, and has already updated what
@@ -443,8 +431,7 @@ impl Recorder {
 }
 
 impl Table {
-    /// Adds a slot to a sheet, if its key's limit is not full again at the second of the two `times`; the first one is
-    /// now. Returns whether it did.
+    /// Adds a slot if its key's limit is not full again at the second of the two `times`. Returns whether it did.
     fn show(
         &self,
         slot: usize,
@@ -492,7 +479,6 @@ impl Table {
     }
 }
 
-/// Returns the quota of a limit that a seized slot names.
 fn quota_of<'q>(quotas: &'q mut Quotas, limit: Limit<'_>) -> Option<&'q Arc<Quota>> {
     let number = limit.class().number();
     let is_known = quotas.get(&number).is_some_and(|(kept, _)| *kept == limit.kept()) && limit.holds();

@@ -1,8 +1,7 @@
 //! Settles steps on the words of the table: the fast path.
 //!
-//! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. They
-//! need no cells, no reference counts and no 128-bit arithmetic. Other steps are settled on cells (`cell_path`): a new
-//! key among several, a wait, another limit. Both paths use the same arithmetic and the same rule of all or nothing.
+//! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. Other
+//! steps are settled on cells (`cell_path`): a new key among several, a wait, another limit.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -19,7 +18,6 @@ use super::table::{Fingerprint, Keep, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
 use crate::store::{Answer, Charge, Op, Settled, Settlement, Step};
 
-/// A charge that its word permits, as read without seizing the slot.
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
@@ -30,14 +28,12 @@ struct Permit<'t> {
 }
 
 impl<'t> Permit<'t> {
-    /// Seizes the slot, if it has not changed since it was read.
     #[inline]
     fn try_seize(&self) -> Option<Seized<'t>> {
         let seized = self.slot.try_seize(self.seen)?;
         (seized.name() == self.name && self.limit.holds()).then_some(seized)
     }
 
-    /// Returns the decision about the charge, with its receipt.
     #[inline]
     fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let spent = self.next.saturating_sub(self.now);
@@ -60,7 +56,6 @@ impl<'t> Permit<'t> {
     }
 }
 
-/// The word of a seized slot, with the form of its limit and the scaled time.
 struct Word {
     form: GcraWord,
     now: u64,
@@ -68,7 +63,6 @@ struct Word {
 }
 
 impl Word {
-    /// Returns the receipt of a charge that resulted in `word`.
     fn receipt(&self, word: u64, charge: &Charge<'_>, tick: Tick) -> Receipt {
         Receipt { at: tick, act: tick, cost: charge.cost, mark: self.form.mark(word) }
     }
@@ -97,9 +91,8 @@ impl KeyState for Word {
 }
 
 impl Table {
-    /// Settles a step whose charges are all permitted: each key has a word under the limit that the step names, and no
-    /// other thread has seized its slot. Otherwise, and always in a table of full keys, returns `None` and changes
-    /// nothing.
+    /// `None`, with nothing changed, unless each key has a word under the step's limit and no slot is seized; always so
+    /// in a table of full keys.
     ///
     /// No slot is waited for, so slots may be seized in any order. Where a key is named twice, seizing its slot a
     /// second time fails.
@@ -144,7 +137,6 @@ impl Table {
         Some(())
     }
 
-    /// Notes that a slot has changed, after it was released.
     #[inline(always)]
     fn mark_slot(&self, slot: &Slot) {
         if let Some(marks) = &self.marks {
@@ -152,7 +144,6 @@ impl Table {
         }
     }
 
-    /// Notes that the slot of a key has changed, after the key was settled on its word.
     pub(super) fn mark_key(&self, key: Sought) {
         // If the key has since lost its slot or got another one, the thread that did that has noted it.
         for line in self.lines_of(key) {
@@ -162,8 +153,7 @@ impl Table {
         }
     }
 
-    /// Reads whether a charge would be permitted, without seizing its slot; `None` where it would not be, or its key
-    /// has no such word.
+    /// `None` where the charge would not be permitted, or its key has no such word.
     #[inline(always)]
     fn permit_charge<const RECEIPTS: bool>(
         &self,
@@ -193,7 +183,6 @@ impl Table {
         Some(Permit { slot, name, limit, now, seen, next })
     }
 
-    /// Finds the slot of a key in a line, and the name it has there, without seizing the slot.
     #[inline(always)]
     fn glance(&self, line: usize, fingerprint: Fingerprint) -> Option<(&Slot, Name)> {
         let line = self.line(line);
@@ -235,8 +224,6 @@ impl Table {
         true
     }
 
-    /// Settles a step whose keys all have words under the limits that it names; otherwise returns `None` and changes
-    /// nothing.
     pub(super) fn settle_words(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
@@ -276,7 +263,6 @@ impl Table {
         Some(())
     }
 
-    /// Finds the place of a key and its name there, without seizing the slot.
     #[inline]
     fn seat(&self, key: Sought) -> Option<(TablePlace, Name)> {
         let look = |line: usize| {
@@ -287,9 +273,6 @@ impl Table {
     }
 }
 
-// How a word is read, and the outcome of a check on it.
-
-/// The outcome of a check on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WordOutcome {
     /// Spent; holds the new word.
@@ -300,7 +283,6 @@ pub(crate) enum WordOutcome {
     Undecided,
 }
 
-/// The data needed to read a word: a limit, and the present time, as a tick and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     pub(crate) limit: Limit<'t>,
@@ -310,7 +292,7 @@ pub(crate) struct Reading<'t> {
 }
 
 impl<'t> Reading<'t> {
-    /// Makes a reading at `tick`; `None` where the limit's form does not reach that far.
+    /// `None` where the limit's form does not reach that far.
     #[inline(always)]
     pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
         let form = limit.form();
@@ -318,24 +300,19 @@ impl<'t> Reading<'t> {
         Some(Self { limit, form, tick, now })
     }
 
-    /// Returns the reading at another tick; `None` where the limit's form does not reach that far.
     #[inline(always)]
     pub(crate) fn later(&self, tick: Tick) -> Option<Self> {
         Some(Self { tick, now: self.form.scaled(tick)?, ..*self })
     }
 }
 
-// Settles many steps at once, and prefetches the memory of their keys before the first step is settled.
-
 /// The number of keys that are prefetched together: as many cache misses as a core has in flight at once, and a few
 /// more.
 const KEYS: usize = 16;
 
-/// The fingerprints of the keys of several steps, in order.
 type Fingerprints = SmallVec<[Fingerprint; KEYS]>;
 
 impl MemoryStore {
-    /// Settles steps in order, each as if alone; `out` gets one answer for each.
     pub(super) fn settle_batch<const TRACK: bool>(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) {
         out.clear();
         out.reserve_exact(steps.len());
@@ -365,7 +342,6 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// Reads from the lines of keys that steps will soon name.
     pub(super) fn touch_each(&self, keys: &[&[u8]]) {
         for keys in keys.chunks(KEYS) {
             // All keys are hashed first: a processor looks only a few hundred instructions ahead, and has to find the
@@ -376,7 +352,7 @@ impl MemoryStore {
     }
 }
 
-/// Returns how many of the first steps fit into one prefetch of [`KEYS`] keys; at least one.
+/// At least one.
 fn fitting(steps: &[Step<'_>]) -> usize {
     let mut keys = 0;
     let fits = |step: &&Step<'_>| {
@@ -387,8 +363,7 @@ fn fitting(steps: &[Step<'_>]) -> usize {
 }
 
 impl Table {
-    /// Hashes the keys of some steps and reads from their lines. Of a step with more than [`KEYS`] keys, only the first
-    /// are read.
+    /// Of a step with more than [`KEYS`] keys, only the first are prefetched.
     fn fetch(&self, steps: &[Step<'_>]) -> Fingerprints {
         let mut fingerprints = Fingerprints::new();
         let mut touched = 0;
