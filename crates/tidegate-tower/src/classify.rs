@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use tidegate::Outcome;
 use tidegate::observer::RefusalCause;
@@ -16,6 +16,11 @@ use crate::refused::Refused;
 
 /// The header (or trailer) in which gRPC says how a call ended.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
+
+/// Says whether a request is a gRPC call.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
 
 /// Judges how work ended, and reads what the service said about trying again. Implemented for every `Fn(&Result<Res,
 /// Err>) -> Verdict`.
@@ -38,9 +43,7 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 /// request (such as `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
 ///
 /// A [`Refused`] of an inner layer is [`Outcome::Ignored`]: it opens no breaker, lowers no limit and is not tried again.
-/// Either the service was not called, or it was called and the short time of a caller ended the call
-/// ([`RefusalCause::CutShort`]). The exception is [`RefusalCause::TimedOut`], which is a failure: the service was called
-/// and had the time that calls have.
+/// The exception is [`RefusalCause::TimedOut`], which is a failure: the service had the time that calls have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 

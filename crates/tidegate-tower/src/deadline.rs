@@ -5,6 +5,6 @@ mod rules;
 mod serve;
 mod whole_call;
 
-pub use self::forward::{ForwardDeadlineLayer, ForwardDeadlineService};
-pub use self::serve::{DeadlineFuture, DeadlineLayer, DeadlineService};
-pub use self::whole_call::{BoundsCalls, WholeCallFuture, WholeCallLayer, WholeCallService};
+pub use self::forward::ForwardDeadlineLayer;
+pub use self::serve::DeadlineLayer;
+pub use self::whole_call::{BoundsCalls, WholeCallLayer};

@@ -3,6 +3,7 @@
 mod passing;
 
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,11 +12,11 @@ use http::header::HeaderName;
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::passing::{GateFuture, HeldAdmission};
+pub use self::passing::HeldAdmission;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
-use crate::ready::take_ready;
+use crate::layered::{Layered, take_ready};
 use crate::refused::Name;
 use tidegate::http_answer::over;
 use tidegate::observer::Observer;
@@ -38,21 +39,21 @@ use tidegate::{Cost, Descriptor, Gate, Priority, priority};
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
 /// (`over: mark` and `over: demote` of the policy file) reaches the service with [headers](tidegate::http_answer::over)
-/// that say so; they replace headers of these names that the caller sent. If no policy of the gate marks or demotes, the
-/// caller's headers stay, since a proxy in front may have written them; at the edge
-/// [remove](tidegate::http_answer::over::remove) them.
+/// that say so, in place of the caller's. If no policy of the gate marks or demotes, the caller's stay, since a proxy in
+/// front may have written them; at the edge [remove](tidegate::http_answer::over::remove) them.
 ///
 /// If a store fails when a request ends, the observer is told
-/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. The same
-/// happens if an engine takes longer than a second to settle, or longer than the deadline that the task carries; the
-/// engine then settles in the background.
+/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. So it is if
+/// an engine takes longer than a second, or longer than the carried deadline; it then settles in the background.
 ///
+/// # Cancel safety
 /// A request that is dropped before the service was called is charged nothing, and so is a request that a layer inside
 /// refuses [before any work has begun](crate::Refused::is_before_work). A request that is dropped later returns its places
-/// and settles what the handler has reported. All other charges stay, because the service may have done the work, and a
-/// caller could otherwise undo its charge by hanging up.
+/// and settles what the handler has reported. All other charges stay: the service may have done the work, and a caller
+/// could otherwise undo its charge by hanging up.
 ///
-/// Costs as much as [`Gate::admit`], and an allocation for the future.
+/// # Costs
+/// As much as [`Gate::admit`], and an allocation for the future.
 ///
 /// # Examples
 /// ```
@@ -116,9 +117,8 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Chooses the header that tells the service the lowered priority of a request that a policy demotes, in place of
-    /// the caller's header of this name; the default is [`x-tidegate-priority`](tidegate::http_answer::over::PRIORITY). The headers that
-    /// [`PriorityLayer`](crate::PriorityLayer) reads and [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes
-    /// are chosen at those layers.
+    /// the caller's header of this name; the default is [`x-tidegate-priority`](tidegate::http_answer::over::PRIORITY). The
+    /// headers of the priority layers are chosen at those.
     #[must_use]
     pub fn telling_priority_in(self, name: HeaderName) -> Self {
         self.with(|rules| GateRules { over: rules.over.priority_in(name), ..rules })
@@ -137,13 +137,11 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Ends a request when the body of its answer has ended, has failed or is dropped, for answers that are streamed.
-    /// Until then it holds its places; its outcome is that of the body, also by a `grpc-status` in the trailers; and
-    /// policies settle what was reported to [`Spent`](crate::Spent) up to then, such as the tokens of a language model. By
-    /// default all of this happens at the head of the answer. The service then answers with a
-    /// [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
+    /// Until then it holds its places, and policies settle what was reported to [`Spent`](crate::Spent) up to then, such as
+    /// the tokens of a language model. By default all of this happens at the head of the answer. The service then answers
+    /// with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
-    /// If the reader goes away before the body ends, places are left, what was reported is settled, and all other charges
-    /// stay. An engine is not awaited at the end of a body: it settles in the background
+    /// An engine is not awaited at the end of a body: it settles in the background
     /// ([`Admission::finish_unwatched`](tidegate::Admission::finish_unwatched)), and the observer is not told if it fails.
     /// Adaptive limits and breakers of the policies take the whole time for the latency of the request, since a store is
     /// not told when the answer began: for streams use those of a [`ConcurrencyLayer`](crate::ConcurrencyLayer) and a
@@ -196,28 +194,14 @@ impl<D, C, A, U> Clone for GateLayer<D, C, A, U> {
 }
 
 impl<S, D, C, A, U> Layer<S> for GateLayer<D, C, A, U> {
-    type Service = GateService<S, D, C, A, U>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GateService { inner, rules: Arc::clone(&self.rules), until: PhantomData }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service behind a gate: see [`GateLayer`].
-#[derive(Debug)]
-pub struct GateService<S, D, C = ByStatus, A = Problems, U = AtHead> {
-    inner: S,
-    rules: Arc<GateRules<D, C, A>>,
-    until: PhantomData<U>,
-}
-
-impl<S: Clone, D, C, A, U> Clone for GateService<S, D, C, A, U> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
-    }
-}
-
-impl<S, D, C, A, B, U> Service<Request<B>> for GateService<S, D, C, A, U>
+impl<S, D, C, A, B, U> Service<Request<B>> for Layered<S, GateLayer<D, C, A, U>>
 where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
     S::Response: Send,
@@ -230,7 +214,7 @@ where
 {
     type Response = U::Response;
     type Error = S::Error;
-    type Future = GateFuture<U::Response, S::Error>;
+    type Future = Pin<Box<dyn Future<Output = Result<U::Response, S::Error>> + Send>>;
 
     /// Asks whether the inner service is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -241,22 +225,18 @@ where
         let ready = take_ready(&mut self.inner);
         let later = self.inner.clone();
         let deadline = tidegate::deadline::carried();
-        let passing = Arc::clone(&self.rules).pass::<_, _, U>(ready, later, request, deadline);
-        GateFuture::new(passing)
+        Box::pin(Arc::clone(&self.layer.rules).pass::<_, _, U>(ready, later, request, deadline))
     }
 }
-
-// The settings of a gate layer, and how it is told of requests.
 
 /// Describes requests to a gate. Implemented for functions that return a descriptor.
 ///
 /// Do not trust what a stranger sends: take a client's address from the connection or from a known proxy, and its
 /// account from the component that has authenticated it.
 pub trait Describe<Req> {
-    /// Returns the attributes that policies match and count by: see [`Descriptor`] for their names. How long the caller
-    /// waits need not be among them behind a [`DeadlineLayer`](crate::DeadlineLayer). Without one, policies with a
-    /// deadline and queues read `request.header.grpc-timeout` and `request.header.x-envoy-expected-rq-timeout-ms`, if
-    /// they are there.
+    /// Returns the attributes that policies match and count by: see [`Descriptor`] for their names. Without a
+    /// [`DeadlineLayer`](crate::DeadlineLayer) outside, policies with a deadline and queues read
+    /// `request.header.grpc-timeout` and `request.header.x-envoy-expected-rq-timeout-ms`.
     fn describe(&self, request: &Req) -> Descriptor<'static>;
 
     /// Returns what the request costs, or its estimated cost. `None`, the default, leaves the cost to the policies.
@@ -280,8 +260,7 @@ impl<Req, F: Fn(&Req) -> Descriptor<'static>> Describe<Req> for F {
     }
 }
 
-/// What happens to requests that cannot be decided because a store does not answer and has no fallback. Requests that run
-/// out of their own time first are refused with 504 in both cases.
+/// What happens to requests that cannot be decided because a store does not answer and has no fallback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUndecided {
     /// They are refused with 503. The default, because a limit that fails together with its store protects nothing.
@@ -293,19 +272,19 @@ pub enum WhenUndecided {
 
 /// The settings of a gate layer.
 #[derive(Clone, Debug)]
-pub(super) struct GateRules<D, C, A> {
-    pub(super) gate: Arc<Gate>,
-    pub(super) describe: D,
-    pub(super) name: Name,
-    pub(super) classify: C,
-    pub(super) answers: A,
-    pub(super) settling: bool,
-    pub(super) undecided: WhenUndecided,
-    pub(super) over: over::Headers,
+struct GateRules<D, C, A> {
+    gate: Arc<Gate>,
+    describe: D,
+    name: Name,
+    classify: C,
+    answers: A,
+    settling: bool,
+    undecided: WhenUndecided,
+    over: over::Headers,
 }
 
 impl<D> GateRules<D, ByStatus, Problems> {
-    pub(super) fn new(gate: Arc<Gate>, describe: D) -> Self {
+    fn new(gate: Arc<Gate>, describe: D) -> Self {
         Self {
             gate,
             describe,
@@ -320,12 +299,12 @@ impl<D> GateRules<D, ByStatus, Problems> {
 }
 
 impl<D, C, A> GateRules<D, C, A> {
-    pub(super) fn answering<N>(self, answers: N) -> GateRules<D, C, N> {
+    fn answering<N>(self, answers: N) -> GateRules<D, C, N> {
         let Self { gate, describe, name, classify, settling, undecided, over, .. } = self;
         GateRules { gate, describe, name, classify, answers, settling, undecided, over }
     }
 
-    pub(super) fn judging<N>(self, classify: N) -> GateRules<D, N, A> {
+    fn judging<N>(self, classify: N) -> GateRules<D, N, A> {
         let Self { gate, describe, name, answers, settling, undecided, over, .. } = self;
         GateRules { gate, describe, name, classify, answers, settling, undecided, over }
     }

@@ -1,4 +1,4 @@
-//! Code that the bulkhead layer and the breaker layer share.
+//! What layers over a guard share: the guard of each key, what an admitted request holds, and the settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,15 @@ use crate::call_notes::outcome_of_drop;
 use crate::classify::Classify;
 use crate::refused::Name;
 
-/// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.
+/// What a layer asks by the key of each request, which `F` reads: a [`KeyedLimiter`](tidegate::KeyedLimiter), a
+/// [`KeyedBreaker`](tidegate::KeyedBreaker), or the function of a [`FallbackLayer`](crate::FallbackLayer).
+#[derive(Clone, Debug)]
+pub struct EachKey<L, F> {
+    pub(crate) of: L,
+    pub(crate) key: F,
+}
+
+/// What an admitted request holds: a place or a breaker's call. Dropping it gives it back and reports no outcome.
 pub trait Entered: Send {
     /// Notes that the work begins only now, and that the request waited for its turn until now. Does nothing unless
     /// overridden.

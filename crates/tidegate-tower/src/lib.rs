@@ -66,10 +66,10 @@ mod deadline;
 mod fallback;
 mod gate;
 mod guarded;
+mod layered;
 mod load_shed;
 mod priority;
 mod rate_limit;
-mod ready;
 mod real_cost;
 mod refused;
 mod replay;
@@ -103,33 +103,22 @@ pub use tidegate::observer::RefusalCause;
 /// type of a layer, or implement one of the traits.
 pub mod parameter {
     pub use crate::answers::{Answers, BoxedRefused, OwnErrors};
-    pub use crate::breaker::{BreakerOfKey, Breakers, OneBreaker};
+    pub use crate::breaker::Breakers;
     pub use crate::concurrency::{Alike, Entering};
     pub use crate::deadline::{BoundsCalls, WholeCallLayer};
-    pub use crate::fallback::{Keep, LastOfKey, OfKey, StandIn, StandsIn};
+    pub use crate::fallback::{Keep, LastOfKey, StandIn, StandsIn};
     pub use crate::gate::{Describe, HeldAdmission, WhenUndecided};
-    pub use crate::guarded::Entered;
+    pub use crate::guarded::{EachKey, Entered};
     pub use crate::priority::{Ceiling, priority_of};
-    pub use crate::rate_limit::{All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
+    pub use crate::rate_limit::{Costing, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
 }
 
-/// The services that the layers make, and their futures, for code that has to name their types.
+/// The services that the layers make, for code that has to name their types. Their futures are named by
+/// `Service::Future`.
 pub mod service {
-    pub use crate::arriving::{ArrivingRetriesFuture, ArrivingRetriesService};
-    pub use crate::breaker::{BreakerFuture, BreakerService};
-    pub use crate::client::{ClientFuture, ClientService};
-    pub use crate::concurrency::{ConcurrencyFuture, ConcurrencyService};
-    pub use crate::deadline::{
-        DeadlineFuture, DeadlineService, ForwardDeadlineService, WholeCallFuture, WholeCallService,
-    };
-    pub use crate::fallback::{FallbackFuture, FallbackService};
-    pub use crate::gate::{GateFuture, GateService};
-    pub use crate::load_shed::{LoadShedFuture, LoadShedService};
-    pub use crate::priority::{ForwardPriorityService, PriorityService};
-    pub use crate::rate_limit::{RateLimitFuture, RateLimitService};
-    pub use crate::replay::ReplayService;
-    pub use crate::retry::{RetryFuture, RetryService};
-    pub use tidegate::priority::Carrying as PriorityFuture;
+    pub use crate::layered::Layered;
+    pub use crate::load_shed::LoadShedService;
+    pub use crate::retry::RetryService;
 }
 
 /// The programs on the page about poorer answers.

@@ -1,6 +1,5 @@
 //! Load-shedding layer: refuses requests at once while the service is not ready.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -11,17 +10,16 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answers::{Answers, Problems};
-use crate::ready::give_back;
+use crate::layered::give_back;
 use crate::refused::Name;
 
 /// Makes a service that is always ready, and refuses requests while the inner service is not ready.
 ///
-/// A service that is not ready is dropped and replaced by a clone. Otherwise it would keep what it may have reserved
-/// while it was polled, such as a position in the queue of tower's `ConcurrencyLimit` or `Buffer`, although no request
-/// waits for it any more. This costs a clone of the service per refusal.
-///
 /// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
-/// does not need this layer: it takes places when it is called, and refuses by itself.
+/// refuses by itself.
+///
+/// A service that is not ready is dropped and replaced by a clone, so that it does not keep what it reserved while it was
+/// polled, such as a position in the queue of tower's `ConcurrencyLimit`. This costs a clone of the service per refusal.
 ///
 /// # Examples
 /// ```
@@ -117,14 +115,12 @@ where
     type Future = LoadShedFuture<S::Future, S::Response, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Always ready; what the inner service answered counts for the next call. The waker is not needed, since the
-        // next call polls again.
+        // What the inner service answered counts for the next call, which polls again, so no waker is needed.
         self.is_ready = match self.inner.poll_ready(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => {
-                // The inner service may be waiting in a queue for a place. A place given to it now would stay unused
-                // until this connection polls again.
+                // A place given to it now would stay unused until this connection polls again.
                 give_back(&mut self.inner);
                 false
             }
@@ -143,7 +139,8 @@ where
 }
 
 pin_project! {
-    /// The future of [`LoadShedService`](crate::service::LoadShedService).
+    /// A call, or its refusal.
+    #[derive(Debug)]
     pub struct LoadShedFuture<F, Res, Err> {
         #[pin]
         stage: LoadShedStage<F, Res, Err>,
@@ -152,6 +149,7 @@ pin_project! {
 
 pin_project! {
     #[project = StageProjection]
+    #[derive(Debug)]
     enum LoadShedStage<F, Res, Err> {
         Refused { result: Option<Result<Res, Err>> },
         Called { #[pin] future: F },
@@ -171,11 +169,5 @@ where
             }
             StageProjection::Called { future } => future.poll(cx),
         }
-    }
-}
-
-impl<F, Res, Err> fmt::Debug for LoadShedFuture<F, Res, Err> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadShedFuture").finish_non_exhaustive()
     }
 }

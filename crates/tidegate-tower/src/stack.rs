@@ -2,9 +2,10 @@
 
 use tower_layer::{Identity, Layer};
 
-use crate::client::{ClientLayer, ClientService};
+use crate::client::ClientLayer;
 use crate::concurrency::ConcurrencyLayer;
 use crate::deadline::BoundsCalls;
+use crate::layered::Layered;
 
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
@@ -49,14 +50,6 @@ impl ServerStack {
     /// Makes a stack that protects any server from overload: an adaptive concurrency limit with a short queue, and
     /// shedding before it ([`ConcurrencyLayer::self_tuning`]). `name` is told to callers. [`ServerStack::concurrency`]
     /// replaces it.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tidegate_tower::ServerStack;
-    ///
-    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(ServerStack::self_tuning("pages"));
-    /// ```
     #[must_use]
     pub fn self_tuning(name: &str) -> ServerStack<Identity, Identity, Identity, ConcurrencyLayer> {
         Self::new().concurrency(ConcurrencyLayer::self_tuning(name))
@@ -256,7 +249,7 @@ where
     P: Layer<<D::WholeCall as Layer<T::Service>>::Service>,
     F: Layer<P::Service>,
 {
-    type Service = ClientService<F::Service>;
+    type Service = Layered<F::Service, ClientLayer>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let called = self.concurrency.layer(self.deadline.layer(inner));
