@@ -88,16 +88,16 @@ struct HotCounters<K> {
     halved: Option<Tick>,
 }
 
-impl<K: Hash + Eq + Clone> HotKeys<K> {
-    /// The largest number of counters.
-    pub const MAX_COUNTERS: usize = 1 << 16;
+/// The largest number of counters.
+const MAX_COUNTERS: usize = 1 << 16;
 
-    /// Makes an empty sketch of `counters` counters, 1 to [`HotKeys::MAX_COUNTERS`].
+impl<K: Hash + Eq + Clone> HotKeys<K> {
+    /// Makes an empty sketch of `counters` counters, 1 to 65,536.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] if `counters` is out of range.
     pub fn new(counters: usize) -> Result<Self, QuotaError> {
-        if counters == 0 || counters > Self::MAX_COUNTERS {
+        if counters == 0 || counters > MAX_COUNTERS {
             let want = "is not a number of counters; use 1 to 65536";
             return Err(QuotaError::Parameter { name: "counters", value: counters.to_string(), want });
         }
@@ -181,12 +181,6 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
             error: inner.errors[at],
         };
         (order.into_iter().take(most).map(counted).collect(), inner.total)
-    }
-
-    /// Returns the number of counters.
-    #[must_use]
-    pub const fn counters(&self) -> usize {
-        self.counters
     }
 }
 

@@ -27,7 +27,7 @@ mod glob;
 mod in_force;
 mod index;
 mod key;
-pub mod key_space;
+pub(crate) mod key_space;
 mod matching;
 mod named;
 mod near_names;
@@ -82,6 +82,8 @@ pub use in_force::{Among, Holding};
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
 #[doc(hidden)]
+pub use key_space::CALLER_LIMIT;
+#[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};
 #[doc(hidden)]
@@ -112,6 +114,7 @@ pub use signal_rate::Follows;
 pub use source::{MeasureError, Source, SourceError};
 pub use tidegate_limits::priority::{KeepFor, KeepForError, Kept};
 pub use tidegate_limits::store::{Durable, OnStoreError};
-pub use trigger::{Trigger, TriggerError, TriggerState};
+pub(crate) use trigger::TriggerState;
+pub use trigger::{Trigger, TriggerError};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
-pub use when::{Condition, Side};
+pub use when::Condition;

@@ -150,8 +150,7 @@ impl AccessList {
 
     /// Returns the entry that a request fits; `None` if it fits none. A `client.ip` that is not an address fits no
     /// network.
-    #[must_use]
-    pub fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
+    pub(crate) fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
         if !self.networks.is_empty()
             && let Some(address) = descriptor.value("client.ip").and_then(client_ip::address)
         {

@@ -155,18 +155,11 @@ impl PolicySet {
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
-        self.plan_into(descriptor, cost, &mut plan);
+        self.plan_for(descriptor, Stated::cost(cost), &mut plan);
         plan
     }
 
-    /// Like [`PolicySet::plan`], into an existing plan, which is emptied first and keeps its memory.
-    #[inline]
-    pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
-        plan.clear();
-        self.plan_for(descriptor, Stated::cost(cost), plan);
-    }
-
-    /// Like [`PolicySet::plan_into`], for a request of any priority; appends to what the plan already holds.
+    /// Like [`PolicySet::plan`], for a request of any priority; appends to what the plan already holds.
     #[inline]
     pub(crate) fn plan_for<'p>(&'p self, descriptor: &Descriptor<'_>, stated: Stated, plan: &mut Plan<'p>) {
         self.fill(descriptor, stated, plan, |_| true);

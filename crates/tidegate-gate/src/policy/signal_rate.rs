@@ -78,14 +78,12 @@ impl Follows {
     }
 
     /// Returns the law that the rate follows.
-    #[must_use]
-    pub const fn law(&self) -> &Following {
+    pub(super) const fn law(&self) -> &Following {
         &self.law
     }
 
     /// Returns the limit at each level, from the floor to the ceiling.
-    #[must_use]
-    pub fn levels(&self) -> &[Arc<Quota>] {
+    pub(super) fn levels(&self) -> &[Arc<Quota>] {
         &self.levels
     }
 

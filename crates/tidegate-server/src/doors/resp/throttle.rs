@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::key_space::CALLER_LIMIT;
+use tidegate::policy::CALLER_LIMIT;
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Quota, Rate, Retry};
