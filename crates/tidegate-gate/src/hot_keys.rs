@@ -34,7 +34,8 @@ use tidegate_limits::observer::{HotKeyFound, KeyDigest, Observer};
 ///
 /// # Examples
 /// ```
-/// use tidegate::{Tick, hot_keys::HotKeys};
+/// use tidegate::Tick;
+/// use tidegate::gate::hot_keys::HotKeys;
 ///
 /// let hot = HotKeys::new(100)?;
 /// for reader in 0..1000 {

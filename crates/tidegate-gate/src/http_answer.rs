@@ -91,9 +91,10 @@ impl<'a> HttpAnswer<'a> {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::http_answer::{HeaderForm, HttpAnswer};
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?.with_clock(ManualClock::default());
@@ -160,8 +161,9 @@ impl<'a> HttpAnswer<'a> {
     /// # Examples
     /// ```
     /// use http::HeaderMap;
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::http_answer::NamedLimit;
-    /// use tidegate::{Limiter, ManualClock, Quota};
+    /// use tidegate::{Limiter, Quota};
     ///
     /// let mut headers = HeaderMap::new();
     /// for (name, quota) in [("each", Quota::per_minute(9)), ("all", Quota::per_minute(1000))] {

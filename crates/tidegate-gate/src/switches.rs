@@ -29,7 +29,8 @@ use tidegate_limits::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Criticality, Priority, switches::{Off, Switches}};
+/// use tidegate::gate::switches::{Off, Switches};
+/// use tidegate::priority::{Criticality, Priority};
 ///
 /// let switches = Switches::new(["recommendations", "previews"])?;
 /// assert!(switches.is_on("previews", Priority::default()));
@@ -194,8 +195,8 @@ impl Switches {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::Priority;
-    /// use tidegate::switches::{Off, Switches};
+    /// use tidegate::gate::switches::{Off, Switches};
+    /// use tidegate::priority::Priority;
     ///
     /// let switches = Switches::new(["previews"])?;
     /// switches.signal("previews", Some(Off::for_all("p99 is 2 s")))?;
@@ -385,9 +386,9 @@ impl Switches {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::gate::switches::Switches;
     /// use tidegate::policy::{Source, Trigger};
-    /// use tidegate::switches::Switches;
-    /// use tidegate::{Criticality, Priority};
+    /// use tidegate::priority::{Criticality, Priority};
     ///
     /// let trigger = Trigger::new("previews", "latency above 500ms, until 300ms".parse()?)?;
     /// let trigger = trigger.below(Criticality::CriticalPlus)?;

@@ -8,8 +8,8 @@ mod grpc {
 
     use http::header::{HeaderName, HeaderValue};
     use http::{Response, StatusCode};
-    use tidegate::Retry;
     use tidegate::http_answer::HttpAnswer;
+    use tidegate::limiter::Retry;
     use tidegate::observer::RefusalCause;
     use tidegate::retries::header;
     use tonic::{Code, Status};

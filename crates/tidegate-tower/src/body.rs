@@ -20,10 +20,12 @@ use crate::call_notes::{dropping_for_timeout, outcome_of_dropped_body};
 use crate::classify::{LittleTime, of_body_error, of_trailers};
 use crate::guarded::{Entered, Inside};
 use crate::refused::{Name, Refused};
+use tidegate::bulkhead::Permit;
 use tidegate::clock::{Clock, Sleep};
 use tidegate::deadline::carry;
+use tidegate::limiter::Retry;
 use tidegate::observer::RefusalCause;
-use tidegate::{Outcome, Permit, Retry, Tick};
+use tidegate::{Outcome, Tick};
 
 pub use crate::replay::{ReplayBody, ReplayError, ReplayLayer};
 

@@ -16,9 +16,10 @@ use crate::classify::{ByStatus, Classify};
 use crate::guarded::{EachKey, Entered, GuardRules, Inside};
 use crate::layered::{Layered, give_back};
 use crate::refused::Name;
-use tidegate::breaker::{Call, KeyedCall, Refusal, RefusalReason};
+use tidegate::Breaker;
+use tidegate::breaker::{Call, KeyedBreaker, KeyedCall, Refusal, RefusalReason};
+use tidegate::limiter::Key;
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Breaker, Key, KeyedBreaker};
 
 /// Refuses calls to a service while it fails, and lets them back in step by step. Clones share the breaker.
 ///
@@ -62,8 +63,7 @@ impl<F> BreakerLayer<EachKey<KeyedBreaker, F>> {
     /// # Examples
     /// ```
     /// use http::Request;
-    /// use tidegate::KeyedBreaker;
-    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate::breaker::{CircuitBreaker, KeyedBreaker};
     /// use tidegate_tower::BreakerLayer;
     ///
     /// let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 1000)?;

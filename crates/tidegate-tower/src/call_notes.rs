@@ -20,7 +20,8 @@ use std::task::{Context, Poll};
 use std::thread::LocalKey;
 
 use pin_project_lite::pin_project;
-use tidegate::{Deadline, Outcome};
+use tidegate::Outcome;
+use tidegate::deadline::Deadline;
 
 thread_local! {
     static DROPPED: Cell<Dropped> = const { Cell::new(Dropped::NoFault) };

@@ -179,7 +179,7 @@ fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::NoPlace;
+    use tidegate::bulkhead::NoPlace;
 
     use super::*;
     use crate::answers::{Answers, Problems};

@@ -16,9 +16,11 @@ use crate::classify::{ByStatus, Classify};
 use crate::guarded::{GuardRules, Inside};
 use crate::layered::{Layered, for_later};
 use crate::refused::Name;
+use tidegate::Bulkhead;
+use tidegate::bulkhead::{Enter, NoPlace, Permit};
 use tidegate::http_answer::NamedLimit;
+use tidegate::limiter::TakeError;
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Bulkhead, Enter, NoPlace, Permit, TakeError};
 
 /// Limits how many calls to a service are in flight at once. Clones share the places.
 ///
@@ -48,8 +50,9 @@ use tidegate::{Bulkhead, Enter, NoPlace, Permit, TakeError};
 /// An adaptive limit, with a fair share for each tenant:
 /// ```
 /// use http::Request;
+/// use tidegate::Bulkhead;
+/// use tidegate::bulkhead::{Enter, Tenants};
 /// use tidegate::concurrency::{Gradient, Partition};
-/// use tidegate::{Bulkhead, Enter, Tenants};
 /// use tidegate_tower::ConcurrencyLayer;
 ///
 /// let tenants = Tenants::default().each(Partition::default(), 1000)?;

@@ -16,7 +16,7 @@ use crate::guarded::EachKey;
 use crate::layered::Layered;
 use crate::refused::{Name, Refused};
 use tidegate::Outcome;
-use tidegate::fallback::LastAnswers;
+use tidegate::breaker::fallback::LastAnswers;
 use tidegate::observer::{LayerDid, Observer, RefusalCause};
 
 /// Replaces an answer that failed, including a refusal by an inner layer, by the answer that a function returns.
@@ -101,7 +101,7 @@ impl<K: Hash + Eq + Clone, T: Clone, G, W> FallbackLayer<LastOfKey<K, T, G, W>> 
     /// ```
     /// use std::time::Duration;
     /// use axum::{Extension, Router, extract::Request, response::{IntoResponse, Response}, routing::get};
-    /// use tidegate::fallback::LastAnswers;
+    /// use tidegate::breaker::fallback::LastAnswers;
     /// use tidegate_tower::FallbackLayer;
     /// use tidegate_tower::parameter::Keep;
     ///

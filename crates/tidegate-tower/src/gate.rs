@@ -20,7 +20,9 @@ use crate::layered::{Layered, take_ready};
 use crate::refused::Name;
 use tidegate::http_answer::over;
 use tidegate::observer::Observer;
-use tidegate::{Cost, Descriptor, Gate, Priority, priority};
+use tidegate::policy::Descriptor;
+use tidegate::priority::Priority;
+use tidegate::{Cost, Gate, priority};
 
 /// Puts a service behind the policies of a gate (rate limits, places, breakers). Clones share the gate.
 ///
@@ -32,7 +34,7 @@ use tidegate::{Cost, Descriptor, Gate, Priority, priority};
 ///
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
 /// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
-/// [deadline](tidegate::Policy::deadline) refuses requests that have less time left, and no queue delays a request
+/// [deadline](tidegate::policy::Policy::deadline) refuses requests that have less time left, and no queue delays a request
 /// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504), whatever
 /// [`when_undecided`](GateLayer::when_undecided) says.
 ///
@@ -59,8 +61,8 @@ use tidegate::{Cost, Descriptor, Gate, Priority, priority};
 /// ```
 /// use std::sync::Arc;
 /// use axum::{Router, extract::Request, routing::get};
-/// use tidegate::policy::Limit;
-/// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+/// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+/// use tidegate::{Gate, Quota};
 /// use tidegate_tower::GateLayer;
 ///
 /// let all = Policy::new("all", Limit::new(Quota::per_second(1000).gcra()?, "1000/s"));
@@ -142,7 +144,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
     /// An engine is not awaited at the end of a body: it settles in the background
-    /// ([`Admission::finish_unwatched`](tidegate::Admission::finish_unwatched)), and the observer is not told if it fails.
+    /// ([`Admission::finish_unwatched`](tidegate::gate::Admission::finish_unwatched)), and the observer is not told if it fails.
     /// Adaptive limits and breakers of the policies take the whole time for the latency of the request, since a store is
     /// not told when the answer began: for streams use those of a [`ConcurrencyLayer`](crate::ConcurrencyLayer) and a
     /// [`BreakerLayer`](crate::BreakerLayer).
@@ -152,8 +154,8 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// use std::sync::Arc;
     /// use axum::{Extension, Router, body::Body, extract::Request, routing::post};
     /// use http_body_util::BodyExt;
-    /// use tidegate::policy::{Limit, SettleBy, SettleRule};
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule};
+    /// use tidegate::{Gate, Quota};
     /// use tidegate_tower::{GateLayer, Spent};
     ///
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(100_000).gcra()?, "100000/min"));
@@ -246,7 +248,7 @@ pub trait Describe<Req> {
     }
 
     /// Returns how much the request matters. Unless overridden, that is the priority that the task
-    /// [carries](tidegate::priority::carried), else [`Criticality::Critical`](tidegate::Criticality::Critical). The
+    /// [carries](tidegate::priority::carried), else [`Criticality::Critical`](tidegate::priority::Criticality::Critical). The
     /// priority decides who is refused first, so do not let strangers choose it.
     fn priority(&self, request: &Req) -> Priority {
         let _ = request;

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate::Outcome;
 use tidegate::breaker::{Call, KeyedCall};
+use tidegate::bulkhead::Permit;
 use tidegate::http_answer::NamedLimit;
+use tidegate::limiter::Denied;
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Denied, Outcome, Permit};
 
 use crate::answers::Answers;
 use crate::call_notes::outcome_of_drop;
@@ -14,7 +16,7 @@ use crate::classify::Classify;
 use crate::refused::Name;
 
 /// What a layer asks by the key of each request, which `F` reads: a [`KeyedLimiter`](tidegate::KeyedLimiter), a
-/// [`KeyedBreaker`](tidegate::KeyedBreaker), or the function of a [`FallbackLayer`](crate::FallbackLayer).
+/// [`KeyedBreaker`](tidegate::breaker::KeyedBreaker), or the function of a [`FallbackLayer`](crate::FallbackLayer).
 #[derive(Clone, Debug)]
 pub struct EachKey<L, F> {
     pub(crate) of: L,
@@ -102,7 +104,7 @@ impl<C, A> GuardRules<C, A> {
     where
         A: Answers<Res, Err>,
     {
-        let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
+        let retry = denied.map_or(tidegate::limiter::Retry::Never, Denied::retry);
         let refused = self.name.refuse(cause, retry);
         let limit_answer = self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.denied(denied));
         self.answers.refuse(refused, limit_answer.as_ref())

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use tidegate::Retry;
+use tidegate::limiter::Retry;
 use tidegate::observer::{Observer, RefusalCause};
 use tower_layer::Layer;
 use tower_service::Service;

@@ -8,9 +8,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::layered::Layered;
-use tidegate::Priority;
 use tidegate::priority::header::{TIDEGATE_PRIORITY, read_priority};
-use tidegate::priority::{self, Carrying};
+use tidegate::priority::{self, Carrying, Priority};
 
 const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 
@@ -24,7 +23,8 @@ const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 /// # Examples
 /// ```
 /// use http::Request;
-/// use tidegate::{Bulkhead, Enter};
+/// use tidegate::Bulkhead;
+/// use tidegate::bulkhead::Enter;
 /// use tidegate_tower::ConcurrencyLayer;
 /// use tidegate_tower::parameter::priority_of;
 ///
@@ -78,7 +78,7 @@ fn write(headers: &mut HeaderMap, name: &HeaderName, priority: Priority) {
 /// # Examples
 /// ```
 /// use axum::{Router, extract::Request, routing::get};
-/// use tidegate::{Criticality, Priority};
+/// use tidegate::priority::{Criticality, Priority};
 /// use tidegate_tower::PriorityLayer;
 ///
 /// // Behind our own gateway: critical by default, and any level that the caller names.
@@ -124,7 +124,7 @@ impl<Req, F: Fn(&Req) -> Priority> Ceiling<Req> for F {
 }
 
 impl Default for PriorityLayer {
-    /// Gives each request [`Criticality::Critical`](tidegate::Criticality::Critical), or less if it names less.
+    /// Gives each request [`Criticality::Critical`](tidegate::priority::Criticality::Critical), or less if it names less.
     fn default() -> Self {
         Self::new(Priority::default(), Priority::default())
     }
@@ -204,7 +204,7 @@ where
 ///
 /// # Examples
 /// ```
-/// use tidegate::Criticality;
+/// use tidegate::priority::Criticality;
 /// use tidegate_tower::{ClientStack, ForwardPriorityLayer};
 ///
 /// // In a server: the priority of each request's caller is passed on.

@@ -24,8 +24,9 @@ use crate::layered::{Layered, for_later, give_back};
 use crate::real_cost::{self, Spent};
 use crate::refused::{Name, Refused};
 use tidegate::http_answer::{HttpAnswer, NamedLimit};
+use tidegate::limiter::{Answer, Reservation, Retry};
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Answer, KeyedLimiter, Limiter, Quota, Reservation, Retry};
+use tidegate::{KeyedLimiter, Limiter, Quota};
 
 /// Limits how often a service is called. Clones share the limit.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Request;
-use tidegate::Reservation;
+use tidegate::limiter::Reservation;
 use tidegate::policy::Usage;
 
 /// A charge by an estimate, to be settled with the real cost: an extension of requests that passed a *settling* layer

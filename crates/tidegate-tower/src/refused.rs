@@ -8,9 +8,10 @@ use http::{Response, StatusCode};
 
 use crate::call_notes::Surroundings;
 use tidegate::http_answer::server_parts::in_words;
+use tidegate::limiter::Retry;
 use tidegate::observer::{LayerDid, LayerEvent, Observer, RefusalCause};
 use tidegate::store::StoreError;
-use tidegate::{Outcome, Retry, visible};
+use tidegate::{Outcome, visible};
 
 /// Why a request was not served: an error for clients, from which [`Answers`](crate::parameter::Answers) can make a response.
 ///

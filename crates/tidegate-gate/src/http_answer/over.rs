@@ -3,9 +3,10 @@
 //! # Examples
 //! ```
 //! use http::HeaderMap;
+//! use tidegate::clock::ManualClock;
 //! use tidegate::http_answer::over;
-//! use tidegate::policy::{Limit, Over};
-//! use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+//! use tidegate::policy::{Descriptor, Limit, Over, Policy, PolicySet};
+//! use tidegate::{Gate, Quota};
 //!
 //! let mut soft = Policy::new("per user", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
 //! soft.over = Over::Mark;

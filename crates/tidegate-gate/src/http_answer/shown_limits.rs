@@ -200,8 +200,9 @@ impl Window {
 ///
 /// # Examples
 /// ```
+/// use tidegate::clock::ManualClock;
 /// use tidegate::http_answer::NamedLimit;
-/// use tidegate::{KeyedLimiter, ManualClock, Quota};
+/// use tidegate::{KeyedLimiter, Quota};
 ///
 /// let quota = Quota::per_minute(1);
 /// let limiter = KeyedLimiter::new(quota, 100_000)?.with_clock(ManualClock::default());

@@ -14,7 +14,7 @@ use tidegate_core::Rate;
 ///
 /// # Examples
 /// ```
-/// use tidegate::Descriptor;
+/// use tidegate::policy::Descriptor;
 ///
 /// let mut request = Descriptor::new().with("request.method", "POST").with("request.path", "/login");
 /// request.push("client.ip", "203.0.113.9");
@@ -91,7 +91,7 @@ impl<'a> Descriptor<'a> {
 ///
 /// # Examples
 /// ```
-/// use tidegate::Descriptor;
+/// use tidegate::policy::Descriptor;
 ///
 /// let request = Descriptor::from([("client.ip", "203.0.113.9"), ("request.method", "GET")]);
 /// assert_eq!(request.value("request.method"), Some("GET"));

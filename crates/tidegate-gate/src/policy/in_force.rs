@@ -42,8 +42,8 @@ impl PolicySet {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::{Holding, Limit};
-    /// use tidegate::{Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Holding, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
     ///     .when("signal queue-length above 1000".parse()?);

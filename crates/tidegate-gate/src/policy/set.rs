@@ -75,8 +75,8 @@ pub enum PolicySetError {
 ///
 /// # Examples
 /// ```
-/// use tidegate::policy::{Limit, Policy, PolicySet};
-/// use tidegate::{Descriptor, Gate, Quota};
+/// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+/// use tidegate::{Gate, Quota};
 ///
 /// let mut per_user = Policy::new("per-user", Limit::new(Quota::per_second(5).gcra()?, "5/s"));
 /// per_user.by = vec!["user.id".to_owned()];

@@ -20,8 +20,9 @@ use super::source::Source;
 /// # Examples
 /// ```
 /// use std::time::Duration;
+/// use tidegate::Quota;
+/// use tidegate::limiter::Rate;
 /// use tidegate::policy::{Follows, Limit, Source};
-/// use tidegate::{Quota, Rate};
 ///
 /// let per_second = |count| Rate::new(count, Duration::from_secs(1));
 /// let follows = Follows::new(Source::Memory, per_second(100)?..=per_second(1000)?, 70.0..=90.0, |rate| {

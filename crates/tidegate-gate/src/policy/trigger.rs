@@ -24,9 +24,9 @@ use crate::policy::source::SourceError;
 /// # Examples
 /// ```
 /// use std::time::Duration;
+/// use tidegate::gate::switches::Switches;
 /// use tidegate::policy::Trigger;
-/// use tidegate::switches::Switches;
-/// use tidegate::{Criticality, Priority};
+/// use tidegate::priority::{Criticality, Priority};
 ///
 /// let trigger = Trigger::new("previews", "signal p99 above 500, until 300".parse()?)?
 ///     .below(Criticality::CriticalPlus)?
@@ -234,9 +234,10 @@ impl PolicySet {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::Gate;
+    /// use tidegate::gate::switches::Switches;
     /// use tidegate::policy::{PolicySet, Trigger};
-    /// use tidegate::switches::Switches;
-    /// use tidegate::{Gate, Priority};
+    /// use tidegate::priority::Priority;
     ///
     /// let trigger = Trigger::new("previews", "signal queue-length above 1000, until 800".parse()?)?;
     /// let set = PolicySet::new(Vec::new())?.with_triggers(vec![trigger])?;

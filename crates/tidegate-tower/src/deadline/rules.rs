@@ -8,13 +8,14 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::answers::Answers;
 use crate::call_notes::inside_some_client;
 use crate::refused::{Name, Refused};
+use tidegate::Tick;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::deadline::header::{
     ENVOY_TIMEOUT, GRPC_TIMEOUT, read_grpc_timeout, read_millis, write_grpc_timeout,
 };
+use tidegate::limiter::Retry;
 use tidegate::observer::RefusalCause;
-use tidegate::{Retry, Tick};
 
 /// The settings of a deadline layer.
 #[derive(Clone, Debug)]
@@ -105,9 +106,9 @@ macro_rules! knobs {
                 Ok(self.with(|rules| DeadlineRules { needs: least, ..rules }))
             }
 
-            /// Sets the clock; the default is the [`SystemClock`](tidegate::SystemClock).
+            /// Sets the clock; the default is the [`SystemClock`](tidegate::clock::SystemClock).
             #[must_use]
-            pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
+            pub fn with_clock(self, clock: impl tidegate::clock::Clock + 'static) -> Self {
                 self.with(|rules| DeadlineRules { clock: Arc::new(clock), ..rules })
             }
 

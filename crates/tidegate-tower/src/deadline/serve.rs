@@ -19,9 +19,9 @@ use crate::call_notes::{dropping_for_timeout, within_ceiling};
 use crate::layered::{Layered, give_back};
 use crate::refused::Refused;
 use tidegate::clock::Sleep;
-use tidegate::deadline::{self, Timeouts, carry};
+use tidegate::deadline::{self, Deadline, Timeouts, carry};
 use tidegate::observer::RefusalCause;
-use tidegate::{Deadline, QuotaError, Tick};
+use tidegate::{QuotaError, Tick};
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///

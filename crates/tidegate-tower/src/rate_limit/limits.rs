@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Answer, Cost, Denied, Key, KeyedLimiter, Limiter, Reservation, TakeError};
+use tidegate::limiter::{Answer, Denied, Key, Reservation, TakeError};
+use tidegate::{Cost, KeyedLimiter, Limiter};
 
 use crate::guarded::EachKey;
 
