@@ -16,7 +16,6 @@ mod busy;
 mod cel_cost;
 mod client_ip;
 mod compiled;
-mod condition_error;
 mod cost;
 mod cost_error;
 mod deadline;
@@ -63,7 +62,6 @@ pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
 pub use compiled::LimitRules;
 pub(crate) use compiled::{Stated, UNKNOWN as UNKNOWN_COST};
-pub use condition_error::ConditionError;
 #[cfg(feature = "config")]
 #[doc(hidden)]
 pub use cost::is_attribute_name;
@@ -117,4 +115,4 @@ pub use tidegate_limits::store::{Durable, OnStoreError};
 pub(crate) use trigger::TriggerState;
 pub use trigger::{Trigger, TriggerError};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
-pub use when::Condition;
+pub use when::{Condition, ConditionError};

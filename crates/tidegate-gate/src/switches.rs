@@ -210,9 +210,8 @@ impl Switches {
         self.turn(name, TurnedBy::Hand, Some(Off::below(Criticality::Sheddable, reason).lasting(lasting)))
     }
 
-    /// Turns a switch off or on by a signal, such as a latency that is too long or a queue that is too full. Of
-    /// repeated signals the last one counts. A switch that is set by hand stays as it is; one that a trigger has turned
-    /// off stays off.
+    /// Turns a switch off or on by a signal, such as a latency that is too long. Of repeated signals the last one counts. A
+    /// switch that is set by hand stays as it is; one that a trigger has turned off stays off.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if there is no switch of this name.
@@ -369,8 +368,7 @@ impl Switches {
     }
 
     /// Takes over the switches and triggers of other policies. A switch whose name stays keeps its state, and so does a
-    /// trigger that stays the same. What a trigger that is gone turned off is on, and so is a switch that is gone: the
-    /// observer is told.
+    /// trigger that stays the same. What is gone is on: the observer is told.
     ///
     /// # Errors
     /// The same as [`Switches::of`]; nothing is changed then.

@@ -174,8 +174,7 @@ impl<S, E: Clone, C, A, U> Layer<S> for ConcurrencyLayer<E, C, A, U> {
     }
 }
 
-/// Reads from a request how it enters a bulkhead: its priority, its tenant, its longest wait. Implemented for
-/// functions.
+/// Reads from a request how it enters a bulkhead. Implemented for functions.
 pub trait Entering<Req>: Clone {
     /// Returns the entry with the request's own settings added.
     fn enter(&self, entry: Enter, request: &Req) -> Enter;

@@ -86,11 +86,10 @@ impl<K: Hash + Eq + Clone, T: Clone, G, W> FallbackLayer<LastOfKey<K, T, G, W>> 
     /// the user from what an outer layer has verified: checks of inner layers or of the service may not have run when this
     /// layer answers. See [`LastAnswers`] for what bounds its memory, and which answer is evicted.
     ///
-    /// * It acts on `GET` and `HEAD` only: answers to other methods are neither kept nor replaced.
+    /// * It acts on `GET` and `HEAD` only.
     /// * Answers of status 4xx, refusals by a rate limit, and refusals by a policy that come as an error are left as they
-    ///   are, whatever the judge says: an answer such as 401, 403 or 429 is meant for this caller.
-    /// * Only answers judged to be a success are kept, when their head is there. Nothing else of them is kept: no cookie, no
-    ///   other header, no body.
+    ///   are: an answer such as 401, 403 or 429 is meant for this caller.
+    /// * Only answers judged to be a success are kept, when their head is there: no cookie, no other header, no body.
     /// * The answer says that it is a stand-in: `cache-status: tidegate; fwd=stale; fwd-status=503` with the status of the failed
     ///   answer (for an error `detail=error` stands in its place), and `age` in seconds.
     ///
@@ -216,10 +215,8 @@ where
     }
 }
 
-// The last good answer of a request's key, in place of a failure.
-//
-// What is kept is chosen by the service, and is not the response: a response has cookies, ranges and answers to
-// conditions of one caller, and its body can be read once.
+// What is kept of the last good answer is chosen by the service, and is not the response: that has cookies, ranges and
+// answers to conditions of one caller, and its body can be read once.
 
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 

@@ -26,11 +26,10 @@ use tidegate::{Cost, Gate, priority};
 
 /// Puts a service behind the policies of a gate (rate limits, places, breakers). Clones share the gate.
 ///
-/// [`Describe`] turns a request into the attributes that policies match and count by. The request is admitted or
-/// refused as a whole: if one limit refuses it, no other limit is charged. Each policy says how its refusal is
-/// answered; the headers of the answer show all limits. When the service has answered, limits are settled and places
-/// returned, with the outcome by [`Classify`]. A request that a queue delays waits first; only then is the service
-/// asked whether it is ready.
+/// [`Describe`] turns a request into the attributes that policies match and count by. If one limit refuses it, no other
+/// limit is charged. Each policy says how its refusal is answered; the headers of the answer show all limits. When the
+/// service has answered, limits are settled and places returned, with the outcome by [`Classify`]. A request that a queue
+/// delays waits first; only then is the service asked whether it is ready.
 ///
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
 /// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
@@ -102,17 +101,15 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
-    /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes. Policies that [settle by
-    /// usage](tidegate::policy::SettleRule) settle what the handler reports to it before it answers, or with
-    /// [`until_body_ends`](GateLayer::until_body_ends) before the body of the answer ends.
+    /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes, for policies that [settle by
+    /// usage](tidegate::policy::SettleRule).
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| GateRules { settling: true, ..rules })
     }
 
     /// Chooses what happens to requests that cannot be decided; the default is to refuse them. A request whose own
-    /// deadline passes before it is decided is always refused: its caller chooses the deadline, and could otherwise pass
-    /// without a charge by choosing a short one.
+    /// deadline passes before it is decided is always refused: its caller could otherwise pass without a charge.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| GateRules { undecided, ..rules })

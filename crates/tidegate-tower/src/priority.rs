@@ -65,13 +65,12 @@ fn write(headers: &mut HeaderMap, name: &HeaderName, priority: Priority) {
 /// the priority is [carried](tidegate::priority::carried), so that bulkheads, gates and clients use it. A header that says
 /// something else is overwritten with it.
 ///
-/// **Strangers** must not raise their own priority, because requests with the highest are refused last. At the edge let
-/// the ceiling equal the default, as in [`PriorityLayer::default`], and raise it for authenticated requests
-/// ([`PriorityLayer::ceiling_of`]). Behind a gateway that sets or removes the header itself, all four levels can be
-/// trusted.
+/// **Strangers** must not raise their own priority. At the edge let the ceiling equal the default, as in
+/// [`PriorityLayer::default`], and raise it for authenticated requests ([`PriorityLayer::ceiling_of`]). Behind a gateway
+/// that sets or removes the header itself, all four levels can be trusted.
 ///
-/// **Cohorts.** At the edge, a ceiling can also put each request into the cohort of its user ([`Priority::for_user`]), so
-/// that under overload some users are served well: the page about layers has the program.
+/// **Cohorts.** A ceiling can also put each request into the cohort of its user ([`Priority::for_user`]), so that under
+/// overload some users are served well.
 ///
 /// Never refuses. Costs a look-up of a header; allocates only if a header has to be set to a priority with a cohort.
 ///

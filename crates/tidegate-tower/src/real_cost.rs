@@ -17,8 +17,7 @@ use tidegate::policy::Usage;
 /// ignored. A charge that is never settled stays as estimated. If both layers are around a service, the handler finds the
 /// inner one's charge.
 ///
-/// Around a client the layer is asked by the program itself, which learns the real cost from the answer: make a
-/// [`Spent::new`], and put a clone into the extensions of the request.
+/// Around a client the program learns the real cost from the answer: see [`Spent::new`].
 ///
 /// # Examples
 /// An axum handler that only knows at its end how many tokens a language model used:

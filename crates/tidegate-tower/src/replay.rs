@@ -178,8 +178,7 @@ impl<B: Body> ReplayBody<B> {
         Self { source: Arc::new(Mutex::new(source)), can_replay, returned: 0, bytes: 0 }
     }
 
-    /// Calls `with` with the source. A body that panicked while it was read is read no further by others: the panic went
-    /// to its reader, and the lock stays usable.
+    /// Calls `with` with the source. The lock stays usable after a body that panicked: the panic went to its reader.
     fn with_source<T>(&self, with: impl FnOnce(&mut Source<B>) -> T) -> T {
         with(&mut self.source.lock().unwrap_or_else(PoisonError::into_inner))
     }

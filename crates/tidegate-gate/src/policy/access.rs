@@ -1,8 +1,8 @@
 //! Allow-lists and deny-lists of networks and attribute values: which requests are not limited, and which are refused
 //! whatever their limits say.
 //!
-//! A deny-list takes precedence over an allow-list of the same level. A lookup costs one hash per distinct prefix
-//! length and one per attribute named, however long the lists are.
+//! A deny-list takes precedence over an allow-list of the same level. A lookup costs one hash per distinct prefix length and
+//! one per attribute named.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -56,8 +56,8 @@ pub(crate) struct TriggerState {
 }
 
 impl Trigger {
-    /// The shortest time that a switch is off, unless a trigger sets another: long enough for the load to show what
-    /// the switch has changed, so that it does not flap.
+    /// The shortest time that a switch is off, unless a trigger sets another: long enough for the load to show what the
+    /// switch has changed.
     pub const HOLD: Duration = Duration::from_secs(10);
 
     /// How long a switch stays off after the last reading that said so, unless a trigger sets another time.
