@@ -86,8 +86,8 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// Creates a descriptor from all its pairs at once, in order; up to eight pairs need no allocation. Faster than a chain
-/// of [`Descriptor::with`], where each call may move the descriptor.
+/// Creates a descriptor from all its pairs at once, in order. Faster than a chain of [`Descriptor::with`], where each call
+/// may move the descriptor.
 ///
 /// # Examples
 /// ```

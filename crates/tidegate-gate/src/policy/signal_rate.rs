@@ -13,9 +13,8 @@ use super::source::Source;
 /// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`Following`] for how
 /// changes are smoothed.
 ///
-/// The rate in force is one of 17 evenly spaced levels: if the limit changed slightly with each reading, every key
-/// would have to be carried over to a new limit each time. The level in force is never above the rate that the law
-/// calculates.
+/// The rate in force is one of 17 evenly spaced levels, never above the rate that the law calculates: if the limit changed
+/// slightly with each reading, every key would have to be carried over to a new limit each time.
 ///
 /// # Examples
 /// ```
