@@ -115,23 +115,6 @@ impl Switches {
         Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
     }
 
-    /// Replaces the set of names. A switch whose name stays keeps its state and its triggers; a new one is on. Of a name
-    /// that goes, the observer is told that it is on, if it was off.
-    ///
-    /// # Errors
-    /// The same as [`Switches::new`]; nothing is changed then.
-    pub fn rename<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<(), QuotaError> {
-        self.put(|before| {
-            let mut states = all_on(names)?;
-            for (name, state) in &mut states {
-                if let Some(kept) = before.get(name) {
-                    *state = kept.clone();
-                }
-            }
-            Ok(states)
-        })
-    }
-
     /// Sets the clock for ends; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
@@ -266,7 +249,7 @@ impl Switches {
 
     /// Replaces the states by those that `make` makes of them, and tells the observer which switches are off for other
     /// levels than before.
-    fn put<E>(&self, make: impl FnOnce(&States) -> Result<States, E>) -> Result<(), E> {
+    fn put(&self, make: impl FnOnce(&States) -> Result<States, SwitchesError>) -> Result<(), SwitchesError> {
         let now = self.clock.now();
         let mut turned: Vec<(&str, TurnedBy, Option<OffUntil>)> = Vec::new();
         let changing = self.changing.lock();

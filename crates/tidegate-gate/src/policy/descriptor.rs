@@ -79,11 +79,6 @@ impl<'a> Descriptor<'a> {
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
-
-    /// Removes all pairs, keeping the memory.
-    pub fn clear(&mut self) {
-        self.pairs.clear();
-    }
 }
 
 /// Creates a descriptor from all its pairs at once, in order. Faster than a chain of [`Descriptor::with`], where each call
