@@ -341,8 +341,7 @@ impl<B> fmt::Debug for TimedBody<B> {
     }
 }
 
-/// A layer is done at the head of an answer; the default. The place of a streamed answer is then free, and its call
-/// judged, while the body is still being sent.
+/// A layer is done at the head of an answer, while the body is still being sent; the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtHead;
 
@@ -351,8 +350,7 @@ pub struct AtHead;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtBodyEnd;
 
-/// How long a request holds `P`, which is a place or a breaker's call: [`AtHead`] or [`AtBodyEnd`]. Not to be
-/// implemented by other crates.
+/// How long a request holds `P`, which is a place or a breaker's call: [`AtHead`] or [`AtBodyEnd`].
 pub trait HoldsUntil<Res, P: Entered>: sealed::Sealed {
     /// The response of the layer's service.
     type Response;
@@ -361,12 +359,11 @@ pub trait HoldsUntil<Res, P: Entered>: sealed::Sealed {
     #[doc(hidden)]
     fn refused(response: Res) -> Self::Response;
 
-    /// Returns whether a request goes on holding when the head of this answer is there.
+    /// Returns whether a request goes on holding after the head of this answer.
     #[doc(hidden)]
     fn goes_on(response: &Res) -> bool;
 
-    /// Passes on an answer with this outcome as far as its head tells, and gives back what the request holds at the end of
-    /// the body. Only for answers with which it goes on holding.
+    /// Passes on an answer with which a request goes on holding, and gives back what it holds at the end of the body.
     #[doc(hidden)]
     fn hold(response: Res, outcome: Outcome, entered: (P, Name)) -> Self::Response;
 
@@ -386,8 +383,7 @@ pub trait HoldsUntil<Res, P: Entered>: sealed::Sealed {
     }
 }
 
-/// What a deadline bounds: an answer's head ([`AtHead`]), or its body too ([`AtBodyEnd`]). Not to be implemented by
-/// other crates.
+/// What a deadline bounds: an answer's head ([`AtHead`]), or its body too ([`AtBodyEnd`]).
 pub trait BoundsUntil<Res>: sealed::Sealed {
     /// The response of the layer's service.
     type Response;

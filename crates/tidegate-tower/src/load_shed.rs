@@ -80,7 +80,7 @@ impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
     type Service = LoadShedService<S, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LoadShedService { inner, is_ready: false, answers: self.answers.clone(), name: self.name.clone() }
+        LoadShedService { inner, layer: self.clone(), is_ready: false }
     }
 }
 
@@ -88,20 +88,14 @@ impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
 #[derive(Debug)]
 pub struct LoadShedService<S, A = Problems> {
     inner: S,
+    layer: LoadShedLayer<A>,
     is_ready: bool,
-    answers: A,
-    name: Name,
 }
 
 /// A clone has not been polled for readiness.
 impl<S: Clone, A: Clone> Clone for LoadShedService<S, A> {
     fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            is_ready: false,
-            answers: self.answers.clone(),
-            name: self.name.clone(),
-        }
+        Self { inner: self.inner.clone(), layer: self.layer.clone(), is_ready: false }
     }
 }
 
@@ -133,7 +127,8 @@ where
         if std::mem::take(&mut self.is_ready) {
             return LoadShedFuture { stage: LoadShedStage::Called { future: self.inner.call(request) } };
         }
-        let result = self.answers.refuse(self.name.refuse(RefusalCause::Busy, Retry::Unknown), None);
+        let LoadShedLayer { answers, name } = &self.layer;
+        let result = answers.refuse(name.refuse(RefusalCause::Busy, Retry::Unknown), None);
         LoadShedFuture { stage: LoadShedStage::Refused { result: Some(result) } }
     }
 }
