@@ -206,22 +206,22 @@ impl PolicySet {
         }
         let view = View::over(request, descriptor);
         // Policies of one kind often follow each other in the file, so the last result is reused.
-        let mut spoken: Option<(usize, bool)> = None;
+        let mut last_match: Option<(usize, bool)> = None;
         let mut keyed: Option<Values> = None;
         let mut candidates = Candidates::default();
         self.index.look_up(&view, &mut candidates);
         // By reference: a loop over the value itself would move it.
         for place in candidates.by_ref() {
             let compiled = &self.compiled[place];
-            let speaks = match spoken {
-                Some((like, speaks)) if like == compiled.same_match_as => speaks,
+            let matches = match last_match {
+                Some((like, matches)) if like == compiled.same_match_as => matches,
                 _ => {
                     compiled.outbound == view.outbound
                         && self.policies[place].matching.misfit(&view).is_none()
                 }
             };
-            spoken = Some((compiled.same_match_as, speaks));
-            if !speaks || !wanted(place) {
+            last_match = Some((compiled.same_match_as, matches));
+            if !matches || !wanted(place) {
                 continue;
             }
             let policy = &self.policies[place];
