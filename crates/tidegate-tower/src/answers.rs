@@ -99,8 +99,7 @@ use crate::refused::Refused;
 
 /// Makes the answers of a layer: to refused callers, and the headers of a limit for callers that pass.
 pub trait Answers<Res, Err> {
-    /// Makes the result of a refused call. `limit_answer` is the limit's answer in HTTP terms; `None` if no limit
-    /// refused.
+    /// Makes the result of a refused call. `limit_answer` is that of the limit that refused, if one did.
     ///
     /// # Errors
     /// The refusal, for implementations that report refusals as errors.
@@ -152,8 +151,8 @@ impl<B: From<String>, Err: 'static> Answers<Response<B>, Err> for Problems {
     }
 }
 
-/// Refusals as errors, for clients whose errors are boxed (`Box<dyn Error + Send + Sync>`, `Box<dyn Error>`) or are
-/// [`Refused`]. For an error type of your own use [`OwnErrors`].
+/// Refusals as errors, for clients whose errors are boxed or are [`Refused`]. For an error type of your own use
+/// [`OwnErrors`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Errors;
 

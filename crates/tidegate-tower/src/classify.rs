@@ -113,10 +113,9 @@ fn of_code(code: u64) -> Outcome {
     }
 }
 
-/// Reads what a service says about trying again. The first of these headers that is present decides:
-/// `x-envoy-overloaded` (any value: do not retry), `grpc-retry-pushback-ms`, `Retry-After` in seconds or as a date,
-/// which is compared with the answer's own `Date`. A value that cannot be read means: do not retry. `None` if none of
-/// them is present.
+/// Reads what a service says about trying again. The first of these headers decides: `x-envoy-overloaded` (any value: do
+/// not retry), `grpc-retry-pushback-ms`, `Retry-After` in seconds or as a date, which is compared with the answer's own
+/// `Date`. A value that cannot be read means: do not retry. `None` if none of them is present.
 ///
 /// # Source
 /// gRPC proposal A6; RFC 9110, section 10.2.3; the HTTP headers of Envoy's router.

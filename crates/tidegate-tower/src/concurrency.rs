@@ -132,18 +132,6 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
     /// ([`Sample`](tidegate::concurrency::Sample)).
     ///
     /// Costs two reference counts, and for a bulkhead with a law, a throttle or a short queue a reading of the clock.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, body::Body, routing::get};
-    /// use tidegate::Bulkhead;
-    /// use tidegate_tower::ConcurrencyLayer;
-    ///
-    /// // At most 64 streams at once, however soon their heads are sent.
-    /// let streams = ConcurrencyLayer::new("streams", Bulkhead::new(64)?).until_body_ends();
-    /// let app: Router = Router::new().route("/", get(async || Body::from("the tokens"))).layer(streams);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn until_body_ends(self) -> ConcurrencyLayer<E, C, A, AtBodyEnd> {
         let Self { bulkhead, entering, rules, .. } = self;

@@ -32,10 +32,9 @@ use tidegate::{Cost, Gate, priority};
 /// delays waits first; only then is the service asked whether it is ready.
 ///
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
-/// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
+/// outside, is stated to the policies ([`Gate::state_time_left`]): one with a
 /// [deadline](tidegate::policy::Policy::deadline) refuses requests that have less time left, and no queue delays a request
-/// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504), whatever
-/// [`when_undecided`](GateLayer::when_undecided) says.
+/// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504).
 ///
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit

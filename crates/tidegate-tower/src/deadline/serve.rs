@@ -82,17 +82,6 @@ impl<A> DeadlineLayer<A> {
     ///
     /// Costs two reference counts for each answer, a reading of the clock for each frame, and a timer if a frame has to
     /// be waited for.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use axum::{Router, body::Body, routing::get};
-    /// use tidegate_tower::DeadlineLayer;
-    ///
-    /// let whole = DeadlineLayer::within(Duration::from_secs(10), Duration::from_secs(60))?.until_body_ends();
-    /// let app: Router = Router::new().route("/", get(async || Body::from("the report"))).layer(whole);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn until_body_ends(self) -> DeadlineLayer<A, AtBodyEnd> {
         DeadlineLayer { rules: self.rules, until: PhantomData }
