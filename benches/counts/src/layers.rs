@@ -14,7 +14,7 @@ use tidegate::deadline::Timeouts;
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
 use tidegate::{Breaker, Bulkhead, KeyedLimiter, Limiter, Quota};
 use tidegate_tower::classify::ByStatus;
-use tidegate_tower::parameter::{Alike, All, EachKey, OneBreaker};
+use tidegate_tower::parameter::{Alike, EachKey};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, ForwardDeadlineLayer,
     RateLimitLayer, RetryLayer, ServerStack,
@@ -65,7 +65,7 @@ fn retry() -> RetryLayer {
     RetryLayer::new(Retrier::new(Retries::default(), budget))
 }
 
-fn breaker() -> Result<BreakerLayer<OneBreaker, ByStatus, Errors>> {
+fn breaker() -> Result<BreakerLayer<Breaker, ByStatus, Errors>> {
     let breaker = Breaker::new(CircuitBreaker::builder())?.with_clock(Stepping::by(0));
     Ok(BreakerLayer::new("calls", breaker).answering(Errors))
 }
@@ -74,11 +74,11 @@ fn places() -> Result<ConcurrencyLayer<Alike, ByStatus, Errors>> {
     Ok(ConcurrencyLayer::new("places", Bulkhead::new(1000)?).answering(Errors))
 }
 
-fn rate() -> Result<RateLimitLayer<All, Errors>> {
+fn rate() -> Result<RateLimitLayer<Limiter, Errors>> {
     Ok(RateLimitLayer::all("all", plenty()?).answering(Errors))
 }
 
-fn keyed_rate() -> Result<RateLimitLayer<EachKey<KeyOf>, Errors>> {
+fn keyed_rate() -> Result<RateLimitLayer<EachKey<KeyedLimiter, KeyOf>, Errors>> {
     let limiter = KeyedLimiter::new(Quota::per_second(1_000_000_000).burst(1_000_000_000), 1000)?;
     let key: KeyOf = |_| "10.0.0.7";
     Ok(RateLimitLayer::each("each", limiter.with_clock(Stepping::by(0)), key).answering(Errors))

@@ -12,7 +12,6 @@ use tidegate::deadline::Timeouts;
 use tidegate::policy::Limit;
 use tidegate::retries::Retrier;
 use tidegate::{Breaker, Bulkhead, Descriptor, Gate, Limiter, Outcome, Policy, PolicySet, Quota};
-use tidegate_tower::parameter::All;
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, ForwardDeadlineLayer,
     GateLayer, LoadShedLayer, RateLimitLayer, RetryLayer, ServerStack,
@@ -46,7 +45,7 @@ pub(crate) fn none(run: &mut Permits<'_>) -> Result<()> {
     run.layers(AnswersAtOnce)
 }
 
-fn rate() -> Result<RateLimitLayer<All>> {
+fn rate() -> Result<RateLimitLayer<Limiter>> {
     Ok(RateLimitLayer::all("all", Limiter::new(Quota::per_second(1_000_000_000).burst(1_000_000_000))?))
 }
 

@@ -1,6 +1,5 @@
-//! Explains a decision: what every policy does with a request, in words and numbers. Answers "why was I denied, and by which policy?".
-//!
-//! The server's `/v1/explain` and the command line print the same lines.
+//! Explains a decision: what every policy does with a request, in words and numbers. The server's `/v1/explain` and the
+//! command line print the same lines.
 
 mod allowed_with;
 mod terminal;
@@ -18,7 +17,7 @@ use tidegate_limits::visible::excerpt;
 
 /// The explanation of one request.
 ///
-/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. As text: one line per limit.
+/// If made from a check, the numbers are those after it. As text: one line per limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
@@ -89,9 +88,9 @@ pub struct LimitReason {
     pub limit: String,
     /// `allowed`, `DENIED`, `would deny`, `marked` or `demoted`.
     pub result: &'static str,
-    /// Whether this is a shadow limit, which is measured beside the policy's own limits and refuses nothing.
+    /// Whether this is a shadow limit, which refuses nothing.
     pub shadow_limit: bool,
-    /// What the limit counts: `units`, which return with time, or `places`, which are free again when requests in flight end.
+    /// What the limit counts: `units`, which return with time, or `places`, for requests in flight.
     pub counts: &'static str,
     /// Units or places asked for; absent if the cost cannot be worked out.
     pub needs: Option<u64>,
@@ -105,8 +104,7 @@ pub struct LimitReason {
     pub retry: Option<&'static str>,
     /// The shortest wait until this limit would allow the request, in milliseconds rounded up; absent if it does, and if no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// The smallest changes with which the request would have passed this limit; absent if it passed, and for a breaker, whose state depends on
-    /// how calls end.
+    /// The smallest changes with which the request would have passed this limit; absent if it passed, and for a breaker.
     pub allowed_with: Option<AllowedWith>,
     /// The share of such requests that this limit admits now, 0 to 1: of the calls, for a breaker that sheds; of the cohorts
     /// of the request's level, for a limit that refused the request only because it keeps a part for higher priority.
@@ -141,10 +139,8 @@ pub struct LimitReason {
 impl Gate {
     /// Explains what every policy does with a request, why, and what would let it pass. Spends nothing.
     ///
-    /// Examines every policy, matching or not: for people, not for the hot path. Limits are written as in the policies; a limit that the check's
-    /// quota replaces is written as "the check's own quota". Of a breaker it knows whether it lets the request through, but
-    /// not whether it is half-open or forced, and why: [`Gate::handle_breaker`] tells that, and
-    /// [`Explanation::remarks`] says so.
+    /// Examines every policy, matching or not: for people, not for the hot path. Of a breaker it knows whether it lets the
+    /// request through, but not why: [`Gate::handle_breaker`] tells that, and [`Explanation::remarks`] says so.
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.
@@ -177,10 +173,8 @@ impl Explanation {
         explained.with_remarks()
     }
 
-    /// Explains a decision by those policies of `set` whose indices `asked` accepts; `key` formats a policy's key in the form that the readers may
-    /// see.
-    ///
-    /// The decision may come from a set with fewer policies: they are matched by name.
+    /// Explains a decision by those policies of `set` whose indices `asked` accepts; `key` formats a policy's key as the
+    /// readers may see it. The decision may come from a set with fewer policies: they are matched by name.
     pub fn of(
         set: &PolicySet,
         request: &Descriptor<'_>,
@@ -232,8 +226,8 @@ impl Explanation {
         }
     }
 
-    /// Replaces what is said about breakers: `tell` gets the name of a policy and the index of a breaker within it, and returns its state; `None`
-    /// leaves what is said.
+    /// Replaces what is said about breakers: `tell` gets the name of a policy and the index of a breaker within it, and
+    /// returns its state; `None` leaves what is said.
     #[must_use]
     pub fn with_breakers(mut self, tell: impl Fn(&str, usize) -> Option<BreakerState>) -> Self {
         for reason in &mut self.reasons {
@@ -359,8 +353,6 @@ fn why(relevance: &Relevance, limits: &[LimitReason], decision: &GateDecision) -
         _ => relevance.to_string(),
     }
 }
-
-// Formats the key of a request for people.
 
 /// Returns the key of a request under a policy of this set in readable form: `client.ip=203.0.113.9`, or `(all)`.
 #[must_use]

@@ -1,12 +1,8 @@
 //! Hot keys: finds the few keys that make up much of the traffic, in bounded memory.
 //!
-//! One key may be a large part of all traffic (a tenant's loop, an article that everybody reads), and it is not known
-//! beforehand which. A count per key would need memory for all keys, and outsiders choose how many there are. So the
-//! number of counters is fixed: a key without a counter takes over the smallest one, whose count becomes the new key's
-//! error. A key's true count lies between `count - error` and `count`, and every key with more than `1 / counters` of
-//! the total is sure to have a counter.
-//!
-//! Counts are totals since the start, or fade: they are halved once per half-life, so that old traffic stops counting.
+//! The number of counters is fixed: a key without a counter takes over the smallest one, whose count becomes the new key's
+//! error. A key's true count lies between `count - error` and `count`, and every key with more than `1 / counters` of the
+//! total is sure to have a counter.
 //!
 //! # Source
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
@@ -28,13 +24,13 @@ use tidegate_limits::observer::{HotKeyFound, KeyDigest, Observer};
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.
 ///
 /// Counting a key that has a counter takes about 50 ns. A key that takes over the smallest counter scans all of them
-/// under the lock: about 200 ns with 512, and proportionally more with more. A few hundred counters are enough, because
-/// a key that is worth special treatment makes up a hundredth of the total or more. Memory: each counter holds its key
-/// twice and about 70 bytes.
+/// under the lock: about 200 ns with 512. A few hundred counters are enough, because a key that is worth special treatment
+/// makes up a hundredth of the total or more. Memory: each counter holds its key twice and about 70 bytes.
 ///
 /// # Examples
 /// ```
-/// use tidegate::{Tick, hot_keys::HotKeys};
+/// use tidegate::Tick;
+/// use tidegate::gate::hot_keys::HotKeys;
 ///
 /// let hot = HotKeys::new(100)?;
 /// for reader in 0..1000 {
@@ -88,16 +84,16 @@ struct HotCounters<K> {
     halved: Option<Tick>,
 }
 
-impl<K: Hash + Eq + Clone> HotKeys<K> {
-    /// The largest number of counters.
-    pub const MAX_COUNTERS: usize = 1 << 16;
+/// The largest number of counters.
+const MAX_COUNTERS: usize = 1 << 16;
 
-    /// Makes an empty sketch of `counters` counters, 1 to [`HotKeys::MAX_COUNTERS`].
+impl<K: Hash + Eq + Clone> HotKeys<K> {
+    /// Makes an empty sketch of `counters` counters, 1 to 65,536.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] if `counters` is out of range.
     pub fn new(counters: usize) -> Result<Self, QuotaError> {
-        if counters == 0 || counters > Self::MAX_COUNTERS {
+        if counters == 0 || counters > MAX_COUNTERS {
             let want = "is not a number of counters; use 1 to 65536";
             return Err(QuotaError::Parameter { name: "counters", value: counters.to_string(), want });
         }
@@ -114,9 +110,8 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         Ok(Self { counters, half_life: None, telling, digests, inner: Mutex::new(inner) })
     }
 
-    /// Halves all counts once per half-life, when the first key after it is added. Counts are rounded down to whole
-    /// numbers, so each halving lowers a count or the total by less than one unit too much. Zero turns halving off. A
-    /// clock that is set back by more than [`MAX_STEP_BACK`] starts a new half-life.
+    /// Halves all counts once per half-life, when the first key after it is added, and rounds them down. Zero turns halving
+    /// off. A clock that is set back by more than [`MAX_STEP_BACK`] starts a new half-life.
     #[must_use]
     pub fn fading(self, half_life: Duration) -> Self {
         Self { half_life: (!half_life.is_zero()).then_some(half_life), ..self }
@@ -182,12 +177,6 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         };
         (order.into_iter().take(most).map(counted).collect(), inner.total)
     }
-
-    /// Returns the number of counters.
-    #[must_use]
-    pub const fn counters(&self) -> usize {
-        self.counters
-    }
 }
 
 impl<K: Hash + Eq + Clone> HotCounters<K> {
@@ -245,8 +234,6 @@ impl<K: Hash + Eq + Clone> HotCounters<K> {
     }
 }
 
-// How hot a key is.
-
 /// How hot a key is when it is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heat {
@@ -258,15 +245,12 @@ pub struct Heat {
 
 impl Heat {
     /// Returns whether the key is sure to make up more than `share` (0 to 1) of the total, and the total is at least
-    /// `at_least`: the moment to answer the key from a cache, or to give it a limit of its own. No key makes up more than 1,
-    /// or more than a share that is not a number.
+    /// `at_least`: the moment to answer the key from a cache, or to give it a limit of its own.
     #[must_use]
     pub fn is_above(&self, share: f64, at_least: u64) -> bool {
         self.total >= at_least && self.least as f64 > share * self.total as f64
     }
 }
-
-// Tells an observer of each key that becomes hot, once.
 
 /// Whom to tell, and from which share on.
 #[derive(Debug)]

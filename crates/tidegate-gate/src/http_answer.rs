@@ -1,10 +1,9 @@
 //! Turns an answer into HTTP: a status, rate-limit headers, and a problem document that tells a refused caller what to
 //! do.
 //!
-//! For programs that use a limiter or a gate directly and speak HTTP; the decision server answers its callers with the
-//! same code. [`NamedLimit`] turns the answers of a limiter or a bulkhead into an [`HttpAnswer`], and
-//! [`HttpAnswer::of_gate`] the decisions of a gate. The answer writes its headers into a `HeaderMap` of the `http`
-//! crate, or returns names and values for other frameworks.
+//! [`NamedLimit`] turns the answers of a limiter or a bulkhead into an [`HttpAnswer`], and [`HttpAnswer::of_gate`] the
+//! decisions of a gate. The answer writes its headers into a `HeaderMap` of the `http` crate, or returns names and values
+//! for other frameworks.
 //!
 //! # Examples
 //! A handler of any framework that uses the `http` crate:
@@ -91,9 +90,10 @@ impl<'a> HttpAnswer<'a> {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::http_answer::{HeaderForm, HttpAnswer};
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?.with_clock(ManualClock::default());
@@ -149,19 +149,18 @@ impl<'a> HttpAnswer<'a> {
         self.shown.write(self.form, out);
     }
 
-    /// Writes the rate-limit headers beside those that are there, for an answer that has passed this limit and whose own
-    /// headers come from a limit further inside, or from the service.
+    /// Writes the rate-limit headers beside those of a limit further inside, or of the service.
     ///
-    /// The lists of limits (`ratelimit`, `ratelimit-policy`) are continued: first the limits that are there, then this
-    /// answer's. If the lists would take more than 2,048 bytes, this answer's limits are omitted, and a header says how
-    /// many are. Headers that show one limit (`x-ratelimit-…`) stay, unless less is left of this answer's limit. So an
-    /// answer that refuses keeps the limit that refuses.
+    /// The lists of limits (`ratelimit`, `ratelimit-policy`) are continued. If they would take more than 2,048 bytes, this
+    /// answer's limits are omitted, and a header says how many are. Headers that show one limit (`x-ratelimit-…`) stay,
+    /// unless less is left of this answer's limit. So an answer that refuses keeps the limit that refuses.
     ///
     /// # Examples
     /// ```
     /// use http::HeaderMap;
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::http_answer::NamedLimit;
-    /// use tidegate::{Limiter, ManualClock, Quota};
+    /// use tidegate::{Limiter, Quota};
     ///
     /// let mut headers = HeaderMap::new();
     /// for (name, quota) in [("each", Quota::per_minute(9)), ("all", Quota::per_minute(1000))] {

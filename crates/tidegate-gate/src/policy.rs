@@ -16,7 +16,6 @@ mod busy;
 mod cel_cost;
 mod client_ip;
 mod compiled;
-mod condition_error;
 mod cost;
 mod cost_error;
 mod deadline;
@@ -27,7 +26,7 @@ mod glob;
 mod in_force;
 mod index;
 mod key;
-pub mod key_space;
+pub(crate) mod key_space;
 mod matching;
 mod named;
 mod near_names;
@@ -63,7 +62,6 @@ pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
 pub use compiled::LimitRules;
 pub(crate) use compiled::{Stated, UNKNOWN as UNKNOWN_COST};
-pub use condition_error::ConditionError;
 #[cfg(feature = "config")]
 #[doc(hidden)]
 pub use cost::is_attribute_name;
@@ -81,6 +79,8 @@ pub use glob::{Glob, GlobError, PathGlob};
 pub use in_force::{Among, Holding};
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
+#[doc(hidden)]
+pub use key_space::CALLER_LIMIT;
 #[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};
@@ -112,6 +112,7 @@ pub use signal_rate::Follows;
 pub use source::{MeasureError, Source, SourceError};
 pub use tidegate_limits::priority::{KeepFor, KeepForError, Kept};
 pub use tidegate_limits::store::{Durable, OnStoreError};
-pub use trigger::{Trigger, TriggerError, TriggerState};
+pub(crate) use trigger::TriggerState;
+pub use trigger::{Trigger, TriggerError};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
-pub use when::{Condition, Side};
+pub use when::{Condition, ConditionError};

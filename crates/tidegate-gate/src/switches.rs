@@ -1,13 +1,9 @@
 //! Degrade switches: features turned off by hand or by a signal, for a while and for a reason.
 //!
-//! Under overload, the features that users miss least are left out first: recommendations, previews, search as they
-//! type. These are known beforehand, so each has a switch: code asks it before the work, and policies can depend on it
-//! (`when: switch previews off`, with [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for
-//! all requests, or for those below a criticality level. Every change has a reason and may have an end, so that nothing
-//! stays off because it was forgotten.
-//!
-//! A [`Trigger`] turns a switch off while a number is beyond a value; [`Switches::report`] takes the readings. What is
-//! set by hand decides alone until it ends, whatever triggers and signals say.
+//! Code asks a switch before the work, and policies can depend on it (`when: switch previews off`, with
+//! [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for all requests, or for those below a
+//! criticality level. Every change has a reason and may have an end, so that nothing stays off because it was forgotten.
+//! A [`Trigger`] turns a switch off while a number is beyond a value. What is set by hand decides alone until it ends.
 
 mod state;
 
@@ -33,7 +29,8 @@ use tidegate_limits::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Criticality, Priority, switches::{Off, Switches}};
+/// use tidegate::gate::switches::{Off, Switches};
+/// use tidegate::priority::{Criticality, Priority};
 ///
 /// let switches = Switches::new(["recommendations", "previews"])?;
 /// assert!(switches.is_on("previews", Priority::default()));
@@ -118,23 +115,6 @@ impl Switches {
         Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
     }
 
-    /// Replaces the set of names. A switch whose name stays keeps its state and its triggers; a new one is on. Of a name
-    /// that goes, the observer is told that it is on, if it was off.
-    ///
-    /// # Errors
-    /// The same as [`Switches::new`]; nothing is changed then.
-    pub fn rename<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<(), QuotaError> {
-        self.put(|before| {
-            let mut states = all_on(names)?;
-            for (name, state) in &mut states {
-                if let Some(kept) = before.get(name) {
-                    *state = kept.clone();
-                }
-            }
-            Ok(states)
-        })
-    }
-
     /// Sets the clock for ends; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
@@ -166,8 +146,7 @@ impl Switches {
 
     /// Returns the number of priority levels a switch is off for, counted from the least important: 0 if it is on for
     /// all, 4 if it is off for all. `None` if no switch has this name.
-    #[must_use]
-    pub fn levels_off(&self, name: &str) -> Option<u8> {
+    pub(crate) fn levels_off(&self, name: &str) -> Option<u8> {
         let states = self.states.load();
         let state = states.get(name)?;
         Some(state.in_force(self.clock.recent()).map_or(0, Off::levels))
@@ -199,23 +178,23 @@ impl Switches {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::switches::{Off, Switches};
+    /// use tidegate::gate::switches::{Off, Switches};
+    /// use tidegate::priority::Priority;
     ///
     /// let switches = Switches::new(["previews"])?;
     /// switches.signal("previews", Some(Off::for_all("p99 is 2 s")))?;
     /// switches.keep_on("previews", "a demonstration", Duration::from_secs(3600))?;
-    /// assert_eq!(switches.levels_off("previews"), Some(0));
+    /// assert!(switches.is_on("previews", Priority::default()));
     /// switches.turn_on("previews")?;
-    /// assert_eq!(switches.levels_off("previews"), Some(4));
+    /// assert!(!switches.is_on("previews", Priority::default()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn keep_on(&self, name: &str, reason: &str, lasting: Duration) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Hand, Some(Off::below(Criticality::Sheddable, reason).lasting(lasting)))
     }
 
-    /// Turns a switch off or on by a signal, such as a latency that is too long or a queue that is too full. Of
-    /// repeated signals the last one counts. A switch that is set by hand stays as it is; one that a trigger has turned
-    /// off stays off.
+    /// Turns a switch off or on by a signal, such as a latency that is too long. Of repeated signals the last one counts. A
+    /// switch that is set by hand stays as it is; one that a trigger has turned off stays off.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if there is no switch of this name.
@@ -270,7 +249,7 @@ impl Switches {
 
     /// Replaces the states by those that `make` makes of them, and tells the observer which switches are off for other
     /// levels than before.
-    fn put<E>(&self, make: impl FnOnce(&States) -> Result<States, E>) -> Result<(), E> {
+    fn put(&self, make: impl FnOnce(&States) -> Result<States, SwitchesError>) -> Result<(), SwitchesError> {
         let now = self.clock.now();
         let mut turned: Vec<(&str, TurnedBy, Option<OffUntil>)> = Vec::new();
         let changing = self.changing.lock();
@@ -341,8 +320,6 @@ fn all_on<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<States, Q
     Ok(states)
 }
 
-// Readings for the triggers of switches.
-
 /// The error if no trigger uses a reported number, or the value is not a finite number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -374,8 +351,7 @@ impl Switches {
     }
 
     /// Takes over the switches and triggers of other policies. A switch whose name stays keeps its state, and so does a
-    /// trigger that stays the same. What a trigger that is gone turned off is on, and so is a switch that is gone: the
-    /// observer is told.
+    /// trigger that stays the same. What is gone is on: the observer is told.
     ///
     /// # Errors
     /// The same as [`Switches::of`]; nothing is changed then.
@@ -391,9 +367,9 @@ impl Switches {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::gate::switches::Switches;
     /// use tidegate::policy::{Source, Trigger};
-    /// use tidegate::switches::Switches;
-    /// use tidegate::{Criticality, Priority};
+    /// use tidegate::priority::{Criticality, Priority};
     ///
     /// let trigger = Trigger::new("previews", "latency above 500ms, until 300ms".parse()?)?;
     /// let trigger = trigger.below(Criticality::CriticalPlus)?;

@@ -8,8 +8,8 @@ mod grpc {
 
     use http::header::{HeaderName, HeaderValue};
     use http::{Response, StatusCode};
-    use tidegate::Retry;
     use tidegate::http_answer::HttpAnswer;
+    use tidegate::limiter::Retry;
     use tidegate::observer::RefusalCause;
     use tidegate::retries::header;
     use tonic::{Code, Status};
@@ -99,8 +99,7 @@ use crate::refused::Refused;
 
 /// Makes the answers of a layer: to refused callers, and the headers of a limit for callers that pass.
 pub trait Answers<Res, Err> {
-    /// Makes the result of a refused call. `limit_answer` is the limit's answer in HTTP terms; `None` if no limit
-    /// refused.
+    /// Makes the result of a refused call. `limit_answer` is that of the limit that refused, if one did.
     ///
     /// # Errors
     /// The refusal, for implementations that report refusals as errors.
@@ -111,8 +110,8 @@ pub trait Answers<Res, Err> {
         let _ = (response, limit_answer);
     }
 
-    /// Finds the refusal of a layer inside in the result of a call. A limit outside then gives back the charge of a call
-    /// that was refused [before any work had begun](Refused::is_before_work). Finds none unless overridden.
+    /// Finds the refusal of a layer inside in the result of a call, for limits that give back the charge of a call refused
+    /// [before any work had begun](Refused::is_before_work). Finds none unless overridden.
     fn refusal_in<'r>(&self, result: &'r Result<Res, Err>) -> Option<&'r Refused> {
         let _ = result;
         None
@@ -152,8 +151,8 @@ impl<B: From<String>, Err: 'static> Answers<Response<B>, Err> for Problems {
     }
 }
 
-/// Refusals as errors, for clients whose errors are boxed (`Box<dyn Error + Send + Sync>`, `Box<dyn Error>`) or are
-/// [`Refused`]. For an error type of your own use [`OwnErrors`].
+/// Refusals as errors, for clients whose errors are boxed or are [`Refused`]. For an error type of your own use
+/// [`OwnErrors`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Errors;
 
@@ -168,8 +167,7 @@ impl<Res, Err: BoxedRefused + 'static> Answers<Res, Err> for Errors {
 }
 
 /// Refusals as errors of the program's own type, for clients. The type implements `From<Refused>`, and returns the
-/// refusal as its [source](Error::source), itself or further down: outer layers find it there, and do not take it for a
-/// failure of the service.
+/// refusal as its [source](Error::source), itself or further down, where outer layers find it.
 ///
 /// # Examples
 /// ```
@@ -228,8 +226,7 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
         ),
         _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
     };
-    // The debug form of the name has no control characters, which leaves two characters that JSON has to escape. The
-    // other inserted strings have none of them.
+    // The debug form of the name has no control characters, so JSON has to escape two characters only.
     let detail =
         format!("layer {:?}: {}", refused.by, refused.why()).replace('\\', r"\\").replace('"', r#"\""#);
     let millis = refused.retry_after_ms().map(|wait| wait.to_string());

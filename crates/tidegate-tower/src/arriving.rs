@@ -1,6 +1,5 @@
 //! Counts the retries that arrive at a server, and tells callers not to retry while there are too many.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,19 +14,20 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::classify::GRPC_STATUS;
+use crate::layered::Layered;
 use crate::refused::Name;
 
 /// Counts requests as first tries or retries. While [too many](ArrivingRetries) of them are retries, it tells the
 /// callers that get an overloaded answer not to try again. Clones share the counts.
 ///
 /// The number of earlier tries is read from `grpc-previous-rpc-attempts`, else from `x-envoy-attempt-count`; a request
-/// without a readable number in either is a first try. The caller chooses both headers: let a proxy of your own set or
-/// remove them. Otherwise a stranger who claims retries makes the server tell all refused callers not to come back.
+/// without a readable number in either is a first try. Let a proxy of your own set or remove both headers: a stranger who
+/// claims retries makes the server tell all refused callers not to come back.
 ///
 /// An answer is overloaded if its status is 503, or if it has a gRPC status in its headers that is `UNAVAILABLE` or
 /// `RESOURCE_EXHAUSTED`, whether an inner layer or the service itself made it. Such an answer gets `x-envoy-overloaded:
-/// true`, or for gRPC `grpc-retry-pushback-ms: -1`. A `Retry-After` stays in place for callers that know neither
-/// header. [`RetryLayer`](crate::RetryLayer) obeys both. Errors pass unchanged.
+/// true`, or for gRPC `grpc-retry-pushback-ms: -1`, which [`RetryLayer`](crate::RetryLayer) obeys. A `Retry-After` stays,
+/// for callers that know neither header. Errors pass unchanged.
 ///
 /// Put it outside the layers that refuse: [`ServerStack::retries`](crate::ServerStack::retries). Takes a short lock
 /// once per request, and once more per overloaded answer.
@@ -53,7 +53,6 @@ pub struct ArrivingRetriesLayer {
     rules: Arc<RetryPressure>,
 }
 
-/// The counts and the name of a layer.
 #[derive(Clone, Debug)]
 struct RetryPressure {
     arriving: ArrivingRetries,
@@ -92,21 +91,14 @@ impl ArrivingRetriesLayer {
 }
 
 impl<S> Layer<S> for ArrivingRetriesLayer {
-    type Service = ArrivingRetriesService<S>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ArrivingRetriesService { inner, rules: Arc::clone(&self.rules) }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A server that tells callers not to retry while there are too many retries: see [`ArrivingRetriesLayer`].
-#[derive(Clone, Debug)]
-pub struct ArrivingRetriesService<S> {
-    inner: S,
-    rules: Arc<RetryPressure>,
-}
-
-impl<S, B, R> Service<Request<B>> for ArrivingRetriesService<S>
+impl<S, B, R> Service<Request<B>> for Layered<S, ArrivingRetriesLayer>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
@@ -119,8 +111,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        self.rules.arriving.count(tries_before(request.headers()));
-        ArrivingRetriesFuture { future: self.inner.call(request), rules: Arc::clone(&self.rules) }
+        let rules = &self.layer.rules;
+        rules.arriving.count(tries_before(request.headers()));
+        ArrivingRetriesFuture { future: self.inner.call(request), rules: Arc::clone(rules) }
     }
 }
 
@@ -147,7 +140,8 @@ fn not_again(status: StatusCode, headers: &HeaderMap) -> Option<(HeaderName, Hea
 }
 
 pin_project! {
-    /// The future of [`ArrivingRetriesService`](crate::service::ArrivingRetriesService).
+    /// A call of a server that tells callers not to retry.
+    #[derive(Debug)]
     pub struct ArrivingRetriesFuture<F> {
         #[pin]
         future: F,
@@ -172,11 +166,5 @@ where
             this.rules.name.notify(LayerDid::ToldNotToRetry);
         }
         Poll::Ready(result)
-    }
-}
-
-impl<F> fmt::Debug for ArrivingRetriesFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArrivingRetriesFuture").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Circuit breaker layer: refuses calls to a failing service until it answers again.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,22 +13,24 @@ use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::call_notes::{Made, watching_for_turn};
 use crate::classify::{ByStatus, Classify};
-use crate::guarded::{Entered, GuardRules, Inside};
-use crate::ready::give_back;
+use crate::guarded::{EachKey, Entered, GuardRules, Inside};
+use crate::layered::{Layered, give_back};
 use crate::refused::Name;
-use tidegate::breaker::{Call, Refusal, RefusalReason};
+use tidegate::Breaker;
+use tidegate::breaker::{Call, KeyedBreaker, Refusal, RefusalReason};
+use tidegate::limiter::Key;
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Breaker, Key, KeyedBreaker};
 
 /// Refuses calls to a service while it fails, and lets them back in step by step. Clones share the breaker.
 ///
 /// A refusal is 503. It says which state of the breaker refused ([`Refused::cause`](crate::Refused::cause)), and has a
-/// `Retry-After` if it is known when the next probe is let through. The reason that a person gave for a forced state is in
-/// [`Refused::reason`](crate::Refused::reason) and in the text of the error, but not in responses. A [`Classify`] judges how calls went. A refusal by an
-/// inner layer (a full queue, a rate limit) does not count. A future that is dropped does not count either, and a probe's
-/// place becomes free; but a call that a [`DeadlineLayer`](crate::DeadlineLayer) outside drops when its time is up may
-/// count as a failure: see [`ConcurrencyLayer`](crate::ConcurrencyLayer). Time that a call waits in an inner layer (a rate
-/// limit, a queue, a gate) does not count towards its latency.
+/// `Retry-After` if it is known when the next probe is let through.
+///
+/// A [`Classify`] judges how calls went. A refusal by an inner layer (a full queue, a rate limit) does not count. A call that
+/// is dropped does not count either, and a probe's place becomes free; but one that a
+/// [`DeadlineLayer`](crate::DeadlineLayer) outside drops may count as a failure: see
+/// [`ConcurrencyLayer`](crate::ConcurrencyLayer). Time that a call waits in an inner layer (a rate limit, a queue, a gate)
+/// does not count towards its latency.
 ///
 /// # Examples
 /// ```
@@ -41,8 +42,8 @@ use tidegate::{Breaker, Key, KeyedBreaker};
 /// let stack = ClientStack::new().breaker(BreakerLayer::new("payments", breaker).answering(Errors));
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct BreakerLayer<B = OneBreaker, C = ByStatus, A = Problems, U = AtHead> {
+#[derive(Debug)]
+pub struct BreakerLayer<B = Breaker, C = ByStatus, A = Problems, U = AtHead> {
     breakers: B,
     rules: Arc<GuardRules<C, A>>,
     until: PhantomData<U>,
@@ -52,18 +53,17 @@ impl BreakerLayer {
     /// Makes a layer with one breaker for all calls; `name` is told to observers.
     #[must_use]
     pub fn new(name: &str, breaker: Breaker) -> Self {
-        Self::over(name, OneBreaker::new(breaker))
+        Self::over(name, breaker)
     }
 }
 
-impl<F> BreakerLayer<BreakerOfKey<F>> {
+impl<F> BreakerLayer<EachKey<KeyedBreaker, F>> {
     /// Makes a layer with one breaker per key, such as the host that is called: `key` reads it from a request.
     ///
     /// # Examples
     /// ```
     /// use http::Request;
-    /// use tidegate::KeyedBreaker;
-    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate::breaker::{CircuitBreaker, KeyedBreaker};
     /// use tidegate_tower::BreakerLayer;
     ///
     /// let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 1000)?;
@@ -73,7 +73,7 @@ impl<F> BreakerLayer<BreakerOfKey<F>> {
     /// ```
     #[must_use]
     pub fn each(name: &str, breaker: KeyedBreaker, key: F) -> Self {
-        Self::over(name, BreakerOfKey::new(breaker, key))
+        Self::over(name, EachKey { of: breaker, key })
     }
 }
 
@@ -98,9 +98,8 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
-    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]). The breaker itself tells of its
-    /// changes of state ([`Breaker::with_observer`]); it may be given the same observer. It also tells the same refusals
-    /// and ends, by [`Observer::on_call`], so count one of the two.
+    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]). An observer of the breaker itself
+    /// ([`Breaker::with_observer`]) is told the same by [`Observer::on_call`], so count one of the two.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.with(|rules| rules.observed(observer))
@@ -113,19 +112,6 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
     /// Whether a call was slow depends on the time to the head. A call that lasts longer than the breaker's
     /// [`ttl`](tidegate::breaker::BreakerBuilder::ttl) does not count, and a probe frees its place then: choose a longer
     /// one for long streams. While the breaker is half open, its next step waits for the ends of the probes' bodies.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::Breaker;
-    /// use tidegate::breaker::CircuitBreaker;
-    /// use tidegate_tower::{BreakerLayer, ClientStack, Errors};
-    ///
-    /// let breaker = Breaker::new(CircuitBreaker::builder().ttl(Duration::from_secs(600)))?;
-    /// let layer = BreakerLayer::new("model", breaker).answering(Errors).until_body_ends();
-    /// let stack = ClientStack::new().breaker(layer);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn until_body_ends(self) -> BreakerLayer<B, C, A, AtBodyEnd> {
         BreakerLayer { breakers: self.breakers, rules: self.rules, until: PhantomData }
@@ -140,16 +126,21 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
     }
 }
 
-impl<S, B: Clone, C, A, U> Layer<S> for BreakerLayer<B, C, A, U> {
-    type Service = BreakerService<S, B, C, A, U>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        let (breakers, rules) = (self.breakers.clone(), Arc::clone(&self.rules));
-        BreakerService { inner, breakers, rules, until: PhantomData }
+impl<B: Clone, C, A, U> Clone for BreakerLayer<B, C, A, U> {
+    fn clone(&self) -> Self {
+        Self { breakers: self.breakers.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
-/// Breakers for requests of one kind: [`OneBreaker`] for all, or a [`BreakerOfKey`].
+impl<S, B: Clone, C, A, U> Layer<S> for BreakerLayer<B, C, A, U> {
+    type Service = Layered<S, Self>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Layered { inner, layer: self.clone() }
+    }
+}
+
+/// Breakers for requests of one kind: a [`Breaker`] for all, or [`EachKey`](crate::parameter::EachKey).
 pub trait Breakers<Req>: Clone {
     /// A call that was let through.
     type Call: Entered;
@@ -161,64 +152,23 @@ pub trait Breakers<Req>: Clone {
     fn try_enter(&self, request: &Req) -> Result<Self::Call, Refusal>;
 }
 
-/// One breaker for all requests: see [`BreakerLayer::new`].
-#[derive(Clone, Debug)]
-pub struct OneBreaker {
-    breaker: Breaker,
-}
-
-impl OneBreaker {
-    const fn new(breaker: Breaker) -> Self {
-        Self { breaker }
-    }
-}
-
-impl<Req> Breakers<Req> for OneBreaker {
+impl<Req> Breakers<Req> for Breaker {
     type Call = Call;
 
     fn try_enter(&self, _: &Req) -> Result<Call, Refusal> {
-        self.breaker.enter_with_reason()
+        self.enter_with_reason()
     }
 }
 
-/// A breaker for each key: see [`BreakerLayer::each`].
-#[derive(Clone, Debug)]
-pub struct BreakerOfKey<F> {
-    breaker: KeyedBreaker,
-    key: F,
-}
-
-impl<F> BreakerOfKey<F> {
-    const fn new(breaker: KeyedBreaker, key: F) -> Self {
-        Self { breaker, key }
-    }
-}
-
-impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for BreakerOfKey<F> {
+impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for EachKey<KeyedBreaker, F> {
     type Call = Call;
 
     fn try_enter(&self, request: &Req) -> Result<Call, Refusal> {
-        self.breaker.enter_with_reason((self.key)(request))
+        self.of.enter_with_reason((self.key)(request))
     }
 }
 
-/// A service behind a circuit breaker: see [`BreakerLayer`].
-#[derive(Debug)]
-pub struct BreakerService<S, B = OneBreaker, C = ByStatus, A = Problems, U = AtHead> {
-    inner: S,
-    breakers: B,
-    rules: Arc<GuardRules<C, A>>,
-    until: PhantomData<U>,
-}
-
-impl<S: Clone, B: Clone, C, A, U> Clone for BreakerService<S, B, C, A, U> {
-    fn clone(&self) -> Self {
-        let Self { inner, breakers, rules, until } = self;
-        Self { inner: inner.clone(), breakers: breakers.clone(), rules: Arc::clone(rules), until: *until }
-    }
-}
-
-impl<S, Req, B, C, A, U> Service<Req> for BreakerService<S, B, C, A, U>
+impl<S, Req, B, C, A, U> Service<Req> for Layered<S, BreakerLayer<B, C, A, U>>
 where
     S: Service<Req> + Clone,
     B: Breakers<Req>,
@@ -236,17 +186,18 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        match self.breakers.try_enter(&request) {
+        let BreakerLayer { breakers, rules, .. } = &self.layer;
+        match breakers.try_enter(&request) {
             Ok(call) => {
                 // Made before the call, because the call may panic: the drop of `inside` then frees a probe's place.
-                let inside = Inside::new(call, Arc::clone(&self.rules));
+                let inside = Inside::new(call, Arc::clone(rules));
                 BreakerFuture::called(inside, self.inner.call(request))
             }
             Err(refusal) => {
                 give_back(&mut self.inner);
                 let (cause, reason) = cause(&refusal.reason);
-                let refused = self.rules.name.refuse(cause, refusal.denied.retry()).with_reason(reason);
-                BreakerFuture::refused(self.rules.answers.refuse(refused, None))
+                let refused = rules.name.refuse(cause, refusal.denied.retry()).with_reason(reason);
+                BreakerFuture::refused(rules.answers.refuse(refused, None))
             }
         }
     }
@@ -264,13 +215,9 @@ fn cause(reason: &RefusalReason) -> (RefusalCause, Option<&str>) {
     }
 }
 
-// The future of a service behind a circuit breaker.
-
 pin_project! {
-    /// The future of [`BreakerService`](crate::service::BreakerService).
-    ///
-    /// # Cancel safety
-    /// Dropping the future reports no outcome to the breaker, and frees the place of a probe.
+    /// A call behind a circuit breaker.
+    #[derive(Debug)]
     pub struct BreakerFuture<F, P: Entered, Res, Err, C, A, U = AtHead> {
         #[pin]
         stage: BreakerStage<F, P, Res, Err, C, A>,
@@ -280,6 +227,7 @@ pin_project! {
 
 pin_project! {
     #[project = StageProjection]
+    #[derive(Debug)]
     enum BreakerStage<F, P: Entered, Res, Err, C, A> {
         Refused { result: Option<Result<Res, Err>> },
         // `future` comes first, so the work is dropped before the breaker is told.
@@ -288,11 +236,11 @@ pin_project! {
 }
 
 impl<F, P: Entered, Res, Err, C, A, U> BreakerFuture<F, P, Res, Err, C, A, U> {
-    pub(super) const fn refused(result: Result<Res, Err>) -> Self {
+    const fn refused(result: Result<Res, Err>) -> Self {
         Self { stage: BreakerStage::Refused { result: Some(result) }, until: PhantomData }
     }
 
-    pub(super) const fn called(inside: Inside<P, C, A>, future: F) -> Self {
+    const fn called(inside: Inside<P, C, A>, future: F) -> Self {
         Self { stage: BreakerStage::Called { inside, future: Made::new(future) }, until: PhantomData }
     }
 }
@@ -328,15 +276,5 @@ where
                 })
             }
         }
-    }
-}
-
-impl<F, P: Entered, Res, Err, C, A, U> fmt::Debug for BreakerFuture<F, P, Res, Err, C, A, U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match self.stage {
-            BreakerStage::Refused { .. } => "refused",
-            BreakerStage::Called { .. } => "called",
-        };
-        f.debug_struct("BreakerFuture").field("stage", &stage).finish_non_exhaustive()
     }
 }

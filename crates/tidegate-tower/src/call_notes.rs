@@ -1,11 +1,9 @@
 //! What the layers around one call tell each other beside its request and its answer.
 //!
-//! A value in the request or in the answer is easier to follow, and is taken where there is a way: a
-//! [`Refused`](crate::Refused) carries what it says to the layers outside. But a [`BreakerLayer`](crate::BreakerLayer),
-//! a [`ConcurrencyLayer`](crate::ConcurrencyLayer) and a [`ClientLayer`](crate::ClientLayer) take requests and answers of
-//! any type, which have no extensions, and layers of other crates may stand in between. What reaches through all of them is
-//! the work itself: on one thread a layer calls, polls and drops what is inside it. So these notes are left on the thread
-//! for the length of one such step. No other file reads or writes them:
+//! Breaker, concurrency and client layers take requests and answers of any type, which have no extensions, and layers of
+//! other crates may stand in between. What reaches through all of them is the work itself: on one thread a layer calls,
+//! polls and drops what is inside it. So these notes are left on the thread for the length of one such step. No other file
+//! reads or writes them:
 //!
 //! | note | left by | for | why it cannot travel as a value |
 //! |---|---|---|---|
@@ -22,7 +20,8 @@ use std::task::{Context, Poll};
 use std::thread::LocalKey;
 
 use pin_project_lite::pin_project;
-use tidegate::{Deadline, Outcome};
+use tidegate::Outcome;
+use tidegate::deadline::Deadline;
 
 thread_local! {
     static DROPPED: Cell<Dropped> = const { Cell::new(Dropped::NoFault) };
@@ -58,12 +57,8 @@ enum Dropped {
     TooLateInLine,
 }
 
-/// Runs `work`, which drops a future or a body because its time is up, and says whether the timeout counts as a failure of
-/// that.
-///
-/// What is dropped does not learn the reason by itself. If the caller hung up, the drop says nothing about the work. If
-/// the deadline of a [`DeadlineLayer`](crate::DeadlineLayer) has passed, the work took too long, and a limit that
-/// adapts to latencies must learn of it: otherwise a service that hangs would never lower the limit.
+/// Runs `work`, which drops a future or a body because its time is up. What is dropped learns whether that counts as its
+/// failure: otherwise a service that hangs would never lower a limit that adapts to latencies.
 pub(crate) fn dropping_for_timeout<T>(timeout_is_failure: bool, work: impl FnOnce() -> T) -> T {
     during(&DROPPED, if timeout_is_failure { Dropped::TooLate } else { Dropped::NoFault }, work)
 }
@@ -89,6 +84,7 @@ pub(crate) fn outcome_of_dropped_body() -> Outcome {
 /// Part of a call that waits for its turn, in a concurrency layer's queue or for a rate limit layer's permit. Dropped for a
 /// timeout, it tells the layers around the call, which are dropped after it, that the service was not called, so that the
 /// timeout is not its failure.
+#[derive(Debug)]
 pub(crate) struct NotCalled;
 
 impl Drop for NotCalled {
@@ -102,6 +98,7 @@ impl Drop for NotCalled {
 pin_project! {
     /// The future of the inner service of a layer that reports how calls end. When it is dropped, it first takes back what
     /// a [`NotCalled`] has said, so that the note then tells about this call and not about one beside it.
+    #[derive(Debug)]
     pub(crate) struct Made<F> {
         // Comes first, so it is dropped before the future.
         begin: Begin,
@@ -111,6 +108,7 @@ pin_project! {
 }
 
 /// Forgets, when dropped, that a call beside this one was not made.
+#[derive(Debug)]
 struct Begin;
 
 impl Drop for Begin {
@@ -137,9 +135,8 @@ impl<F: Future> Future for Made<F> {
 
 /// Notes that the turn of the call that is being polled has come: until now it waited.
 ///
-/// A breaker is outside the rate limit and the queue, so that a call which it refuses takes no turn. But whether a call was
-/// slow must not depend on the wait for that turn, which says nothing of the called service: so the breaker begins to
-/// measure anew.
+/// A breaker is outside the rate limit and the queue, so that a call which it refuses takes no turn. The wait for a turn says
+/// nothing of the called service, so the breaker begins to measure anew.
 pub(crate) fn turn_came() {
     TURN_CAME.set(true);
 }
@@ -168,11 +165,9 @@ pub(crate) fn is_only_ceiling(carried: Deadline) -> bool {
 /// What surrounds the running code; in a refusal, what surrounded the code that made it.
 ///
 /// A limit gives back the charge of a request that a layer inside refused before any work began. Two refusals look like
-/// that, and are not: that of a client which the service called in its work, and which the service returns unchanged; and
-/// that of a further try, since an earlier one was made. So each refusal records how many clients and how many further
-/// tries surrounded the code that made it. A limit compares these numbers with its own: if the refusal has more, it was made
-/// by a client or in a further try inside the limit, and the charge stays. Layers in a task of their own, such as those inside
-/// tower's `Buffer`, do not see what surrounds that task.
+/// that, and are not: that of a client which the service called in its work, and that of a further try. So each refusal
+/// records how many clients and further tries surrounded it. If these are more than surround the limit, the charge stays.
+/// Layers in a task of their own, such as those inside tower's `Buffer`, do not see what surrounds that task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
     clients: u16,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use tidegate::Outcome;
 use tidegate::observer::RefusalCause;
@@ -16,6 +16,11 @@ use crate::refused::Refused;
 
 /// The header (or trailer) in which gRPC says how a call ended.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
+
+/// Says whether a request is a gRPC call.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
 
 /// Judges how work ended, and reads what the service said about trying again. Implemented for every `Fn(&Result<Res,
 /// Err>) -> Verdict`.
@@ -38,9 +43,7 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 /// request (such as `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
 ///
 /// A [`Refused`] of an inner layer is [`Outcome::Ignored`]: it opens no breaker, lowers no limit and is not tried again.
-/// Either the service was not called, or it was called and the short time of a caller ended the call
-/// ([`RefusalCause::CutShort`]). The exception is [`RefusalCause::TimedOut`], which is a failure: the service was called
-/// and had the time that calls have.
+/// The exception is [`RefusalCause::TimedOut`], which is a failure: the service had the time that calls have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 
@@ -110,10 +113,9 @@ fn of_code(code: u64) -> Outcome {
     }
 }
 
-/// Reads what a service says about trying again. The first of these headers that is present decides:
-/// `x-envoy-overloaded` (any value: do not retry), `grpc-retry-pushback-ms`, `Retry-After` in seconds or as a date,
-/// which is compared with the answer's own `Date`. A value that cannot be read means: do not retry. `None` if none of
-/// them is present.
+/// Reads what a service says about trying again. The first of these headers decides: `x-envoy-overloaded` (any value: do
+/// not retry), `grpc-retry-pushback-ms`, `Retry-After` in seconds or as a date, which is compared with the answer's own
+/// `Date`. A value that cannot be read means: do not retry. `None` if none of them is present.
 ///
 /// # Source
 /// gRPC proposal A6; RFC 9110, section 10.2.3; the HTTP headers of Envoy's router.
@@ -176,7 +178,7 @@ fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::NoPlace;
+    use tidegate::bulkhead::NoPlace;
 
     use super::*;
     use crate::answers::{Answers, Problems};

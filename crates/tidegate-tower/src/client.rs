@@ -1,6 +1,5 @@
-//! The border of a client: its layers' refusals are known from those of a server's own layers.
+//! The border of a client: tells the refusals of its layers from those of a server's own layers.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,19 +8,19 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::call_notes::inside_client;
+use crate::layered::Layered;
 
 /// Marks the layers inside it as those of a client. Put it outermost around a client of single layers;
 /// [`ClientStack`](crate::ClientStack) has one.
 ///
-/// A [`RateLimitLayer`](crate::RateLimitLayer) or [`GateLayer`](crate::GateLayer) of a server gives back the charge of a
-/// request that was refused before any work began. If the service works, calls a client, and returns the client's
-/// [`Refused`](crate::Refused) unchanged, the mark of this layer tells the server's limit that the service had worked, and
-/// the charge stays. Without the mark, callers would get that work without a charge whenever the client refuses.
+/// A limit of a server gives back the charge of a request that was refused before any work began. A service may work, call
+/// a client, and return the client's [`Refused`](crate::Refused) unchanged: by the mark of this layer the charge stays.
+/// Without it, callers would get that work for nothing whenever the client refuses.
 ///
 /// A layer that makes calls in another task, such as tower's `Buffer`, hides the mark from the layers inside it: put a
 /// `ClientLayer` inside such a layer too.
 ///
-/// Costs three accesses to thread-local memory for each poll. Has no state.
+/// Costs three accesses to thread-local memory for each poll.
 ///
 /// # Examples
 /// ```
@@ -51,20 +50,14 @@ impl ClientLayer {
 }
 
 impl<S> Layer<S> for ClientLayer {
-    type Service = ClientService<S>;
+    type Service = Layered<S, Self>;
 
-    fn layer(&self, inner: S) -> ClientService<S> {
-        ClientService { inner }
+    fn layer(&self, inner: S) -> Self::Service {
+        Layered { inner, layer: *self }
     }
 }
 
-/// A client: see [`ClientLayer`].
-#[derive(Clone, Copy, Debug)]
-pub struct ClientService<S> {
-    inner: S,
-}
-
-impl<S: Service<Req>, Req> Service<Req> for ClientService<S> {
+impl<S: Service<Req>, Req> Service<Req> for Layered<S, ClientLayer> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = ClientFuture<S::Future>;
@@ -79,10 +72,8 @@ impl<S: Service<Req>, Req> Service<Req> for ClientService<S> {
 }
 
 pin_project! {
-    /// The future of [`ClientService`](crate::service::ClientService).
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the call.
+    /// A client's call.
+    #[derive(Debug)]
     pub struct ClientFuture<F> {
         #[pin]
         call: F,
@@ -95,11 +86,5 @@ impl<F: Future> Future for ClientFuture<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let call = self.project().call;
         inside_client(|| call.poll(cx))
-    }
-}
-
-impl<F> fmt::Debug for ClientFuture<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientFuture").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Concurrency limit layer: bounds the requests in flight, with a bounded queue in front.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,25 +14,26 @@ use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::call_notes::{Made, NotCalled, turn_came};
 use crate::classify::{ByStatus, Classify};
 use crate::guarded::{GuardRules, Inside};
-use crate::ready::for_later;
+use crate::layered::{Layered, for_later};
 use crate::refused::Name;
+use tidegate::Bulkhead;
+use tidegate::bulkhead::{Enter, NoPlace, Permit};
 use tidegate::http_answer::NamedLimit;
+use tidegate::limiter::TakeError;
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Bulkhead, Enter, NoPlace, Permit, TakeError};
 
 /// Limits how many calls to a service are in flight at once. Clones share the places.
 ///
 /// A request that finds no free place waits in the bulkhead's queue. It waits until the deadline that the task carries,
 /// or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets, and is then refused. If the queue is full,
-/// it is refused at once. A place is taken when the request's turn comes. It is returned when the head of the answer is
-/// there, or when the future is dropped; for streamed answers it can be kept [until the body
-/// ends](ConcurrencyLayer::until_body_ends). A request in the queue reserves nothing at the inner service: that service
-/// is asked whether it is ready only when the request has its place.
+/// it is refused at once. The place is returned when the head of the answer is there, or, for streamed answers, [when the
+/// body ends](ConcurrencyLayer::until_body_ends). The inner service is asked whether it is ready only when the request has
+/// its place.
 ///
-/// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped does not count, with
-/// one exception: it is a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up,
-/// and the service had at least half of the default time of that layer. Without this exception a service that hangs
-/// would never lower the limit.
+/// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A call that is dropped does not count, with one
+/// exception: it is a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up, and
+/// the service had at least half of the default time of that layer. Otherwise a service that hangs would never lower the
+/// limit.
 ///
 /// # Examples
 /// ```
@@ -50,8 +50,9 @@ use tidegate::{Bulkhead, Enter, NoPlace, Permit, TakeError};
 /// An adaptive limit, with a fair share for each tenant:
 /// ```
 /// use http::Request;
+/// use tidegate::Bulkhead;
+/// use tidegate::bulkhead::{Enter, Tenants};
 /// use tidegate::concurrency::{Gradient, Partition};
-/// use tidegate::{Bulkhead, Enter, Tenants};
 /// use tidegate_tower::ConcurrencyLayer;
 ///
 /// let tenants = Tenants::default().each(Partition::default(), 1000)?;
@@ -66,7 +67,10 @@ use tidegate::{Bulkhead, Enter, NoPlace, Permit, TakeError};
 /// let layer = ConcurrencyLayer::new("pages", places).entering(entering);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-#[derive(Clone, Debug)]
+///
+/// # Cancel safety
+/// A call that is dropped while it waits leaves the queue. One that is dropped later returns its place.
+#[derive(Debug)]
 pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems, U = AtHead> {
     bulkhead: Bulkhead,
     entering: E,
@@ -77,14 +81,6 @@ pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems, U = AtHead> {
 impl ConcurrencyLayer {
     /// Limits calls to the places of [`Bulkhead::self_tuning`], which needs no configuration. `name` is told to
     /// callers.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tidegate_tower::ConcurrencyLayer;
-    ///
-    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(ConcurrencyLayer::self_tuning("pages"));
-    /// ```
     #[must_use]
     pub fn self_tuning(name: &str) -> Self {
         Self::new(name, Bulkhead::self_tuning())
@@ -127,27 +123,15 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
         self.with(|rules| rules.observed(observer))
     }
 
-    /// Keeps the place until the body of the answer has ended, has failed or is dropped, for answers that are streamed:
-    /// server-sent events, downloads, streams of gRPC. By default the place is free when the head of the answer is
-    /// there. The service then answers with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
+    /// Keeps the place until the body of the answer has ended, has failed or is dropped, for answers that are streamed. By
+    /// default the place is free when the head of the answer is there. The service then answers with a
+    /// [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
-    /// An adaptive limit learns when the body has ended. Laws that lower the limit for a long latency are told the time to
-    /// the head, since the length of a stream depends on its content and its reader; laws that count finished work are told
-    /// for how long the place was held ([`Sample`](tidegate::concurrency::Sample)).
+    /// Laws that lower the limit for a long latency are told the time to the head, since the length of a stream depends on
+    /// its content and its reader; laws that count finished work are told for how long the place was held
+    /// ([`Sample`](tidegate::concurrency::Sample)).
     ///
     /// Costs two reference counts, and for a bulkhead with a law, a throttle or a short queue a reading of the clock.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, body::Body, routing::get};
-    /// use tidegate::Bulkhead;
-    /// use tidegate_tower::ConcurrencyLayer;
-    ///
-    /// // At most 64 streams at once, however soon their heads are sent.
-    /// let streams = ConcurrencyLayer::new("streams", Bulkhead::new(64)?).until_body_ends();
-    /// let app: Router = Router::new().route("/", get(async || Body::from("the tokens"))).layer(streams);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn until_body_ends(self) -> ConcurrencyLayer<E, C, A, AtBodyEnd> {
         let Self { bulkhead, entering, rules, .. } = self;
@@ -163,17 +147,22 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
     }
 }
 
-impl<S, E: Clone, C, A, U> Layer<S> for ConcurrencyLayer<E, C, A, U> {
-    type Service = ConcurrencyService<S, E, C, A, U>;
-
-    fn layer(&self, inner: S) -> Self::Service {
+impl<E: Clone, C, A, U> Clone for ConcurrencyLayer<E, C, A, U> {
+    fn clone(&self) -> Self {
         let (bulkhead, entering) = (self.bulkhead.clone(), self.entering.clone());
-        ConcurrencyService { inner, bulkhead, entering, rules: Arc::clone(&self.rules), until: PhantomData }
+        Self { bulkhead, entering, rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
-/// Reads from a request how it enters a bulkhead: its priority, its tenant, its longest wait. Implemented for
-/// functions.
+impl<S, E: Clone, C, A, U> Layer<S> for ConcurrencyLayer<E, C, A, U> {
+    type Service = Layered<S, Self>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Layered { inner, layer: self.clone() }
+    }
+}
+
+/// Reads from a request how it enters a bulkhead. Implemented for functions.
 pub trait Entering<Req>: Clone {
     /// Returns the entry with the request's own settings added.
     fn enter(&self, entry: Enter, request: &Req) -> Enter;
@@ -195,30 +184,7 @@ impl<Req> Entering<Req> for Alike {
     }
 }
 
-/// A service with a bounded number of calls in flight: see [`ConcurrencyLayer`].
-#[derive(Debug)]
-pub struct ConcurrencyService<S, E = Alike, C = ByStatus, A = Problems, U = AtHead> {
-    inner: S,
-    bulkhead: Bulkhead,
-    entering: E,
-    rules: Arc<GuardRules<C, A>>,
-    until: PhantomData<U>,
-}
-
-impl<S: Clone, E: Clone, C, A, U> Clone for ConcurrencyService<S, E, C, A, U> {
-    fn clone(&self) -> Self {
-        let Self { inner, bulkhead, entering, rules, until } = self;
-        Self {
-            inner: inner.clone(),
-            bulkhead: bulkhead.clone(),
-            entering: entering.clone(),
-            rules: Arc::clone(rules),
-            until: *until,
-        }
-    }
-}
-
-impl<S, Req, E, C, A, U> Service<Req> for ConcurrencyService<S, E, C, A, U>
+impl<S, Req, E, C, A, U> Service<Req> for Layered<S, ConcurrencyLayer<E, C, A, U>>
 where
     S: Service<Req> + Clone,
     E: Entering<Req>,
@@ -236,8 +202,9 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let rules = Arc::clone(&self.rules);
-        let mut entry: Enter = self.entering.enter(self.bulkhead.enter(), &request);
+        let ConcurrencyLayer { bulkhead, entering, rules, .. } = &self.layer;
+        let rules = Arc::clone(rules);
+        let mut entry: Enter = entering.enter(bulkhead.enter(), &request);
         if let Some(permit) = entry.try_now() {
             // Made before the call, because the call may panic: the drop of `inside` then returns the place.
             let inside = Inside::new(permit, rules);
@@ -247,17 +214,10 @@ where
     }
 }
 
-// The future of a service with a bounded number of calls in flight.
-
 pin_project! {
-    /// The future of [`ConcurrencyService`](crate::service::ConcurrencyService).
-    ///
-    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
-    /// boxed errors is `Send`.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped while it waits in the queue, it leaves the queue. If it is dropped later, it returns its
-    /// place, and the call counts for nothing.
+    /// A call that waits for a place or has one. `F` is `S::Future`: as a parameter of its own it lets the compiler prove
+    /// that a call with boxed errors is `Send`.
+    #[derive(Debug)]
     pub struct ConcurrencyFuture<S, Req, F, C, A, U = AtHead> {
         #[pin]
         stage: ConcurrencyStage<S, Req, F, C, A>,
@@ -267,6 +227,7 @@ pin_project! {
 
 pin_project! {
     #[project = StageProjection]
+    #[derive(Debug)]
     enum ConcurrencyStage<S, Req, F, C, A> {
         InQueue { entry: Enter, call: Option<(S, Req)>, rules: Arc<GuardRules<C, A>>, not_called: NotCalled },
         // It has its place, and waits until the service is ready.
@@ -277,16 +238,11 @@ pin_project! {
 }
 
 impl<S, Req, F, C, A, U> ConcurrencyFuture<S, Req, F, C, A, U> {
-    pub(super) const fn called(inside: Inside<Permit, C, A>, future: F) -> Self {
+    const fn called(inside: Inside<Permit, C, A>, future: F) -> Self {
         Self { stage: ConcurrencyStage::Called { inside, future: Made::new(future) }, until: PhantomData }
     }
 
-    pub(super) const fn in_line(
-        entry: Enter,
-        service: S,
-        request: Req,
-        rules: Arc<GuardRules<C, A>>,
-    ) -> Self {
+    const fn in_line(entry: Enter, service: S, request: Req, rules: Arc<GuardRules<C, A>>) -> Self {
         let call = Some((service, request));
         Self {
             stage: ConcurrencyStage::InQueue { entry, call, rules, not_called: NotCalled },
@@ -357,16 +313,5 @@ where
                 }
             }
         }
-    }
-}
-
-impl<S, Req, F, C, A, U> fmt::Debug for ConcurrencyFuture<S, Req, F, C, A, U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match self.stage {
-            ConcurrencyStage::InQueue { .. } => "in the queue",
-            ConcurrencyStage::AtTurn { .. } => "at its turn",
-            ConcurrencyStage::Called { .. } => "called",
-        };
-        f.debug_struct("ConcurrencyFuture").field("stage", &stage).finish_non_exhaustive()
     }
 }

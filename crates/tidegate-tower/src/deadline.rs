@@ -3,8 +3,6 @@
 mod forward;
 mod rules;
 mod serve;
-mod whole_call;
 
-pub use self::forward::{ForwardDeadlineLayer, ForwardDeadlineService};
-pub use self::serve::{DeadlineFuture, DeadlineLayer, DeadlineService};
-pub use self::whole_call::{BoundsCalls, WholeCallFuture, WholeCallLayer, WholeCallService};
+pub use self::forward::{BoundsCalls, ForwardDeadlineLayer, WholeCallLayer};
+pub use self::serve::DeadlineLayer;

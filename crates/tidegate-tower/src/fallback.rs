@@ -12,18 +12,18 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::classify::{ByStatus, Classify};
+use crate::guarded::EachKey;
+use crate::layered::Layered;
 use crate::refused::{Name, Refused};
 use tidegate::Outcome;
-use tidegate::fallback::LastAnswers;
+use tidegate::breaker::fallback::LastAnswers;
 use tidegate::observer::{LayerDid, Observer, RefusalCause};
 
 /// Replaces an answer that failed, including a refusal by an inner layer, by the answer that a function returns.
 ///
 /// The function is given the failed answer and may return it unchanged. Answers that succeeded, or that failed by the
-/// caller's own mistake, are not touched. The function does not see the request: to choose by it, take
-/// [`FallbackLayer::each`]; to show the last good answer, [`FallbackLayer::last`].
-///
-/// A future that is dropped drops the call, and keeps and replaces nothing.
+/// caller's own mistake, are not touched. To choose by the request, take [`FallbackLayer::each`]; to show the last good
+/// answer, [`FallbackLayer::last`]. A call that is dropped keeps and replaces nothing.
 ///
 /// # Examples
 /// ```
@@ -49,12 +49,11 @@ impl<F> FallbackLayer<F> {
     }
 }
 
-impl<G, F> FallbackLayer<OfKey<G, F>> {
-    /// Makes a layer that chooses the answer in place of a failure by a part of the request, such as the path: `key` reads
-    /// that part before the service is called, and `in_place` gets it together with the failed answer.
+impl<F, G> FallbackLayer<EachKey<F, G>> {
+    /// Makes a layer that chooses the answer in place of a failure by a part of the request, such as the path. `key` reads
+    /// that part before the service is called; `in_place` gets it with the failed answer.
     ///
-    /// Costs one call of `key` for each request, also when nothing fails. Cloning a shared part of the request, such as its
-    /// `Uri`, allocates nothing.
+    /// Costs one call of `key` for each request, also when nothing fails.
     ///
     /// # Examples
     /// ```
@@ -71,7 +70,7 @@ impl<G, F> FallbackLayer<OfKey<G, F>> {
     /// ```
     #[must_use]
     pub fn each(key: G, in_place: F) -> Self {
-        Self::new(OfKey::new(key, in_place))
+        Self::new(EachKey { of: in_place, key })
     }
 }
 
@@ -83,27 +82,25 @@ impl<K: Hash + Eq + Clone, T: Clone, G, W> FallbackLayer<LastOfKey<K, T, G, W>> 
     /// is nothing recent enough for its key.
     ///
     /// **The key has to include everything that the answer depends on**: the path, the user or the tenant, the language.
-    /// A caller that can send a request with the key of another is shown the other's answer while the service fails. So
-    /// take the user from what a layer outside of this one has verified, and not from a header that anybody can send: checks
-    /// of inner layers or of the service may not have run when this layer answers. See [`LastAnswers`] for what
-    /// bounds its memory, and which answer is evicted.
+    /// A caller that can send a request with the key of another is shown the other's answer while the service fails. Take
+    /// the user from what an outer layer has verified: checks of inner layers or of the service may not have run when this
+    /// layer answers. See [`LastAnswers`] for what bounds its memory, and which answer is evicted.
     ///
-    /// * It acts on `GET` and `HEAD` only: answers to other methods are neither kept nor replaced.
+    /// * It acts on `GET` and `HEAD` only.
     /// * Answers of status 4xx, refusals by a rate limit, and refusals by a policy that come as an error are left as they
-    ///   are, whatever the judge says: an answer such as 401, 403 or 429 is meant for this caller.
-    /// * Only answers judged to be a success are kept, when their head is there. Nothing else of them is kept: no cookie, no
-    ///   other header, no body.
+    ///   are: an answer such as 401, 403 or 429 is meant for this caller.
+    /// * Only answers judged to be a success are kept, when their head is there: no cookie, no other header, no body.
     /// * The answer says that it is a stand-in: `cache-status: tidegate; fwd=stale; fwd-status=503` with the status of the failed
     ///   answer (for an error `detail=error` stands in its place), and `age` in seconds.
     ///
-    /// Costs two reference counts and what `key` costs for each request, and what [`LastAnswers::keep`] costs for an answer that is
+    /// Costs two reference counts and what `key` costs for each request, and [`LastAnswers::keep`] for an answer that is
     /// kept.
     ///
     /// # Examples
     /// ```
     /// use std::time::Duration;
     /// use axum::{Extension, Router, extract::Request, response::{IntoResponse, Response}, routing::get};
-    /// use tidegate::fallback::LastAnswers;
+    /// use tidegate::breaker::fallback::LastAnswers;
     /// use tidegate_tower::FallbackLayer;
     /// use tidegate_tower::parameter::Keep;
     ///
@@ -124,7 +121,7 @@ impl<K: Hash + Eq + Clone, T: Clone, G, W> FallbackLayer<LastOfKey<K, T, G, W>> 
     /// RFC 5861 for serving stale answers on errors, RFC 9211 for `cache-status`, RFC 9111 for `age`.
     #[must_use]
     pub fn last(answers: LastAnswers<K, T>, key: G, show: W) -> Self {
-        Self::new(LastOfKey::new(answers, key, show))
+        Self::new(LastOfKey { answers, key, show })
     }
 }
 
@@ -149,28 +146,14 @@ impl<F, C> FallbackLayer<F, C> {
 }
 
 impl<S, F: Clone, C: Clone> Layer<S> for FallbackLayer<F, C> {
-    type Service = FallbackService<S, F, C>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        FallbackService {
-            inner,
-            in_place: self.in_place.clone(),
-            classify: self.classify.clone(),
-            name: self.name.clone(),
-        }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service with a fallback: see [`FallbackLayer`].
-#[derive(Clone, Debug)]
-pub struct FallbackService<S, F, C = ByStatus> {
-    inner: S,
-    in_place: F,
-    classify: C,
-    name: Name,
-}
-
-impl<S, Req, F, C> Service<Req> for FallbackService<S, F, C>
+impl<S, Req, F, C> Service<Req> for Layered<S, FallbackLayer<F, C>>
 where
     S: Service<Req>,
     F: StandsIn<Req, S::Response, S::Error>,
@@ -185,14 +168,16 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let stand_in = Some(self.in_place.of(&request));
+        let FallbackLayer { in_place, classify, name } = &self.layer;
+        let stand_in = Some(in_place.of(&request));
         let future = self.inner.call(request);
-        FallbackFuture { future, stand_in, classify: self.classify.clone(), name: self.name.clone() }
+        FallbackFuture { future, stand_in, classify: classify.clone(), name: name.clone() }
     }
 }
 
 pin_project! {
-    /// The future of [`FallbackService`](crate::service::FallbackService).
+    /// A call with a fallback.
+    #[derive(Debug)]
     pub struct FallbackFuture<Fut, P, C> {
         #[pin]
         future: Fut,
@@ -230,16 +215,8 @@ where
     }
 }
 
-impl<Fut, P, C> fmt::Debug for FallbackFuture<Fut, P, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FallbackFuture").finish_non_exhaustive()
-    }
-}
-
-// The last good answer of a request's key, in place of a failure.
-//
-// What is kept is chosen by the service, and is not the response: a response has cookies, ranges and answers to
-// conditions of one caller, and its body can be read once.
+// What is kept of the last good answer is chosen by the service, and is not the response: that has cookies, ranges and
+// answers to conditions of one caller, and its body can be read once.
 
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
@@ -254,12 +231,6 @@ pub struct LastOfKey<K, T, G, W> {
     answers: LastAnswers<K, T>,
     key: G,
     show: W,
-}
-
-impl<K, T, G, W> LastOfKey<K, T, G, W> {
-    pub(super) const fn new(answers: LastAnswers<K, T>, key: G, show: W) -> Self {
-        Self { answers, key, show }
-    }
 }
 
 impl<K, T, G, W> fmt::Debug for LastOfKey<K, T, G, W> {
@@ -353,10 +324,9 @@ fn status_of<B, Err>(failed: &Result<Response<B>, Err>) -> HeaderValue {
     }
 }
 
-// What answers in place of a failure, and what it needs of the request.
-
 /// What answers in place of failed calls of one kind: a function of the failed answer, a function of a request's key and
-/// the failed answer ([`OfKey`]), or the last good answer of the key ([`LastOfKey`](crate::parameter::LastOfKey)).
+/// the failed answer ([`EachKey`](crate::parameter::EachKey)), or the last good answer of the key
+/// ([`LastOfKey`](crate::parameter::LastOfKey)).
 pub trait StandsIn<Req, Res, Err> {
     /// What answers in place of one call.
     type Call: StandIn<Res, Err>;
@@ -394,20 +364,7 @@ impl<Res, Err, F: Fn(Result<Res, Err>) -> Result<Res, Err>> StandIn<Res, Err> fo
     }
 }
 
-/// A function of a request's key and the failed answer: see [`FallbackLayer::each`](crate::FallbackLayer::each).
-#[derive(Clone, Debug)]
-pub struct OfKey<G, F> {
-    key: G,
-    in_place: F,
-}
-
-impl<G, F> OfKey<G, F> {
-    pub(super) const fn new(key: G, in_place: F) -> Self {
-        Self { key, in_place }
-    }
-}
-
-impl<Req, Res, Err, K, G, F> StandsIn<Req, Res, Err> for OfKey<G, F>
+impl<Req, Res, Err, K, G, F> StandsIn<Req, Res, Err> for EachKey<F, G>
 where
     G: Fn(&Req) -> K,
     F: Fn(K, Result<Res, Err>) -> Result<Res, Err> + Clone,
@@ -415,7 +372,7 @@ where
     type Call = WithKey<K, F>;
 
     fn of(&self, request: &Req) -> WithKey<K, F> {
-        WithKey { key: (self.key)(request), in_place: self.in_place.clone() }
+        WithKey { key: (self.key)(request), in_place: self.of.clone() }
     }
 }
 

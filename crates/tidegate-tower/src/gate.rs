@@ -3,6 +3,7 @@
 mod passing;
 
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,55 +12,55 @@ use http::header::HeaderName;
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::passing::{GateFuture, HeldAdmission};
+pub use self::passing::HeldAdmission;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
-use crate::ready::take_ready;
+use crate::layered::{Layered, take_ready};
 use crate::refused::Name;
 use tidegate::http_answer::over;
 use tidegate::observer::Observer;
-use tidegate::{Cost, Descriptor, Gate, Priority, priority};
+use tidegate::policy::Descriptor;
+use tidegate::priority::Priority;
+use tidegate::{Cost, Gate, priority};
 
 /// Puts a service behind the policies of a gate (rate limits, places, breakers). Clones share the gate.
 ///
-/// [`Describe`] turns a request into the attributes that policies match and count by. The request is admitted or
-/// refused as a whole: if one limit refuses it, no other limit is charged. Each policy says how its refusal is
-/// answered; the headers of the answer show all limits. When the service has answered, limits are settled and places
-/// returned, with the outcome by [`Classify`]. A request that a queue delays waits first; only then is the service
-/// asked whether it is ready.
+/// [`Describe`] turns a request into the attributes that policies match and count by. If one limit refuses it, no other
+/// limit is charged. Each policy says how its refusal is answered; the headers of the answer show all limits. When the
+/// service has answered, limits are settled and places returned, with the outcome by [`Classify`]. A request that a queue
+/// delays waits first; only then is the service asked whether it is ready.
 ///
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
-/// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
-/// [deadline](tidegate::Policy::deadline) refuses requests that have less time left, and no queue delays a request
-/// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504), whatever
-/// [`when_undecided`](GateLayer::when_undecided) says.
+/// outside, is stated to the policies ([`Gate::state_time_left`]): one with a
+/// [deadline](tidegate::policy::Policy::deadline) refuses requests that have less time left, and no queue delays a request
+/// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504).
 ///
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
 /// (`over: mark` and `over: demote` of the policy file) reaches the service with [headers](tidegate::http_answer::over)
-/// that say so; they replace headers of these names that the caller sent. If no policy of the gate marks or demotes, the
-/// caller's headers stay, since a proxy in front may have written them; at the edge
-/// [remove](tidegate::http_answer::over::remove) them.
+/// that say so, in place of the caller's. If no policy of the gate marks or demotes, the caller's stay, since a proxy in
+/// front may have written them; at the edge [remove](tidegate::http_answer::over::remove) them.
 ///
 /// If a store fails when a request ends, the observer is told
-/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. The same
-/// happens if an engine takes longer than a second to settle, or longer than the deadline that the task carries; the
-/// engine then settles in the background.
+/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. So it is if
+/// an engine takes longer than a second, or longer than the carried deadline; it then settles in the background.
 ///
+/// # Cancel safety
 /// A request that is dropped before the service was called is charged nothing, and so is a request that a layer inside
 /// refuses [before any work has begun](crate::Refused::is_before_work). A request that is dropped later returns its places
-/// and settles what the handler has reported. All other charges stay, because the service may have done the work, and a
-/// caller could otherwise undo its charge by hanging up.
+/// and settles what the handler has reported. All other charges stay: the service may have done the work, and a caller
+/// could otherwise undo its charge by hanging up.
 ///
-/// Costs as much as [`Gate::admit`], and an allocation for the future.
+/// # Costs
+/// As much as [`Gate::admit`], and an allocation for the future.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
 /// use axum::{Router, extract::Request, routing::get};
-/// use tidegate::policy::Limit;
-/// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+/// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+/// use tidegate::{Gate, Quota};
 /// use tidegate_tower::GateLayer;
 ///
 /// let all = Policy::new("all", Limit::new(Quota::per_second(1000).gcra()?, "1000/s"));
@@ -99,26 +100,23 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
-    /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes. Policies that [settle by
-    /// usage](tidegate::policy::SettleRule) settle what the handler reports to it before it answers, or with
-    /// [`until_body_ends`](GateLayer::until_body_ends) before the body of the answer ends.
+    /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes, for policies that [settle by
+    /// usage](tidegate::policy::SettleRule).
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| GateRules { settling: true, ..rules })
     }
 
     /// Chooses what happens to requests that cannot be decided; the default is to refuse them. A request whose own
-    /// deadline passes before it is decided is always refused: its caller chooses the deadline, and could otherwise pass
-    /// without a charge by choosing a short one.
+    /// deadline passes before it is decided is always refused: its caller could otherwise pass without a charge.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| GateRules { undecided, ..rules })
     }
 
     /// Chooses the header that tells the service the lowered priority of a request that a policy demotes, in place of
-    /// the caller's header of this name; the default is [`x-tidegate-priority`](tidegate::http_answer::over::PRIORITY). The headers that
-    /// [`PriorityLayer`](crate::PriorityLayer) reads and [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes
-    /// are chosen at those layers.
+    /// the caller's header of this name; the default is [`x-tidegate-priority`](tidegate::http_answer::over::PRIORITY). The
+    /// headers of the priority layers are chosen at those.
     #[must_use]
     pub fn telling_priority_in(self, name: HeaderName) -> Self {
         self.with(|rules| GateRules { over: rules.over.priority_in(name), ..rules })
@@ -137,14 +135,12 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Ends a request when the body of its answer has ended, has failed or is dropped, for answers that are streamed.
-    /// Until then it holds its places; its outcome is that of the body, also by a `grpc-status` in the trailers; and
-    /// policies settle what was reported to [`Spent`](crate::Spent) up to then, such as the tokens of a language model. By
-    /// default all of this happens at the head of the answer. The service then answers with a
-    /// [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
+    /// Until then it holds its places, and policies settle what was reported to [`Spent`](crate::Spent) up to then, such as
+    /// the tokens of a language model. By default all of this happens at the head of the answer. The service then answers
+    /// with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
-    /// If the reader goes away before the body ends, places are left, what was reported is settled, and all other charges
-    /// stay. An engine is not awaited at the end of a body: it settles in the background
-    /// ([`Admission::finish_unwatched`](tidegate::Admission::finish_unwatched)), and the observer is not told if it fails.
+    /// An engine is not awaited at the end of a body: it settles in the background
+    /// ([`Admission::finish_unwatched`](tidegate::gate::Admission::finish_unwatched)), and the observer is not told if it fails.
     /// Adaptive limits and breakers of the policies take the whole time for the latency of the request, since a store is
     /// not told when the answer began: for streams use those of a [`ConcurrencyLayer`](crate::ConcurrencyLayer) and a
     /// [`BreakerLayer`](crate::BreakerLayer).
@@ -154,8 +150,8 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// use std::sync::Arc;
     /// use axum::{Extension, Router, body::Body, extract::Request, routing::post};
     /// use http_body_util::BodyExt;
-    /// use tidegate::policy::{Limit, SettleBy, SettleRule};
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule};
+    /// use tidegate::{Gate, Quota};
     /// use tidegate_tower::{GateLayer, Spent};
     ///
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(100_000).gcra()?, "100000/min"));
@@ -196,28 +192,14 @@ impl<D, C, A, U> Clone for GateLayer<D, C, A, U> {
 }
 
 impl<S, D, C, A, U> Layer<S> for GateLayer<D, C, A, U> {
-    type Service = GateService<S, D, C, A, U>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GateService { inner, rules: Arc::clone(&self.rules), until: PhantomData }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service behind a gate: see [`GateLayer`].
-#[derive(Debug)]
-pub struct GateService<S, D, C = ByStatus, A = Problems, U = AtHead> {
-    inner: S,
-    rules: Arc<GateRules<D, C, A>>,
-    until: PhantomData<U>,
-}
-
-impl<S: Clone, D, C, A, U> Clone for GateService<S, D, C, A, U> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
-    }
-}
-
-impl<S, D, C, A, B, U> Service<Request<B>> for GateService<S, D, C, A, U>
+impl<S, D, C, A, B, U> Service<Request<B>> for Layered<S, GateLayer<D, C, A, U>>
 where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
     S::Response: Send,
@@ -230,7 +212,7 @@ where
 {
     type Response = U::Response;
     type Error = S::Error;
-    type Future = GateFuture<U::Response, S::Error>;
+    type Future = Pin<Box<dyn Future<Output = Result<U::Response, S::Error>> + Send>>;
 
     /// Asks whether the inner service is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -241,22 +223,18 @@ where
         let ready = take_ready(&mut self.inner);
         let later = self.inner.clone();
         let deadline = tidegate::deadline::carried();
-        let passing = Arc::clone(&self.rules).pass::<_, _, U>(ready, later, request, deadline);
-        GateFuture::new(passing)
+        Box::pin(Arc::clone(&self.layer.rules).pass::<_, _, U>(ready, later, request, deadline))
     }
 }
-
-// The settings of a gate layer, and how it is told of requests.
 
 /// Describes requests to a gate. Implemented for functions that return a descriptor.
 ///
 /// Do not trust what a stranger sends: take a client's address from the connection or from a known proxy, and its
 /// account from the component that has authenticated it.
 pub trait Describe<Req> {
-    /// Returns the attributes that policies match and count by: see [`Descriptor`] for their names. How long the caller
-    /// waits need not be among them behind a [`DeadlineLayer`](crate::DeadlineLayer). Without one, policies with a
-    /// deadline and queues read `request.header.grpc-timeout` and `request.header.x-envoy-expected-rq-timeout-ms`, if
-    /// they are there.
+    /// Returns the attributes that policies match and count by: see [`Descriptor`] for their names. Without a
+    /// [`DeadlineLayer`](crate::DeadlineLayer) outside, policies with a deadline and queues read
+    /// `request.header.grpc-timeout` and `request.header.x-envoy-expected-rq-timeout-ms`.
     fn describe(&self, request: &Req) -> Descriptor<'static>;
 
     /// Returns what the request costs, or its estimated cost. `None`, the default, leaves the cost to the policies.
@@ -266,7 +244,7 @@ pub trait Describe<Req> {
     }
 
     /// Returns how much the request matters. Unless overridden, that is the priority that the task
-    /// [carries](tidegate::priority::carried), else [`Criticality::Critical`](tidegate::Criticality::Critical). The
+    /// [carries](tidegate::priority::carried), else [`Criticality::Critical`](tidegate::priority::Criticality::Critical). The
     /// priority decides who is refused first, so do not let strangers choose it.
     fn priority(&self, request: &Req) -> Priority {
         let _ = request;
@@ -280,8 +258,7 @@ impl<Req, F: Fn(&Req) -> Descriptor<'static>> Describe<Req> for F {
     }
 }
 
-/// What happens to requests that cannot be decided because a store does not answer and has no fallback. Requests that run
-/// out of their own time first are refused with 504 in both cases.
+/// What happens to requests that cannot be decided because a store does not answer and has no fallback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUndecided {
     /// They are refused with 503. The default, because a limit that fails together with its store protects nothing.
@@ -293,19 +270,19 @@ pub enum WhenUndecided {
 
 /// The settings of a gate layer.
 #[derive(Clone, Debug)]
-pub(super) struct GateRules<D, C, A> {
-    pub(super) gate: Arc<Gate>,
-    pub(super) describe: D,
-    pub(super) name: Name,
-    pub(super) classify: C,
-    pub(super) answers: A,
-    pub(super) settling: bool,
-    pub(super) undecided: WhenUndecided,
-    pub(super) over: over::Headers,
+struct GateRules<D, C, A> {
+    gate: Arc<Gate>,
+    describe: D,
+    name: Name,
+    classify: C,
+    answers: A,
+    settling: bool,
+    undecided: WhenUndecided,
+    over: over::Headers,
 }
 
 impl<D> GateRules<D, ByStatus, Problems> {
-    pub(super) fn new(gate: Arc<Gate>, describe: D) -> Self {
+    fn new(gate: Arc<Gate>, describe: D) -> Self {
         Self {
             gate,
             describe,
@@ -320,12 +297,12 @@ impl<D> GateRules<D, ByStatus, Problems> {
 }
 
 impl<D, C, A> GateRules<D, C, A> {
-    pub(super) fn answering<N>(self, answers: N) -> GateRules<D, C, N> {
+    fn answering<N>(self, answers: N) -> GateRules<D, C, N> {
         let Self { gate, describe, name, classify, settling, undecided, over, .. } = self;
         GateRules { gate, describe, name, classify, answers, settling, undecided, over }
     }
 
-    pub(super) fn judging<N>(self, classify: N) -> GateRules<D, N, A> {
+    fn judging<N>(self, classify: N) -> GateRules<D, N, A> {
         let Self { gate, describe, name, answers, settling, undecided, over, .. } = self;
         GateRules { gate, describe, name, classify, answers, settling, undecided, over }
     }

@@ -1,19 +1,29 @@
-//! Code that the bulkhead layer and the breaker layer share.
+//! What layers over a guard share: the guard of each key, what an admitted request holds, and the settings.
 
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate::Outcome;
 use tidegate::breaker::Call;
+use tidegate::bulkhead::Permit;
 use tidegate::http_answer::NamedLimit;
+use tidegate::limiter::Denied;
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Denied, Outcome, Permit};
 
 use crate::answers::Answers;
 use crate::call_notes::outcome_of_drop;
 use crate::classify::Classify;
 use crate::refused::Name;
 
-/// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.
+/// What a layer asks by the key of each request, which `F` reads: a [`KeyedLimiter`](tidegate::KeyedLimiter), a
+/// [`KeyedBreaker`](tidegate::breaker::KeyedBreaker), or the function of a [`FallbackLayer`](crate::FallbackLayer).
+#[derive(Clone, Debug)]
+pub struct EachKey<L, F> {
+    pub(crate) of: L,
+    pub(crate) key: F,
+}
+
+/// What an admitted request holds: a place or a breaker's call. Dropping it gives it back and reports no outcome.
 pub trait Entered: Send {
     /// Notes that the work begins only now, and that the request waited for its turn until now. Does nothing unless
     /// overridden.
@@ -80,7 +90,7 @@ impl<C, A> GuardRules<C, A> {
     where
         A: Answers<Res, Err>,
     {
-        let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
+        let retry = denied.map_or(tidegate::limiter::Retry::Never, Denied::retry);
         let refused = self.name.refuse(cause, retry);
         let limit_answer = self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.denied(denied));
         self.answers.refuse(refused, limit_answer.as_ref())

@@ -21,37 +21,23 @@
 //! # }
 //! ```
 //!
-//! * [`RateLimitLayer`]: limits requests per time, for all callers together or per key
-//! * [`ConcurrencyLayer`]: limits requests in flight, by a fixed or an adaptive number, with a bounded queue in front
-//! * [`BreakerLayer`]: refuses calls to a failing service until it answers again
-//! * [`GateLayer`]: applies all policies of a gate; a request is charged to all of them or to none
-//! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and send it to the next service
-//! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and send it to the next
-//!   service
-//! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
-//! * [`body::ReplayLayer`]: keeps request bodies while they are sent, so that they can be sent again
-//! * [`ArrivingRetriesLayer`]: tells callers of an overloaded server not to try again while too many requests are retries
-//! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
-//! * [`FallbackLayer`]: answers in place of calls that failed or were refused, for example with the last good answer
-//! * [`ServerStack`], [`ClientStack`]: all of them in the right order
-//! * [`ClientLayer`]: marks single layers as those of a client, as [`ClientStack`] does
-//! * [`body`], [`classify`], [`parameter`], [`service`]: what programs name less often
+//! [`ServerStack`] and [`ClientStack`] put the layers in the right order. [`body`], [`classify`], [`parameter`] and
+//! [`service`] have what programs name less often.
 //!
 //! A layer that refuses a request does not call its inner service, and gives the reason in a [`Refused`]. Callers are
 //! [told](parameter::Answers) by a response with a problem ([`Problems`], for HTTP servers), by a gRPC status
 //! (`GrpcStatuses`, a feature), or by an error ([`Errors`] and [`OwnErrors`](parameter::OwnErrors), for clients). Layers
-//! that judge how calls end can tell the refusals of an inner layer from failures of the service
-//! ([`ByStatus`](classify::ByStatus)). Every layer that refuses, retries, or changes an answer can tell an
-//! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
+//! that judge how calls end tell the refusals of an inner layer from failures of the service
+//! ([`ByStatus`](classify::ByStatus)). Layers that refuse, retry, or change an answer can tell an
+//! [`Observer`](tidegate::observer::Observer).
 //!
 //! By default a layer ends its part of a call at the head of the answer. For answers that are streamed,
-//! `until_body_ends` of the concurrency, breaker, gate and deadline layers goes on to the end of the body
-//! ([`HeldBody`](body::HeldBody), [`TimedBody`](body::TimedBody)).
+//! `until_body_ends` of some layers goes on to the end of the [`body`].
 //!
 //! `poll_ready` of a layer takes no permits and no units: `call` takes them, and they are given back if its future is
-//! dropped. So a caller that polls readiness and never calls does not block others. Calling without polling first
-//! panics only if the inner service panics. An inner service may reserve something when it is polled, as tower's own
-//! `ConcurrencyLimit` does; this is given back if the layer refuses the request or makes it wait.
+//! dropped. So a caller that polls readiness and never calls does not block others. An inner service may reserve
+//! something when it is polled, as tower's own `ConcurrencyLimit` does; this is given back if the layer refuses the request
+//! or makes it wait.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;
@@ -66,10 +52,10 @@ mod deadline;
 mod fallback;
 mod gate;
 mod guarded;
+mod layered;
 mod load_shed;
 mod priority;
 mod rate_limit;
-mod ready;
 mod real_cost;
 mod refused;
 mod replay;
@@ -96,40 +82,26 @@ pub use retry::RetryLayer;
 pub use stack::{ClientStack, ServerStack};
 pub use tidegate::observer::RefusalCause;
 
-/// What the layers take, and the types by which they remember it: how they tell callers, which limit, breaker or place a
-/// request gets, and what answers in place of a failure.
-///
-/// Functions and the layers' own constructors make most of these, so programs name them only where they write out the
-/// type of a layer, or implement one of the traits.
+/// What the layers take: how they tell callers, which limit, breaker or place a request gets, and what answers in place of
+/// a failure. Programs name these where they write out the type of a layer, or implement one of the traits.
 pub mod parameter {
     pub use crate::answers::{Answers, BoxedRefused, OwnErrors};
-    pub use crate::breaker::{BreakerOfKey, Breakers, OneBreaker};
+    pub use crate::breaker::Breakers;
     pub use crate::concurrency::{Alike, Entering};
     pub use crate::deadline::{BoundsCalls, WholeCallLayer};
-    pub use crate::fallback::{Keep, LastOfKey, OfKey, StandIn, StandsIn};
+    pub use crate::fallback::{Keep, LastOfKey, StandIn, StandsIn};
     pub use crate::gate::{Describe, HeldAdmission, WhenUndecided};
-    pub use crate::guarded::Entered;
+    pub use crate::guarded::{EachKey, Entered};
     pub use crate::priority::{Ceiling, priority_of};
-    pub use crate::rate_limit::{All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
+    pub use crate::rate_limit::{Costing, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
 }
 
-/// The services that the layers make, and their futures, for code that has to name their types.
+/// The services that the layers make, for code that has to name their types. Their futures are named by
+/// `Service::Future`.
 pub mod service {
-    pub use crate::arriving::{ArrivingRetriesFuture, ArrivingRetriesService};
-    pub use crate::breaker::{BreakerFuture, BreakerService};
-    pub use crate::client::{ClientFuture, ClientService};
-    pub use crate::concurrency::{ConcurrencyFuture, ConcurrencyService};
-    pub use crate::deadline::{
-        DeadlineFuture, DeadlineService, ForwardDeadlineService, WholeCallFuture, WholeCallService,
-    };
-    pub use crate::fallback::{FallbackFuture, FallbackService};
-    pub use crate::gate::{GateFuture, GateService};
-    pub use crate::load_shed::{LoadShedFuture, LoadShedService};
-    pub use crate::priority::{ForwardPriorityService, PriorityService};
-    pub use crate::rate_limit::{RateLimitFuture, RateLimitService};
-    pub use crate::replay::ReplayService;
-    pub use crate::retry::{RetryFuture, RetryService};
-    pub use tidegate::priority::Carrying as PriorityFuture;
+    pub use crate::layered::Layered;
+    pub use crate::load_shed::LoadShedService;
+    pub use crate::retry::RetryService;
 }
 
 /// The programs on the page about poorer answers.

@@ -1,27 +1,25 @@
 //! Load-shedding layer: refuses requests at once while the service is not ready.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use tidegate::Retry;
+use tidegate::limiter::Retry;
 use tidegate::observer::{Observer, RefusalCause};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answers::{Answers, Problems};
-use crate::ready::give_back;
+use crate::layered::give_back;
 use crate::refused::Name;
 
 /// Makes a service that is always ready, and refuses requests while the inner service is not ready.
 ///
-/// A service that is not ready is dropped and replaced by a clone. Otherwise it would keep what it may have reserved
-/// while it was polled, such as a position in the queue of tower's `ConcurrencyLimit` or `Buffer`, although no request
-/// waits for it any more. This costs a clone of the service per refusal.
-///
 /// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
-/// does not need this layer: it takes places when it is called, and refuses by itself.
+/// refuses by itself.
+///
+/// A service that is not ready is dropped and replaced by a clone, so that it does not keep what it reserved while it was
+/// polled, such as a position in the queue of tower's `ConcurrencyLimit`. This costs a clone of the service per refusal.
 ///
 /// # Examples
 /// ```
@@ -82,7 +80,7 @@ impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
     type Service = LoadShedService<S, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LoadShedService { inner, is_ready: false, answers: self.answers.clone(), name: self.name.clone() }
+        LoadShedService { inner, layer: self.clone(), is_ready: false }
     }
 }
 
@@ -90,20 +88,14 @@ impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
 #[derive(Debug)]
 pub struct LoadShedService<S, A = Problems> {
     inner: S,
+    layer: LoadShedLayer<A>,
     is_ready: bool,
-    answers: A,
-    name: Name,
 }
 
 /// A clone has not been polled for readiness.
 impl<S: Clone, A: Clone> Clone for LoadShedService<S, A> {
     fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            is_ready: false,
-            answers: self.answers.clone(),
-            name: self.name.clone(),
-        }
+        Self { inner: self.inner.clone(), layer: self.layer.clone(), is_ready: false }
     }
 }
 
@@ -117,14 +109,12 @@ where
     type Future = LoadShedFuture<S::Future, S::Response, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Always ready; what the inner service answered counts for the next call. The waker is not needed, since the
-        // next call polls again.
+        // What the inner service answered counts for the next call, which polls again, so no waker is needed.
         self.is_ready = match self.inner.poll_ready(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => {
-                // The inner service may be waiting in a queue for a place. A place given to it now would stay unused
-                // until this connection polls again.
+                // A place given to it now would stay unused until this connection polls again.
                 give_back(&mut self.inner);
                 false
             }
@@ -137,13 +127,15 @@ where
         if std::mem::take(&mut self.is_ready) {
             return LoadShedFuture { stage: LoadShedStage::Called { future: self.inner.call(request) } };
         }
-        let result = self.answers.refuse(self.name.refuse(RefusalCause::Busy, Retry::Unknown), None);
+        let LoadShedLayer { answers, name } = &self.layer;
+        let result = answers.refuse(name.refuse(RefusalCause::Busy, Retry::Unknown), None);
         LoadShedFuture { stage: LoadShedStage::Refused { result: Some(result) } }
     }
 }
 
 pin_project! {
-    /// The future of [`LoadShedService`](crate::service::LoadShedService).
+    /// A call, or its refusal.
+    #[derive(Debug)]
     pub struct LoadShedFuture<F, Res, Err> {
         #[pin]
         stage: LoadShedStage<F, Res, Err>,
@@ -152,6 +144,7 @@ pin_project! {
 
 pin_project! {
     #[project = StageProjection]
+    #[derive(Debug)]
     enum LoadShedStage<F, Res, Err> {
         Refused { result: Option<Result<Res, Err>> },
         Called { #[pin] future: F },
@@ -171,11 +164,5 @@ where
             }
             StageProjection::Called { future } => future.poll(cx),
         }
-    }
-}
-
-impl<F, Res, Err> fmt::Debug for LoadShedFuture<F, Res, Err> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadShedFuture").finish_non_exhaustive()
     }
 }

@@ -7,26 +7,24 @@ use http::header::{AsHeaderName, HeaderMap, HeaderName, HeaderValue};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use tidegate::Priority;
+use crate::layered::Layered;
 use tidegate::priority::header::{TIDEGATE_PRIORITY, read_priority};
-use tidegate::priority::{self, Carrying};
-
-// Reads and writes a request's priority in its headers.
+use tidegate::priority::{self, Carrying, Priority};
 
 const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 
 /// Reads a priority from a header, written as `sheddable` or `sheddable/17`. Of several values, in lines of their own or
-/// separated by commas, the lowest that can be read counts: a proxy in front may have added its own to that of a stranger,
-/// who gains nothing by it. Returns `None` if none can be read.
+/// separated by commas, the lowest that can be read counts, since a proxy in front may have added its own to a stranger's.
+/// `None` if none can be read.
 ///
-/// Do not use it on headers that strangers send: a caller that may choose its own priority is refused last. Use it
-/// behind a proxy that sets or removes the header, or after the request is authenticated;
-/// [`PriorityLayer`](crate::PriorityLayer) has a ceiling for callers that name too high a priority.
+/// Do not use it on headers that strangers send: a caller that may choose its own priority is refused last.
+/// [`PriorityLayer`](crate::PriorityLayer) has a ceiling for them.
 ///
 /// # Examples
 /// ```
 /// use http::Request;
-/// use tidegate::{Bulkhead, Enter};
+/// use tidegate::Bulkhead;
+/// use tidegate::bulkhead::Enter;
 /// use tidegate_tower::ConcurrencyLayer;
 /// use tidegate_tower::parameter::priority_of;
 ///
@@ -46,8 +44,8 @@ pub fn priority_of(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Prior
         .min()
 }
 
-/// Writes a priority into a header, replacing what the request has there. Changes nothing if that is this priority alone.
-pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, priority: Priority) {
+/// Replaces a header by a priority, unless it says just that.
+fn write(headers: &mut HeaderMap, name: &HeaderName, priority: Priority) {
     let mut lines = headers.get_all(name).into_iter();
     let is_said = lines.next().is_some_and(|line| read_priority(line.as_bytes()) == Some(priority));
     if !is_said || lines.next().is_some() {
@@ -59,31 +57,27 @@ pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, priority: Priori
     }
 }
 
-// Priority layer of a server: reads the priority from a request, and carries it through the task.
-
 /// Gives each request the priority that its caller names, up to a ceiling, for a server.
 ///
-/// The priority is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as
-/// `sheddable` or `sheddable/17`. [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a
-/// [`GateLayer`](crate::GateLayer) that demotes, and a Tidegate server in its answers write it. Of several values the
-/// lowest counts ([`priority_of`](crate::parameter::priority_of)). A request without a value that can be read has the priority that
-/// the task already carries, from a layer outside, or else the default. No request has more than the ceiling; any caller may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
-/// and clients use it. A header that says something else is overwritten with it.
+/// The priority is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), by
+/// [`priority_of`](crate::parameter::priority_of). A request without a value that can be read has the priority that the task
+/// already carries, from a layer outside, or else the default. No request has more than the ceiling. Within the service
+/// the priority is [carried](tidegate::priority::carried), so that bulkheads, gates and clients use it. A header that says
+/// something else is overwritten with it.
 ///
-/// **Strangers** must not raise their own priority, because requests with the highest are refused last. At the edge let
-/// the ceiling equal the default, as in [`PriorityLayer::default`], and raise it for authenticated requests
-/// ([`PriorityLayer::ceiling_of`]). Behind a gateway that sets or removes the header itself, all four levels can be
-/// trusted.
+/// **Strangers** must not raise their own priority. At the edge let the ceiling equal the default, as in
+/// [`PriorityLayer::default`], and raise it for authenticated requests ([`PriorityLayer::ceiling_of`]). Behind a gateway
+/// that sets or removes the header itself, all four levels can be trusted.
 ///
-/// **Cohorts.** At the edge, a ceiling can also put each request into the cohort of its user ([`Priority::for_user`]), so
-/// that under overload some users are served well: the page about layers has the program.
+/// **Cohorts.** A ceiling can also put each request into the cohort of its user ([`Priority::for_user`]), so that under
+/// overload some users are served well.
 ///
 /// Never refuses. Costs a look-up of a header; allocates only if a header has to be set to a priority with a cohort.
 ///
 /// # Examples
 /// ```
 /// use axum::{Router, extract::Request, routing::get};
-/// use tidegate::{Criticality, Priority};
+/// use tidegate::priority::{Criticality, Priority};
 /// use tidegate_tower::PriorityLayer;
 ///
 /// // Behind our own gateway: critical by default, and any level that the caller names.
@@ -129,7 +123,7 @@ impl<Req, F: Fn(&Req) -> Priority> Ceiling<Req> for F {
 }
 
 impl Default for PriorityLayer {
-    /// Gives each request [`Criticality::Critical`](tidegate::Criticality::Critical), or less if it names less.
+    /// Gives each request [`Criticality::Critical`](tidegate::priority::Criticality::Critical), or less if it names less.
     fn default() -> Self {
         Self::new(Priority::default(), Priority::default())
     }
@@ -145,8 +139,7 @@ impl PriorityLayer {
 }
 
 impl<C> PriorityLayer<C> {
-    /// Chooses the ceiling per request, by what an outer layer has found out about it, such as the signed-in user.
-    /// Called once per request.
+    /// Chooses the ceiling of each request, by what an outer layer has found out about it, such as the signed-in user.
     #[must_use]
     pub fn ceiling_of<F>(self, ceiling: F) -> PriorityLayer<F> {
         PriorityLayer { default: self.default, ceiling, header: self.header }
@@ -155,15 +148,6 @@ impl<C> PriorityLayer<C> {
     /// Chooses the header in which callers name their priority; the default is `x-tidegate-priority`. If a
     /// [`GateLayer`](crate::GateLayer) inside lowers a priority, it [writes it
     /// there](crate::GateLayer::telling_priority_in) if it is told the same name.
-    ///
-    /// # Examples
-    /// ```
-    /// use http::HeaderName;
-    /// use tidegate_tower::PriorityLayer;
-    ///
-    /// let layer = PriorityLayer::default().in_header(HeaderName::from_static("x-request-priority"));
-    /// # let _ = layer;
-    /// ```
     #[must_use]
     pub fn in_header(self, name: HeaderName) -> Self {
         Self { header: name, ..self }
@@ -171,21 +155,14 @@ impl<C> PriorityLayer<C> {
 }
 
 impl<S, C: Clone> Layer<S> for PriorityLayer<C> {
-    type Service = PriorityService<S, C>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        PriorityService { inner, layer: self.clone() }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service whose requests have priorities: see [`PriorityLayer`].
-#[derive(Clone, Debug)]
-pub struct PriorityService<S, C = Priority> {
-    inner: S,
-    layer: PriorityLayer<C>,
-}
-
-impl<S, B, C> Service<Request<B>> for PriorityService<S, C>
+impl<S, B, C> Service<Request<B>> for Layered<S, PriorityLayer<C>>
 where
     S: Service<Request<B>>,
     C: Ceiling<Request<B>>,
@@ -212,24 +189,21 @@ where
     }
 }
 
-// Priority layer of a client: tells the next service the task's priority.
-
 /// Tells the next service how much a request matters, for a client: the priority that the task
 /// [carries](tidegate::priority::carried), in `x-tidegate-priority` or a [header of your choice](Self::in_header). In
 /// gRPC this is metadata of the same name.
 ///
 /// A lower priority that the request already names stays. A higher one is lowered to the carried one, since it may have
-/// come from a stranger and been passed on. To raise a priority on purpose, carry it when the client is called:
+/// come from a stranger. To raise a priority on purpose, carry it when the client is called:
 /// `priority::carry(Criticality::CriticalPlus, || client.call(request))`. If the task carries none, the priority that
 /// the request names stays, and a request that names none gets the [default](Self::by_default) of this layer, if it has
-/// one. Of several values the lowest counts ([`priority_of`](crate::parameter::priority_of)), and it alone is sent. A header that cannot
-/// be read counts as none and is not sent on.
+/// one. The header is read by [`priority_of`](crate::parameter::priority_of). One that cannot be read is not sent on.
 ///
 /// Never refuses. Costs a look-up of a header and its insertion; an allocation if the priority has a cohort.
 ///
 /// # Examples
 /// ```
-/// use tidegate::Criticality;
+/// use tidegate::priority::Criticality;
 /// use tidegate_tower::{ClientStack, ForwardPriorityLayer};
 ///
 /// // In a server: the priority of each request's caller is passed on.
@@ -264,15 +238,6 @@ impl ForwardPriorityLayer {
     }
 
     /// Chooses the header that the next service reads; the default is `x-tidegate-priority`.
-    ///
-    /// # Examples
-    /// ```
-    /// use http::HeaderName;
-    /// use tidegate_tower::ForwardPriorityLayer;
-    ///
-    /// let layer = ForwardPriorityLayer::new().in_header(HeaderName::from_static("x-request-priority"));
-    /// # let _ = layer;
-    /// ```
     #[must_use]
     pub fn in_header(self, name: HeaderName) -> Self {
         Self { header: name, ..self }
@@ -280,21 +245,14 @@ impl ForwardPriorityLayer {
 }
 
 impl<S> Layer<S> for ForwardPriorityLayer {
-    type Service = ForwardPriorityService<S>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ForwardPriorityService { inner, layer: self.clone() }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A client that tells the next service its priorities: see [`ForwardPriorityLayer`].
-#[derive(Clone, Debug)]
-pub struct ForwardPriorityService<S> {
-    inner: S,
-    layer: ForwardPriorityLayer,
-}
-
-impl<S, B> Service<Request<B>> for ForwardPriorityService<S>
+impl<S, B> Service<Request<B>> for Layered<S, ForwardPriorityLayer>
 where
     S: Service<Request<B>>,
 {

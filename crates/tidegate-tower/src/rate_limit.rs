@@ -16,15 +16,17 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::limits::{All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
+pub use self::limits::{Costing, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
 use crate::answers::{Answers, Problems};
 use crate::call_notes::{NotCalled, turn_came};
-use crate::ready::{for_later, give_back};
+use crate::guarded::EachKey;
+use crate::layered::{Layered, for_later, give_back};
 use crate::real_cost::{self, Spent};
 use crate::refused::{Name, Refused};
 use tidegate::http_answer::{HttpAnswer, NamedLimit};
+use tidegate::limiter::{Answer, Reservation, Retry};
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Answer, KeyedLimiter, Limiter, Quota, Reservation, Retry};
+use tidegate::{KeyedLimiter, Limiter, Quota};
 
 /// Limits how often a service is called. Clones share the limit.
 ///
@@ -43,30 +45,34 @@ use tidegate::{Answer, KeyedLimiter, Limiter, Quota, Reservation, Retry};
 ///     .layer(RateLimitLayer::each("per-key", limiter, key));
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-#[derive(Clone, Debug)]
+///
+/// # Cancel safety
+/// If a call is dropped while it is held back, its charge is given back. If it is dropped later, the charge stands: the
+/// service may have done the work. So a request that goes away in the queue of an inner layer has spent its charge.
+#[derive(Debug)]
 pub struct RateLimitLayer<L, A = Problems> {
     limits: L,
     rules: Arc<RateLimitRules<A>>,
 }
 
-impl RateLimitLayer<All> {
+impl RateLimitLayer<Limiter> {
     /// Limits all requests together; `name` is told to callers. With several quotas, headers show the binding one. The
     /// windows in the headers are those that the limiter has now; they do not follow later changes of the limiter.
     #[must_use]
     pub fn all(name: &str, limiter: Limiter) -> Self {
         let quotas = limiter.quotas();
         let rules = RateLimitRules::new(name, quotas.iter().map(|quota| Quota::clone(quota)));
-        Self { limits: All::new(limiter), rules: Arc::new(rules) }
+        Self { limits: limiter, rules: Arc::new(rules) }
     }
 }
 
-impl<F> RateLimitLayer<EachKey<F>> {
+impl<F> RateLimitLayer<EachKey<KeyedLimiter, F>> {
     /// Limits the requests of each key, which `key` reads from a request. It has to return a key for every request:
     /// return a common one for requests that lack one, since letting them pass would be a way around the limit. To refuse
     /// them, use [`each_key_read`](Self::each_key_read).
     ///
-    /// The key of a function may borrow from the request. That of a closure may not, because the compiler does not see
-    /// that what it returns lives as long as its argument.
+    /// The key of a function may borrow from the request. That of a closure may not: the compiler does not see that it
+    /// lives as long as the argument.
     ///
     /// # Examples
     /// ```
@@ -86,31 +92,18 @@ impl<F> RateLimitLayer<EachKey<F>> {
     #[must_use]
     pub fn each(name: &str, limiter: KeyedLimiter, key: F) -> Self {
         let rules = RateLimitRules::new(name, [Quota::clone(&limiter.quota())]);
-        Self { limits: EachKey::new(limiter, key), rules: Arc::new(rules) }
+        Self { limits: EachKey { of: limiter, key }, rules: Arc::new(rules) }
     }
 }
 
 impl<F> RateLimitLayer<EachKeyRead<F>> {
     /// Limits the requests of each key like [`each`](RateLimitLayer::each), and refuses requests from which `key` reads
-    /// none: with status 400 ([`RefusalCause::NoKey`](crate::RefusalCause::NoKey)), unless other [answers](Self::answering) are chosen.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use http::Request;
-    /// use tidegate::{KeyedLimiter, Quota};
-    /// use tidegate_tower::RateLimitLayer;
-    ///
-    /// let limiter = KeyedLimiter::new(Quota::per_second(100), 100_000)?;
-    /// let key = |request: &Request<_>| request.headers().get("x-api-key").map(|key| key.as_bytes().to_vec());
-    /// let layer = RateLimitLayer::each_key_read("per-key", limiter, key);
-    /// # let app: Router = Router::new().route("/", get(async || "")).layer(layer);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
+    /// none: with status 400 ([`RefusalCause::NoKey`](crate::RefusalCause::NoKey)), unless other
+    /// [answers](Self::answering) are chosen.
     #[must_use]
     pub fn each_key_read(name: &str, limiter: KeyedLimiter, key: F) -> Self {
         let rules = RateLimitRules::new(name, [Quota::clone(&limiter.quota())]);
-        Self { limits: EachKeyRead::new(limiter, key), rules: Arc::new(rules) }
+        Self { limits: EachKeyRead { limiter, key }, rules: Arc::new(rules) }
     }
 }
 
@@ -126,8 +119,8 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
 
     /// Holds requests back for up to `max_wait` if they can pass then, instead of refusing them; zero, the default,
     /// refuses at once. A request that cannot pass before the deadline that its task
-    /// [carries](tidegate::deadline::carried) is refused at once too. Up to `max_wait` times the rate are held per key: if strangers choose keys, put a
-    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside to bound the total.
+    /// [carries](tidegate::deadline::carried) is refused at once too. Up to `max_wait` times the rate are held per key: if
+    /// strangers choose keys, put a [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside to bound the total.
     #[must_use]
     pub fn waiting(self, max_wait: Duration) -> Self {
         self.with(|rules| RateLimitRules { max_wait, ..rules })
@@ -143,30 +136,16 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
 
     /// Keeps the charge of a request that a layer inside refuses. By default it is given back exactly if the request was
     /// refused [before any work for it had begun](crate::Refused::is_before_work), such as by a
-    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose queue is full. So a caller that a busy server refuses is not
-    /// refused by this limit too when it tries again. The inner refusal is found in the response's extensions, or in
-    /// the error.
+    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose queue is full: a caller that a busy server refuses is then not
+    /// refused by this limit too when it tries again.
     ///
     /// Keep the charges in these cases:
     /// * Strangers can send many requests while the server is busy. Each refusal takes the server some work, and this limit
     ///   would not bound how many there are.
-    /// * The service works, then calls another service through a client of single layers of this crate, and returns the
-    ///   client's refusal unchanged. Without a [`ClientLayer`](crate::ClientLayer) around that client this counts as refused
-    ///   before any work, so callers have the work done for nothing. A [`ClientStack`](crate::ClientStack) has that layer.
+    /// * The service works, calls a client without a [`ClientLayer`](crate::ClientLayer), and returns the client's refusal
+    ///   unchanged: callers would have the work done for nothing.
     /// * The record of each charge costs too much: a reference count, and for a limit per key an allocation with a copy of
     ///   the key.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tidegate::{Limiter, Quota};
-    /// use tidegate_tower::{RateLimitLayer, ServerStack};
-    ///
-    /// let all = RateLimitLayer::all("all", Limiter::new(Quota::per_second(1000))?).keeping_charges();
-    /// let stack = ServerStack::self_tuning("pages").rate_limit(all);
-    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(stack);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn keeping_charges(self) -> Self {
         self.with(|rules| RateLimitRules { giving_back: false, ..rules })
@@ -182,7 +161,7 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// Sets a request's cost, or its estimated cost; the default is 1.
     #[must_use]
     pub fn costing<C>(self, cost: C) -> RateLimitLayer<Costing<L, C>, A> {
-        RateLimitLayer { limits: Costing::new(self.limits, cost), rules: self.rules }
+        RateLimitLayer { limits: Costing { limits: self.limits, cost }, rules: self.rules }
     }
 
     fn with(self, change: impl FnOnce(RateLimitRules<A>) -> RateLimitRules<A>) -> Self {
@@ -190,30 +169,21 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     }
 }
 
+impl<L: Clone, A> Clone for RateLimitLayer<L, A> {
+    fn clone(&self) -> Self {
+        Self { limits: self.limits.clone(), rules: Arc::clone(&self.rules) }
+    }
+}
+
 impl<S, L: Clone, A> Layer<S> for RateLimitLayer<L, A> {
-    type Service = RateLimitService<S, L, A>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimitService { inner, limits: self.limits.clone(), rules: Arc::clone(&self.rules) }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service behind a rate limit: see [`RateLimitLayer`].
-#[derive(Debug)]
-pub struct RateLimitService<S, L, A = Problems> {
-    inner: S,
-    limits: L,
-    rules: Arc<RateLimitRules<A>>,
-}
-
-impl<S: Clone, L: Clone, A> Clone for RateLimitService<S, L, A> {
-    fn clone(&self) -> Self {
-        let Self { inner, limits, rules } = self;
-        Self { inner: inner.clone(), limits: limits.clone(), rules: Arc::clone(rules) }
-    }
-}
-
-impl<S, L, A, B> Service<Request<B>> for RateLimitService<S, L, A>
+impl<S, L, A, B> Service<Request<B>> for Layered<S, RateLimitLayer<L, A>>
 where
     S: Service<Request<B>> + Clone,
     L: Limits<Request<B>>,
@@ -229,12 +199,12 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let rules = &self.rules;
-        let cost = self.limits.cost(&request);
+        let RateLimitLayer { limits, rules } = &self.layer;
+        let cost = limits.cost(&request);
         let mut charge = None;
         // `None`: its key cannot be read.
         let answer = if rules.keeps_charge() {
-            match self.limits.reserve(&request, cost, rules.max_wait) {
+            match limits.reserve(&request, cost, rules.max_wait) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
                     let service = for_later(&mut self.inner);
                     return RateLimitFuture::held(reservation, service, request, Arc::clone(rules));
@@ -248,7 +218,7 @@ where
                 Err(NotCharged::NoKey) => None,
             }
         } else {
-            self.limits.allow(&request, cost)
+            limits.allow(&request, cost)
         };
         match answer {
             Some(answer) if answer.is_allowed() => {
@@ -262,18 +232,9 @@ where
     }
 }
 
-// The future of a service behind a rate limit.
-
 pin_project! {
-    /// The future of [`RateLimitService`](crate::service::RateLimitService).
-    ///
-    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
-    /// boxed errors is `Send`.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped while the request is held back, the charge is given back. If it is dropped later, the
-    /// charge stands: the service may have done the work. So a request that waits in the queue of an inner layer and goes
-    /// away there has spent its charge.
+    /// A call behind a rate limit. `F` is `S::Future`: as a parameter of its own it lets the compiler prove that a call
+    /// with boxed errors is `Send`.
     pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
         #[pin]
         stage: RateLimitStage<S, Req, F, Res, Err, A>,
@@ -307,11 +268,11 @@ impl Drop for Uncalled {
 type Due = Pin<Box<dyn Future<Output = Reservation> + Send>>;
 
 impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
-    pub(super) const fn refused(result: Result<Res, Err>) -> Self {
+    const fn refused(result: Result<Res, Err>) -> Self {
         Self { stage: RateLimitStage::Refused { result: Some(result) } }
     }
 
-    pub(super) const fn called(
+    const fn called(
         future: F,
         answer: Answer,
         charge: Option<Charge>,
@@ -320,12 +281,7 @@ impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
         Self { stage: RateLimitStage::Called { future, answer, charge, rules } }
     }
 
-    pub(super) fn held(
-        reservation: Reservation,
-        service: S,
-        request: Req,
-        rules: Arc<RateLimitRules<A>>,
-    ) -> Self {
+    fn held(reservation: Reservation, service: S, request: Req, rules: Arc<RateLimitRules<A>>) -> Self {
         let due = Box::pin(reservation.due());
         Self {
             stage: RateLimitStage::Held { due, call: Some((service, request)), rules, not_called: NotCalled },
@@ -385,21 +341,13 @@ where
 
 impl<S, Req, F, Res, Err, A> fmt::Debug for RateLimitFuture<S, Req, F, Res, Err, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match self.stage {
-            RateLimitStage::Refused { .. } => "refused",
-            RateLimitStage::Held { .. } => "held",
-            RateLimitStage::AtTurn { .. } => "at its turn",
-            RateLimitStage::Called { .. } => "called",
-        };
-        f.debug_struct("RateLimitFuture").field("stage", &stage).finish_non_exhaustive()
+        f.debug_struct("RateLimitFuture").finish_non_exhaustive()
     }
 }
 
-// Settings that a rate limit layer and its futures share.
-
 /// A charge that may be given back.
 #[expect(clippy::large_enum_variant, reason = "a box would cost each request an allocation")]
-pub(super) enum Charge {
+enum Charge {
     /// Of this layer alone.
     Own(Reservation),
     /// The handler may settle it.
@@ -407,7 +355,7 @@ pub(super) enum Charge {
 }
 
 impl Charge {
-    pub(super) fn undo(self) {
+    fn undo(self) {
         match self {
             Self::Own(reservation) => reservation.cancel(),
             Self::Shared(spent) => drop(spent.settle(0)),
@@ -417,18 +365,18 @@ impl Charge {
 
 /// The settings of a rate limit layer.
 #[derive(Clone, Debug)]
-pub(super) struct RateLimitRules<A> {
-    pub(super) name: Name,
+struct RateLimitRules<A> {
+    name: Name,
     /// How callers are told of each quota; has at least one element.
-    pub(super) named_limits: Vec<NamedLimit>,
-    pub(super) max_wait: Duration,
-    pub(super) settling: bool,
-    pub(super) giving_back: bool,
-    pub(super) answers: A,
+    named_limits: Vec<NamedLimit>,
+    max_wait: Duration,
+    settling: bool,
+    giving_back: bool,
+    answers: A,
 }
 
 impl RateLimitRules<Problems> {
-    pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
+    fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
         // `NamedLimit::new` fails only for quotas that are not limits, and quotas in force are limits: none is left
         // out.
         let mut named_limits: Vec<_> =
@@ -448,19 +396,19 @@ impl RateLimitRules<Problems> {
 }
 
 impl<A> RateLimitRules<A> {
-    pub(super) fn answering<B>(self, answers: B) -> RateLimitRules<B> {
+    fn answering<B>(self, answers: B) -> RateLimitRules<B> {
         let Self { name, named_limits, max_wait, settling, giving_back, .. } = self;
         RateLimitRules { name, named_limits, max_wait, settling, giving_back, answers }
     }
 
     /// Returns whether a request keeps its charge, so that it can be settled or given back.
-    pub(super) const fn keeps_charge(&self) -> bool {
+    const fn keeps_charge(&self) -> bool {
         self.settling || self.giving_back || !self.max_wait.is_zero()
     }
 
     /// Makes the result of a refused call, and tells the observer. `answer` is that of the limit; `None` if the key of the
     /// request could not be read, which a retry would not change.
-    pub(super) fn refuse<Res, Err>(&self, answer: Option<&Answer>) -> Result<Res, Err>
+    fn refuse<Res, Err>(&self, answer: Option<&Answer>) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
     {
@@ -472,7 +420,7 @@ impl<A> RateLimitRules<A> {
     }
 
     /// Adds the state of the limit to the response of a caller that passed.
-    pub(super) fn add_limit_state<Res, Err>(&self, response: &mut Res, answer: &Answer)
+    fn add_limit_state<Res, Err>(&self, response: &mut Res, answer: &Answer)
     where
         A: Answers<Res, Err>,
     {
@@ -486,7 +434,7 @@ impl<A> RateLimitRules<A> {
     /// Adds the charge to the extensions of a request that passes, if the layer is settling. Returns the charge for the
     /// case that a layer inside refuses the request; `None` if it then stands.
     #[inline]
-    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
+    fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
         let charge = if self.settling {
             Charge::Shared(Spent::hand_over(real_cost::Charge::Reserved(charge), request))
         } else {
@@ -496,7 +444,7 @@ impl<A> RateLimitRules<A> {
     }
 
     /// Says whether a layer inside has refused the request before any work for it had begun.
-    pub(super) fn is_refused_before_work<Res, Err>(&self, result: &Result<Res, Err>) -> bool
+    fn is_refused_before_work<Res, Err>(&self, result: &Result<Res, Err>) -> bool
     where
         A: Answers<Res, Err>,
     {

@@ -4,20 +4,20 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Request;
-use tidegate::Reservation;
+use tidegate::limiter::Reservation;
 use tidegate::policy::Usage;
 
 /// A charge by an estimate, to be settled with the real cost: an extension of requests that passed a *settling* layer
 /// ([`RateLimitLayer::settling`](crate::RateLimitLayer::settling),
 /// [`GateLayer::settling`](crate::GateLayer::settling)). Clones share one charge; the first call settles it.
 ///
-/// Behind a rate limit the charge is settled at once, so a streamed response may settle after its head was sent: keep a
-/// clone. Behind a gate it is settled when the service's future ends, or with
+/// Behind a rate limit the charge is settled at once, also after the head of a streamed answer was sent: keep a clone.
+/// Behind a gate it is settled when the service's future ends, or with
 /// [`until_body_ends`](crate::GateLayer::until_body_ends) when the body of its answer ends or is dropped; later reports are
-/// ignored. A charge that is never settled stays as estimated. If both layers are around a service, the handler finds the inner one's charge.
+/// ignored. A charge that is never settled stays as estimated. If both layers are around a service, the handler finds the
+/// inner one's charge.
 ///
-/// Around a client the layer is asked by the program itself, which learns the real cost from the answer: make a
-/// [`Spent::new`], and put a clone into the extensions of the request.
+/// Around a client the program learns the real cost from the answer: see [`Spent::new`].
 ///
 /// # Examples
 /// An axum handler that only knows at its end how many tokens a language model used:
@@ -55,10 +55,9 @@ impl Default for Spent {
 }
 
 impl Spent {
-    /// Makes one for a call that the program makes through a client with a settling layer, to be put into the extensions
-    /// of the request. The layer puts its charge into it; until then, and if the call is refused, there is nothing to
-    /// settle. If a retry layer outside makes several tries, each of them is charged: then it has the charge of the last
-    /// one, and those of the others stay as estimated. Make one for each call.
+    /// Makes one for one call through a client with a settling layer, to be put into the extensions of the request. The
+    /// layer puts its charge into it; until then, and if the call is refused, there is nothing to settle. If a retry layer
+    /// outside makes several tries, it has the charge of the last one, and the others stay as estimated.
     ///
     /// # Examples
     /// A client of a language model, which may use 100,000 tokens a minute:
@@ -115,9 +114,9 @@ impl Spent {
         self.settle_by(Usage::cost(units))
     }
 
-    /// Settles the charge by the usage that the work reported, such as `llm.output`, for policies of a gate that settle
-    /// by such names. A rate limit uses [`Usage::cost`](field@Usage::cost) alone, and is not settled without it.
-    /// Returns whether this call settled it.
+    /// Settles the charge like [`settle`](Self::settle), by the usage that the work reported, such as `llm.output`, for
+    /// policies of a gate that settle by such names. A rate limit uses [`Usage::cost`](field@Usage::cost) alone, and is not
+    /// settled without it.
     pub fn settle_by(&self, usage: Usage<'static>) -> bool {
         let mut charge = self.lock();
         match (&*charge, usage.cost) {

@@ -1,4 +1,4 @@
-//! The reason why a layer did not pass a request on, or did not wait for its answer, and the layer's name in it.
+//! The reason why a layer did not pass a request on, or did not wait for its answer, and the layer's name.
 
 use std::any::{Any, TypeId};
 use std::error::Error;
@@ -8,16 +8,15 @@ use http::{Response, StatusCode};
 
 use crate::call_notes::Surroundings;
 use tidegate::http_answer::server_parts::in_words;
+use tidegate::limiter::Retry;
 use tidegate::observer::{LayerDid, LayerEvent, Observer, RefusalCause};
 use tidegate::store::StoreError;
-use tidegate::{Outcome, Retry, visible};
+use tidegate::{Outcome, visible};
 
 /// Why a request was not served: an error for clients, from which [`Answers`](crate::parameter::Answers) can make a response.
 ///
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
-/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::classify::ByStatus). A
-/// [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) adds one to an answer by which the called service says that the
-/// short time of the call was up.
+/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::classify::ByStatus).
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{by}: {}", self.why_in_full())]
 pub struct Refused {
@@ -67,7 +66,6 @@ impl Refused {
         Self { cause, by, retry, reason: None, made_inside: Surroundings::now() }
     }
 
-    /// Adds the reason that a person gave.
     pub(crate) fn with_reason(self, reason: Option<&str>) -> Self {
         Self { reason: reason.map(Into::into), ..self }
     }
@@ -92,29 +90,27 @@ impl Refused {
         Some(self.retry.after()?.as_nanos().div_ceil(1_000_000))
     }
 
-    /// Returns whether the refused request or call was refused before any work for it had begun: `false` if its time was
-    /// up while it was being worked on. A layer outside that has charged the request gives its charge back then, unless
-    /// the refusal is that of a client which the service called: see [`ClientLayer`](crate::ClientLayer), or that of a try
-    /// after the first of a [`RetryLayer`](crate::RetryLayer) inside. Layers in a task of their own, such as those inside
-    /// tower's `Buffer`, cannot be told that they are a part of either.
+    /// Returns whether the request or call was refused before any work for it had begun: `false` if its time was up while
+    /// it was being worked on. A layer outside that has charged the request gives its charge back then, unless the refusal
+    /// is that of a [client](crate::ClientLayer) which the service called, or that of a try after the first of a
+    /// [`RetryLayer`](crate::RetryLayer) inside. Layers in a task of their own, such as those inside tower's `Buffer`,
+    /// cannot be told that they are a part of either.
     #[must_use]
     pub const fn is_before_work(&self) -> bool {
         !matches!(self.cause, RefusalCause::TimedOut | RefusalCause::CutShort)
     }
 
-    /// Returns whether no work had begun for the request that the running code serves: the refusal is
-    /// [before work](Self::is_before_work), and neither a client nor a further try inside the running code made it.
+    /// Returns whether no work had begun for the request that the running code serves: neither a client nor a further try
+    /// inside it made the refusal.
     pub(crate) fn is_before_work_here(&self) -> bool {
         self.is_before_work() && !self.made_inside.is_further_inside()
     }
 
     /// Returns the HTTP status: 429 if the caller asked too often, 400 if its key could not be read, 504 if the time was
-    /// up, else 503. HTTP's 504 corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
-    /// 503, and a request without time left, or one that was cut off and may have taken effect, should not be retried.
+    /// up, else 503. Clients retry a 503, but should not retry a request that was cut off and may have taken effect: so that
+    /// is 504.
     ///
-    /// A policy of a gate chooses the status of its own refusals, and the response has that status; for a request that
-    /// comes too late the default is 503. This function returns 429 for a policy, and 504 for a request that comes too
-    /// late.
+    /// A policy of a gate chooses the status of its own response; this function returns 429 for it.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {
@@ -151,9 +147,9 @@ impl Refused {
         look_of(TypeId::of::<E>()).and_then(|look| look(error))
     }
 
-    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::classify::ByStatus), find refusals in the sources of errors of type
-    /// `E`, in the whole program. [`OwnErrors`](crate::parameter::OwnErrors) does that for the errors that it makes. Call it once
-    /// for a type into which the program converts other errors, before a layer that is outside of the conversion.
+    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::classify::ByStatus), find refusals in the sources of errors of
+    /// type `E`, in the whole program. [`OwnErrors`](crate::parameter::OwnErrors) does that for the errors that it makes.
+    /// Call it once for a type into which the program converts other errors.
     ///
     /// # Examples
     /// ```
@@ -178,8 +174,7 @@ impl Refused {
     }
 
     /// Returns the refusal if the error is one, or has one in its chain of [sources](Error::source).
-    #[must_use]
-    pub fn of_source<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Self> {
+    pub(crate) fn of_source<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Self> {
         let mut next = Some(error);
         while let Some(error) = next {
             if let Some(refused) = error.downcast_ref() {
@@ -190,8 +185,6 @@ impl Refused {
         None
     }
 }
-
-// A layer's name, and the observer that is told what the layer does.
 
 /// A layer's name and its observer. Without an observer, an event costs one branch.
 #[derive(Clone, Debug)]

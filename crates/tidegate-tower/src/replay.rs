@@ -13,18 +13,20 @@ use http_body::{Body, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::layered::Layered;
+
 /// What a frame counts for in addition to its bytes, so that many short frames are bounded too.
 const PER_FRAME: usize = 64;
 
 /// Makes request bodies replayable, for a [`RetryLayer`](crate::RetryLayer) inside: tonic's, axum's and hyper's bodies
 /// cannot be cloned, and a [`ReplayBody`] can.
 ///
-/// Of each body up to a number of bytes is kept while it is sent. A request with a longer body, or one that failed while
-/// it was sent, is tried once: its first answer is passed on. Nothing is kept of requests that are not retried, such as a
-/// POST without [`RetryLayer::all_methods`](crate::RetryLayer::all_methods).
+/// A request with a longer body, or with one that failed while it was sent, is tried once: its first answer is passed on.
+/// Nothing is kept of requests that are not retried, such as a POST without
+/// [`RetryLayer::all_methods`](crate::RetryLayer::all_methods).
 ///
-/// Costs about five allocations for each request, the list of frames that are kept, and a lock without contention for each
-/// frame. Bytes that the body gives as `Bytes` are not copied.
+/// Costs about five allocations for each request, the list of kept frames, and an uncontended lock for each frame. Bytes
+/// that the body gives as `Bytes` are not copied.
 ///
 /// # Examples
 /// A client of tonic or hyper takes its own type of body, so the innermost step converts it:
@@ -71,21 +73,14 @@ impl ReplayLayer {
 }
 
 impl<S> Layer<S> for ReplayLayer {
-    type Service = ReplayService<S>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ReplayService { inner, most: self.most }
+        Layered { inner, layer: *self }
     }
 }
 
-/// A client whose request bodies can be sent again: see [`ReplayLayer`].
-#[derive(Clone, Copy, Debug)]
-pub struct ReplayService<S> {
-    inner: S,
-    most: usize,
-}
-
-impl<S, B> Service<Request<B>> for ReplayService<S>
+impl<S, B> Service<Request<B>> for Layered<S, ReplayLayer>
 where
     S: Service<Request<ReplayBody<B>>>,
     B: Body,
@@ -99,8 +94,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let mut request = request.map(|body| ReplayBody::new(body, self.most));
-        let can_replay = request.body().can_replay();
+        let mut request = request.map(|body| ReplayBody::new(body, self.layer.most));
+        let can_replay = request.body().can_replay.clone();
         request.extensions_mut().insert(can_replay);
         self.inner.call(request)
     }
@@ -108,9 +103,9 @@ where
 
 /// A request body whose clones begin again from its beginning: made by [`ReplayLayer`].
 ///
-/// While a clone exists, frames are kept as they are read, up to the layer's number of bytes; each counts 64 bytes more. Bytes are
-/// shared, not copied. Of a longer body, and of one that failed, no clone can be sent any more, and
-/// [`RetryLayer`](crate::RetryLayer) makes no further try. A clone that is read all the same fails with [`ReplayError`].
+/// While a clone exists, frames are kept as they are read, up to the layer's number of bytes. Of a longer body, and of one
+/// that failed, no clone can be sent any more, and [`RetryLayer`](crate::RetryLayer) makes no further try. A clone that is
+/// read all the same fails with [`ReplayError`].
 ///
 /// A body that is being read by two holders at once is read once, and each holder gets all frames.
 pub struct ReplayBody<B: Body> {
@@ -183,12 +178,7 @@ impl<B: Body> ReplayBody<B> {
         Self { source: Arc::new(Mutex::new(source)), can_replay, returned: 0, bytes: 0 }
     }
 
-    fn can_replay(&self) -> CanReplay {
-        self.can_replay.clone()
-    }
-
-    /// Calls `with` with the source. A body that panicked while it was read is read no further by others: the panic went
-    /// to its reader, and the lock stays usable.
+    /// Calls `with` with the source. The lock stays usable after a body that panicked: the panic went to its reader.
     fn with_source<T>(&self, with: impl FnOnce(&mut Source<B>) -> T) -> T {
         with(&mut self.source.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use http::Request;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::call_notes::FurtherTry;
-use crate::classify::{ByStatus, Classify};
-use crate::ready::call_when_ready;
+use crate::classify::{ByStatus, Classify, is_grpc};
+use crate::layered::call_when_ready;
 use crate::refused::Name;
 use crate::replay::CanReplay;
 use tidegate::Outcome;
@@ -33,6 +33,9 @@ use tidegate::retries::{Retrier, Verdict, header};
 /// The body has to be `Clone`; a [`ReplayLayer`](crate::body::ReplayLayer) outside makes any body so.
 ///
 /// Clones each request before it is sent, and boxes a future for each call whose first try did not succeed.
+///
+/// # Cancel safety
+/// Dropping a call drops the try in progress; the budget is not refunded for a retry that it has paid for.
 ///
 /// # Source
 /// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent. gRPC proposal A6; the HTTP headers of
@@ -101,7 +104,7 @@ impl<S: Clone, C: Clone> Layer<S> for RetryLayer<C> {
     type Service = RetryService<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let again = Again::new(inner.clone(), self.rules.clone());
+        let again = Again { service: Mutex::new(inner.clone()), rules: self.rules.clone() };
         RetryService { inner, again: Arc::new(again) }
     }
 }
@@ -125,10 +128,6 @@ struct Again<S, C> {
 }
 
 impl<S: Clone, C> Again<S, C> {
-    const fn new(service: S, rules: RetryRules<C>) -> Self {
-        Self { service: Mutex::new(service), rules }
-    }
-
     fn service(&self) -> S {
         // Only a clone that panicked can poison it, and that has changed nothing.
         self.service.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -176,16 +175,9 @@ where
     }
 }
 
-// The future of a call that may be retried.
-
 pin_project! {
-    /// The future of [`RetryService`](crate::service::RetryService).
-    ///
-    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
-    /// boxed errors is `Send`.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the try in progress; the budget is not refunded for a retry that it has paid for.
+    /// A call that may be retried. `F` is `S::Future`: as a parameter of its own it lets the compiler prove that a call
+    /// with boxed errors is `Send`.
     pub struct RetryFuture<S, Req, F, Res, Err, C> {
         #[pin]
         stage: RetryStage<S, Req, F, Res, Err, C>,
@@ -282,8 +274,7 @@ where
 /// Writes into the headers how often the request was tried before, so that the service can tell retries from first tries.
 fn number<B>(request: &mut Request<B>, tried: u32) {
     let headers = request.headers_mut();
-    let is_grpc =
-        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let is_grpc = is_grpc(headers);
     let (name, number) = match is_grpc {
         true => (header::GRPC_ATTEMPTS, tried),
         // Counted from 1, which is the first try.
@@ -294,11 +285,6 @@ fn number<B>(request: &mut Request<B>, tried: u32) {
 
 impl<S, Req, F, Res, Err, C> fmt::Debug for RetryFuture<S, Req, F, Res, Err, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match self.stage {
-            RetryStage::Once { .. } => "once",
-            RetryStage::First { .. } => "first",
-            RetryStage::Further { .. } => "further",
-        };
-        f.debug_struct("RetryFuture").field("stage", &stage).finish_non_exhaustive()
+        f.debug_struct("RetryFuture").finish_non_exhaustive()
     }
 }

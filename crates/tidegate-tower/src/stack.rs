@@ -2,9 +2,10 @@
 
 use tower_layer::{Identity, Layer};
 
-use crate::client::{ClientLayer, ClientService};
+use crate::client::ClientLayer;
 use crate::concurrency::ConcurrencyLayer;
 use crate::deadline::BoundsCalls;
+use crate::layered::Layered;
 
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
@@ -49,14 +50,6 @@ impl ServerStack {
     /// Makes a stack that protects any server from overload: an adaptive concurrency limit with a short queue, and
     /// shedding before it ([`ConcurrencyLayer::self_tuning`]). `name` is told to callers. [`ServerStack::concurrency`]
     /// replaces it.
-    ///
-    /// # Examples
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tidegate_tower::ServerStack;
-    ///
-    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(ServerStack::self_tuning("pages"));
-    /// ```
     #[must_use]
     pub fn self_tuning(name: &str) -> ServerStack<Identity, Identity, Identity, ConcurrencyLayer> {
         Self::new().concurrency(ConcurrencyLayer::self_tuning(name))
@@ -137,8 +130,7 @@ where
 /// 7. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 8. the deadline, last: the service is told the time left when the call is sent.
 ///
-/// Around all is a [`ClientLayer`], so that the limits of a server which calls this client know its refusals from those of
-/// the server's own layers.
+/// Around all is a [`ClientLayer`].
 ///
 /// The rate limit comes before the places. A try that finds no place afterwards gives its unit back, unless the limit
 /// [keeps charges](crate::RateLimitLayer::keeping_charges).
@@ -256,7 +248,7 @@ where
     P: Layer<<D::WholeCall as Layer<T::Service>>::Service>,
     F: Layer<P::Service>,
 {
-    type Service = ClientService<F::Service>;
+    type Service = Layered<F::Service, ClientLayer>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let called = self.concurrency.layer(self.deadline.layer(inner));

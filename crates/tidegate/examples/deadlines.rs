@@ -10,7 +10,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
-use tidegate::{Bulkhead, Limiter, Outcome, Quota, TakeError};
+use tidegate::limiter::TakeError;
+use tidegate::{Bulkhead, Limiter, Outcome, Quota};
 use tokio::time::Instant;
 
 /// A service that takes fifty calls per second, at most two of them in flight.

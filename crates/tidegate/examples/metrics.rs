@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::observer::{Event, Observer};
-use tidegate::{KeyedLimiter, ManualClock, Quota};
+use tidegate::{KeyedLimiter, Quota};
 
 /// Counters for any exporter. Relaxed throughout: nothing else is ordered by them.
 #[derive(Debug, Default)]

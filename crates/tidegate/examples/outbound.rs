@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use tidegate::{JobQueue, Rate};
+use tidegate::limiter::Rate;
+use tidegate::limiter::queue::JobQueue;
 
 /// Simulates the service: answers after 300 ms.
 async fn call(order: u32) -> String {

@@ -8,9 +8,11 @@
 use std::error::Error;
 use std::path::Path;
 
+use tidegate::Gate;
 use tidegate::config::{Config, Format, report};
+use tidegate::gate::Check;
 use tidegate::http_answer::HttpAnswer;
-use tidegate::{Check, Descriptor, Gate};
+use tidegate::policy::Descriptor;
 
 const POLICIES: &str = "
 version: 1

@@ -9,7 +9,7 @@ struct Deadlines;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::Rate;
+/// use tidegate::limiter::Rate;
 /// use tidegate::retries::{Retries, RetryBudget};
 ///
 /// assert_eq!(Retries::default(), Retries::new(3, Duration::from_millis(50), Duration::from_secs(2))?);

@@ -4,44 +4,21 @@
 //! use tidegate::{Limiter, Quota};
 //!
 //! let limiter = Limiter::new(Quota::per_second(50))?;
-//! let answer = limiter.allow();
-//! let status = if answer.is_allowed() { 200 } else { 429 }; // `answer.retry()` says until when
+//! let status = if limiter.allow().is_allowed() { 200 } else { 429 };
 //! # assert_eq!(status, 200);
 //! # Ok::<(), tidegate::QuotaError>(())
 //! ```
 //!
-//! What else there is, the most needed first; the [tour](#what-else-a-limit-can-do) shows each use of a limit:
+//! The [tour](#what-else-a-limit-can-do) shows each use of a limit. Beyond it, the most needed first:
 //!
 //! * [`KeyedLimiter`]: one limit per key, in bounded memory; [`Limiter::all`]: several limits at once
-//! * [`Quota`], [`Key`], [`Cost`], [`Deadline`]: arguments that many calls take; [`Answer`] and [`Decision`]: what they
-//!   return
 //! * [`Bulkhead`]: bounds work in flight; a permit returns its place by itself
-//! * [`Breaker`], [`KeyedBreaker`]: refuse calls to a failing service until it answers again
-//! * [`deadline`]: the time left for a request, read from a header, carried through the task, and sent to the next
-//!   service
-//! * [`retries`]: retries within a shared budget
-//! * [`gate`]: policies, store and clock together: one check over many limits, and the settling of its charges
-//! * [`policy`]: which requests are limited, and how; `config` (feature `config`): policies and server settings read
-//!   from a file
-//! * `http_answer` (feature `http`): a decision in HTTP terms: the rate-limit headers, and the refusal with its problem
-//!   document
-//! * [`explain`]: why a request was denied, and by which policy
-//! * [`priority`]: a request's importance, read from a header, carried through the task, and sent to the next service
-//! * [`fallback`]: answers in place of work that was refused or failed
-//! * [`switches`]: features turned off by hand or by a signal, with a reason and an optional end
-//! * [`clock`]: sources of ticks; [`ManualClock`] is the one for tests
-//! * [`observer`]: callbacks for decisions
-//! * [`queue`]: runs jobs in order at a constant rate
-//! * [`blocking_pool`]: threads for work that blocks, with a bounded queue before them
-//! * [`coalesce`]: merges identical calls in flight into one
-//! * [`hot_keys`]: finds the few keys that make up much of the traffic
-//! * [`Precision`]: trades the accuracy of the time against the cost of a check
-//! * [`store`]: settles lists of charges, each list atomically, all or nothing; [`cluster`]: how several nodes divide
-//!   limits and share policies through an engine, a store outside the process that all nodes use, such as Redis or etcd
-//! * [`rate`]: the algorithms of rate limits; [`concurrency`], [`throttle`], [`codel`], [`following`]: the laws that
-//!   move a limit or shed load
-//! * [`signals`]: how much of the machine is in use, for laws that adapt limits
-//! * [`visible`]: makes untrusted text safe to print
+//! * [`Breaker`]: refuses calls to a failing service until it answers again
+//! * [`Gate`] over a set of [policies](policy): one check over many limits, and the settling of its charges; `config`
+//!   (feature `config`) reads policies from a file, `http_answer` (feature `http`) says a decision in HTTP terms
+//! * [`deadline`] and [`priority`]: read from a header, carried through the task, and sent to the next service
+//! * [`cluster`]: how several nodes divide limits and share policies through an engine, a store outside the process that
+//!   all nodes use, such as Redis or etcd
 #![doc = include_str!("docs/limiting.md")]
 #![doc = include_str!("docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -52,24 +29,83 @@ mod doc_tests;
 #[cfg(feature = "config")]
 #[doc(inline)]
 pub use tidegate_config as config;
-#[doc(inline)]
-pub use tidegate_core::{codel, concurrency, following, rate, throttle};
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use tidegate_gate::http_answer;
 #[doc(inline)]
-pub use tidegate_gate::{
-    Admission, Charged, Check, Descriptor, Entry, Gate, GateDecision, HeaderForm, InForce, LimitDecision,
-    Policy, PolicySet, explain, gate, hot_keys, policy, switches,
-};
+pub use tidegate_gate::{Gate, policy};
+#[doc(hidden)]
+pub use tidegate_limits::visible;
 #[doc(inline)]
 pub use tidegate_limits::{
-    Answer, Ask, Breaker, Bulkhead, Clock, Cost, Criticality, Deadline, Decision, Denied, Enter, Finish,
-    JobQueue, Key, KeyedBreaker, KeyedLimiter, Limiter, ManualClock, NoPlace, NotACost, Outcome, Permit,
-    Precision, Priority, QueueOrder, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Reservation,
-    Retry, Standing, SystemClock, TakeError, Tenants, Tick, Wait, blocking_pool, breaker, clock, coalesce,
-    deadline, fallback, observer, priority, queue, retries, signals, visible,
+    Breaker, Bulkhead, Cost, KeyedLimiter, Limiter, Outcome, Quota, QuotaError, Tick, clock, deadline,
+    observer, priority, retries,
 };
+
+/// Limits per time: what their calls take and return, the algorithms, and a queue at a constant rate.
+pub mod limiter {
+    #[doc(inline)]
+    pub use tidegate_core::rate;
+    #[doc(inline)]
+    pub use tidegate_limits::{
+        Answer, Ask, Decision, Denied, Finish, Key, NotACost, Precision, QuotaBuilder, Rate, Receipt,
+        Replace, Reservation, Retry, Standing, TakeError, Wait, queue,
+    };
+}
+
+/// Limits on work in flight: entries and permits, threads for work that blocks, and identical calls merged into one.
+pub mod bulkhead {
+    #[doc(inline)]
+    pub use tidegate_limits::{Enter, NoPlace, Permit, QueueOrder, Tenants, blocking_pool, coalesce};
+}
+
+/// Circuit breakers: they refuse calls to a failing service until it answers again. And answers in place of work that
+/// was refused or failed.
+pub mod breaker {
+    #[doc(inline)]
+    pub use tidegate_limits::breaker::*;
+    #[doc(inline)]
+    pub use tidegate_limits::fallback;
+}
+
+/// Laws that move a limit or shed load, and readings of the machine that they go by.
+///
+/// A unit of a concurrency limit is a *place*: work takes it on entry and returns it when it ends; time alone does not
+/// refill it.
+pub mod concurrency {
+    #[doc(inline)]
+    pub use tidegate_core::concurrency::*;
+    #[doc(inline)]
+    pub use tidegate_core::{codel, following, throttle};
+    #[doc(inline)]
+    pub use tidegate_limits::signals;
+}
+
+/// Policies, stores and a clock together: one check decides many limits, all or nothing. Why it denied, which keys are
+/// hot, and features turned off by hand or by a signal.
+pub mod gate {
+    #[doc(inline)]
+    pub use tidegate_gate::gate::*;
+    #[doc(inline)]
+    pub use tidegate_gate::{explain, hot_keys, switches};
+}
+
+// Short names, not shown on the page, until each caller has the path that is.
+#[doc(hidden)]
+pub use tidegate_core::{codel, following, rate, throttle};
+#[doc(hidden)]
+pub use tidegate_gate::{
+    Admission, Charged, Check, Descriptor, Entry, GateDecision, HeaderForm, InForce, LimitDecision, Policy,
+    PolicySet, explain, hot_keys, switches,
+};
+#[doc(hidden)]
+pub use tidegate_limits::{
+    Answer, Ask, Clock, Criticality, Deadline, Decision, Denied, Enter, Finish, JobQueue, Key, KeyedBreaker,
+    ManualClock, NoPlace, NotACost, Permit, Precision, Priority, QueueOrder, QuotaBuilder, Rate, Receipt,
+    Replace, Reservation, Retry, Standing, SystemClock, TakeError, Tenants, Wait, blocking_pool, coalesce,
+    fallback, queue, signals,
+};
+// The end of the short names.
 
 /// Coordinates the nodes of a deployment through an engine: which nodes there are, which part of each limit each of them
 /// may use, and which policies are in force.

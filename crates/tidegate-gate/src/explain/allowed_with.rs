@@ -29,9 +29,7 @@ pub struct AllowedWith {
     pub max_wait_at_least_ms: Option<u64>,
 }
 
-/// Returns the smallest limit that would have allowed the request (what is spent, plus the cost, plus what is kept back), the largest cost (what is
-/// left for the request), the lowest level of priority (at which little enough is kept back), and the smallest longest delay. `left` is how long the
-/// caller still waits, if that is known.
+/// Returns what would have let the request pass. `left` is how long the caller still waits, if that is known.
 pub(super) fn allowed_with(
     limit: &LimitDecision,
     quota: Option<&Quota>,

@@ -3,9 +3,10 @@
 //! # Examples
 //! ```
 //! use http::HeaderMap;
+//! use tidegate::clock::ManualClock;
 //! use tidegate::http_answer::over;
-//! use tidegate::policy::{Limit, Over};
-//! use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+//! use tidegate::policy::{Descriptor, Limit, Over, Policy, PolicySet};
+//! use tidegate::{Gate, Quota};
 //!
 //! let mut soft = Policy::new("per user", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
 //! soft.over = Over::Mark;
@@ -42,16 +43,6 @@ const LONGEST: usize = 256;
 
 /// The names of the headers: the constants of this module, except that the header for the priority can be renamed to
 /// one that the services of a company agree on. The free functions of this module use the default names.
-///
-/// # Examples
-/// ```
-/// use http::HeaderName;
-/// use tidegate::http_answer::over::{Headers, PRIORITY};
-///
-/// assert_eq!(*Headers::default().priority(), PRIORITY);
-/// let headers = Headers::default().priority_in(HeaderName::from_static("x-request-priority"));
-/// assert_eq!(*headers.priority(), "x-request-priority");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
     priority: HeaderName,
@@ -70,13 +61,8 @@ impl Headers {
         Self { priority: name }
     }
 
-    /// Returns the name of the header for the lowered priority.
-    #[must_use]
-    pub const fn priority(&self) -> &HeaderName {
-        &self.priority
-    }
-
-    /// Like [`write()`], with these names.
+    /// Writes which policies let a request pass over their limits. Names are percent-escaped and separated by commas; each
+    /// list has at most 256 bytes. Existing headers of these names are replaced if there is something to write.
     pub fn write(&self, decision: &GateDecision, out: &mut HeaderMap) {
         self.write_all([decision], out);
     }
@@ -146,12 +132,6 @@ impl<'d> Names<'d> {
             self.text.truncate(before);
         }
     }
-}
-
-/// Writes which policies let a request pass over their limits. Names are percent-escaped and separated by commas; each
-/// list has at most 256 bytes. Existing headers of these names are replaced if there is something to write.
-pub fn write(decision: &GateDecision, out: &mut HeaderMap) {
-    Headers::default().write(decision, out);
 }
 
 /// Writes the headers into a request that is forwarded, in place of what its caller sent. If no policy of the

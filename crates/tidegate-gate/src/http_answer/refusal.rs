@@ -1,8 +1,8 @@
 //! Describes a refusal: its status, and a problem document that says what refused and what would help.
 //!
-//! There are two kinds of readers. The owners of the policies may read everything ([`Refusal::problem`]); other callers
-//! may read only what refused and for how long ([`PublicRefusal`]). The whole decision would reveal shadow experiments,
-//! all other policies, what is left of limits that others share, and failures of the store.
+//! The owners of the policies may read everything ([`Refusal::problem`]); other callers may read only what refused and for
+//! how long ([`PublicRefusal`]): the whole decision would reveal other policies, and what is left of limits that others
+//! share.
 //!
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers.

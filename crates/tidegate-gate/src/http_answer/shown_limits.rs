@@ -78,8 +78,9 @@ pub struct ShownLimits<'a> {
 }
 
 impl<'a> ShownLimits<'a> {
-    /// Selects the tightest limit of each policy that can refuse: among refusals the one that lasts longest. `window` returns the window, in seconds, of the quota
-    /// that applied under the policy at an index; `None` if time gives nothing back.
+    /// Selects the tightest limit of each policy that can refuse: among refusals the one that lasts longest. `window`
+    /// returns the window, in seconds, of the quota that applied under the policy at an index; `None` if time gives nothing
+    /// back.
     #[must_use]
     pub fn of(
         decision: &'a GateDecision,
@@ -128,9 +129,8 @@ impl<'a> ShownLimits<'a> {
     }
 }
 
-// The window of a limit in headers: the time after which a used-up limit is full again, or the length of its window.
-
-/// The time after which a used-up limit is full again; of a sliding window its length. Compute it once per quota, since it costs a decision.
+/// The time after which a used-up limit is full again; of a sliding window its length. Compute it once per quota, since it
+/// costs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Window {
@@ -195,15 +195,14 @@ impl Window {
     }
 }
 
-// Describes a limit to callers over HTTP.
-
 /// The facts about a limiter or a bulkhead that callers are told: its name, its window, and the form of a refusal.
 /// Create it once, beside the limiter.
 ///
 /// # Examples
 /// ```
+/// use tidegate::clock::ManualClock;
 /// use tidegate::http_answer::NamedLimit;
-/// use tidegate::{KeyedLimiter, ManualClock, Quota};
+/// use tidegate::{KeyedLimiter, Quota};
 ///
 /// let quota = Quota::per_minute(1);
 /// let limiter = KeyedLimiter::new(quota, 100_000)?.with_clock(ManualClock::default());
@@ -247,17 +246,10 @@ impl NamedLimit {
         Ok(Self { name: name.into(), window, concurrent, deny })
     }
 
-    /// Creates it for a [`Bulkhead`](tidegate_limits::Bulkhead), with status 503 for refusals: the service is short of capacity,
-    /// and the caller did not ask too often.
+    /// Creates it for a [`Bulkhead`](tidegate_limits::Bulkhead), with status 503 for refusals.
     #[must_use]
     pub fn of_places(name: impl Into<String>) -> Self {
         Self { name: name.into(), window: None, concurrent: true, deny: Deny::with_status(503) }
-    }
-
-    /// Sets how refusals are answered. An invalid HTTP status is replaced by 429.
-    #[must_use]
-    pub fn with_deny(self, deny: Deny) -> Self {
-        Self { deny, ..self }
     }
 
     /// Turns an answer into an HTTP answer.

@@ -1,8 +1,8 @@
 //! Allow-lists and deny-lists of networks and attribute values: which requests are not limited, and which are refused
 //! whatever their limits say.
 //!
-//! A deny-list takes precedence over an allow-list of the same level. A lookup costs one hash per distinct prefix
-//! length and one per attribute named, however long the lists are.
+//! A deny-list takes precedence over an allow-list of the same level. A lookup costs one hash per distinct prefix length and
+//! one per attribute named.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -150,8 +150,7 @@ impl AccessList {
 
     /// Returns the entry that a request fits; `None` if it fits none. A `client.ip` that is not an address fits no
     /// network.
-    #[must_use]
-    pub fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
+    pub(crate) fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
         if !self.networks.is_empty()
             && let Some(address) = descriptor.value("client.ip").and_then(client_ip::address)
         {

@@ -1,9 +1,8 @@
 //! Adaptive limits whose law depends on how busy the processor is.
 //!
 //! The state of such a limit lies in the store, one state per key, and a reading of the processor cannot reach them
-//! all. So the limit carries the reading: it exists in two versions, for an idle and for a busy processor, and one of
-//! the two is in force. The reading takes effect for a key when that key is next used. The readings are those that
-//! conditions use.
+//! all. So the limit exists in two versions, for an idle and for a busy processor, and one of the two is in force. The
+//! reading takes effect for a key when that key is next used.
 
 use std::sync::Arc;
 

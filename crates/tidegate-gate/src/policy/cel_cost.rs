@@ -1,10 +1,9 @@
 //! Costs as CEL expressions, such as `request.path.startsWith("/api/export") ? 10 : 1`.
 //!
 //! The variables are the attributes of the request, by their dotted names, and at a settlement the values that it
-//! reports. One rule holds for both ([`coerced`]): what the expression calculates with, or compares with a number, is a
-//! number, as in `llm.input + 3 * llm.output`; everything else is text, as in `user.id == "42"`. A prefix of names is a
-//! map. An expression is compiled once per policy. An evaluation borrows the request's values and looks up only the
-//! names in the expression.
+//! reports. What the expression calculates with, or compares with a number, is a number; everything else is text
+//! ([`coerced`]). A prefix of names is a map. An expression is compiled once per policy. An evaluation borrows the values
+//! and looks up only the names in the expression.
 
 mod coerced;
 mod tree;
@@ -68,9 +67,9 @@ impl Expression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// [`ExpressionError`] with the parser's message. Also for a text of more than 2000 bytes, more than 32 nested
-    /// brackets and operators, more than 200 parts, or a loop (`map`, `filter`, `all`, `exists`): so the cost of an
-    /// evaluation is bounded before the first request.
+    /// [`ExpressionError`] with the parser's message. Also, to bound the cost of an evaluation, for a text of more than
+    /// 2000 bytes, more than 32 nested brackets and operators, more than 200 parts, or a loop (`map`, `filter`, `all`,
+    /// `exists`).
     pub fn compile(source: &str) -> Result<Self, ExpressionError> {
         let refuse = |reason: &str| Err(ExpressionError { reason: reason.to_owned() });
         if source.len() > MAX_EXPRESSION || nesting(source) > MAX_NESTING {
@@ -135,8 +134,7 @@ impl Expression {
     }
 
     /// Evaluates the expression for a request. The result is rounded up to a whole number of 1 or more. A result above
-    /// [`Rate::MAX_COUNT`], or beyond the range of an integer, is [`Rate::MAX_COUNT`], so that a larger number in an
-    /// attribute does not cost less than a smaller one.
+    /// [`Rate::MAX_COUNT`], or beyond the range of an integer, is [`Rate::MAX_COUNT`].
     ///
     /// # Errors
     /// [`CostError`] if an attribute that it uses is missing or is not the number that it is used as, or if the result
@@ -165,8 +163,7 @@ impl Expression {
     /// Evaluates the expression for the values that a settlement reports; `missing` holds the numbers for names that
     /// are not reported.
     ///
-    /// A fraction is rounded up, so that a settlement does not round a request's cost down to 0. A result beyond the
-    /// range of an integer is [`Rate::MAX_COUNT`], so that a huge use does not cost less than a smaller one.
+    /// A fraction is rounded up. A result beyond the range of an integer is [`Rate::MAX_COUNT`].
     ///
     /// # Errors
     /// [`CostError`] if the evaluation fails or yields no number of 0 or more. If names were not reported, the error

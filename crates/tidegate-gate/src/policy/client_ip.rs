@@ -1,15 +1,11 @@
 //! Finds the client's address behind proxies: the address of the peer, or what trusted proxies report.
 //!
-//! Each proxy appends the address it saw to the right of a list, so only the right end can be trusted, and only as far
-//! as the operator's own proxies wrote it. The search starts at the peer and goes from right to left as long as the
-//! address reached is trusted; the first address that is not trusted is the client. Anything further left was written
-//! by that client and is ignored.
+//! Each proxy appends the address it saw to the right of a list, so only the right end can be trusted. The search starts at
+//! the peer and goes from right to left as long as the address reached is trusted; the first one that is not is the client.
+//! Anything further left was written by that client and is ignored.
 //!
-//! An entry that cannot be parsed is an error, and so is a missing header from a trusted proxy: the client is then
-//! unknown. If the proxy counted as the client, the caller would share the proxy's limit and escape the deny-lists.
-//! Headers are read as bytes, since a header that is not valid text counts as sent too.
-//!
-//! Only the one configured header is read: `X-Forwarded-For` is ignored if `Forwarded` is configured.
+//! An entry that cannot be parsed is an error, and so is a missing header from a trusted proxy: if the proxy counted as the
+//! client, the caller would share the proxy's limit and escape the deny-lists. Only the one configured header is read.
 //!
 //! # Source
 //! RFC 7239 for `Forwarded`; the list form of `X-Forwarded-For` as proxies write it.
@@ -64,8 +60,7 @@ pub struct ClientIp {
     pub header: ForwardHeader,
     /// How many leading bits of an IPv6 address make a key, 1 to 128.
     ///
-    /// 64 by default: customers are usually given a network of that size, and a key per address would give each of them
-    /// 2⁶⁴ limits.
+    /// 64 by default: customers are usually given a network of that size, and so 2⁶⁴ addresses.
     pub ipv6_prefix: u8,
 }
 
@@ -153,12 +148,11 @@ impl fmt::Display for IpSource {
 impl ClientIp {
     /// Finds the client's address behind `peer`.
     ///
-    /// `lines` are the values of the configured header ([`ForwardHeader::name`]) as raw bytes, in the order received;
-    /// values of other headers must not be passed. The time is linear in the hops examined; the search ends at the
-    /// first untrusted one.
+    /// `lines` are the values of the configured header ([`ForwardHeader::name`]) as raw bytes, in the order received. The
+    /// time is linear in the hops examined.
     ///
     /// # Errors
-    /// [`ClientIpError`] if a trusted proxy did not report its caller. Best answered by a refusal.
+    /// [`ClientIpError`] if a trusted proxy did not report its caller: best refused.
     pub fn find<'h, I>(&self, peer: IpAddr, lines: I) -> Result<FoundIp, ClientIpError>
     where
         I: IntoIterator<Item = &'h [u8]>,
@@ -230,10 +224,9 @@ impl ClientIp {
 /// Returns the IPv4 address in an IPv4-mapped address, and in one of NAT64's well-known prefix `64:ff9b::/96`; any
 /// other address as it is.
 ///
-/// A translator puts all callers of the IPv4 internet into one /64, so by their IPv6 network they would share one key.
-/// An address of a private or otherwise special IPv4 network stays as it is: the prefix may not carry one, and a caller
-/// who wrote one must not be taken for a trusted proxy. So does `64:ff9b:1::/48`, where each operator chooses the place of
-/// the IPv4 address; `ipv6_prefix: 128` keeps its callers apart.
+/// A translator puts all callers of the IPv4 internet into one /64, so they would share one key. An address of a private or
+/// otherwise special IPv4 network stays as it is: a caller who wrote one must not be taken for a trusted proxy. So does
+/// `64:ff9b:1::/48`, where each operator chooses the place of the IPv4 address; `ipv6_prefix: 128` keeps its callers apart.
 ///
 /// # Source
 /// RFC 6052, sections 2.1 and 3.1; RFC 8215.
@@ -369,10 +362,8 @@ fn pairs(element: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Iterates over the comma-separated elements of a header line, last first.
-///
-/// Goes from the right, since the caller's text is on the left: a quote that the caller left open must not swallow what
-/// the proxies added. With `quotes`, commas inside quotes do not separate.
+/// Iterates over the comma-separated elements of a header line, last first: a quote that the caller left open must not
+/// swallow what the proxies added. With `quotes`, commas inside quotes do not separate.
 struct Elements<'h> {
     rest: Option<&'h [u8]>,
     quotes: bool,

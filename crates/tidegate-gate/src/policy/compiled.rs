@@ -1,8 +1,7 @@
 //! The compiled form of policies: what checks need, computed once.
 //!
-//! A policy holds much data, spread over many cache lines, but a check needs only a short record per policy and one per
-//! limit. Parts that only some policies have (lists, tiers, a cost of their own) have a flag here, and are read from
-//! the policy if the flag is set.
+//! A check needs only a short record per policy and one per limit. Parts that only some policies have (lists, tiers, a cost
+//! of their own) have a flag here, and are read from the policy if the flag is set.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -37,8 +36,7 @@ pub(crate) struct Stated {
     /// The cost; `None`: the policies decide.
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
-    /// Whether a cost that cannot be determined is counted: a look counts nothing, and of several plans for one request
-    /// only one counts.
+    /// Whether a cost that cannot be determined is counted: of several plans for one request only one counts.
     pub(crate) counts: bool,
 }
 
@@ -98,13 +96,11 @@ pub(crate) struct Ready {
     levels: Option<Box<Levels>>,
     /// The parts that the limit keeps for requests of higher priority; `None`: it keeps nothing.
     keeps: Option<Box<Keeps>>,
-    /// Whether a request takes exactly one place, whatever cost its caller states: a guard of a policy without a cost
-    /// rule.
+    /// Whether a request takes one place, whatever cost its caller states: a guard of a policy without a cost rule.
     pub(crate) one_place: bool,
 }
 
-/// The rules of a limit that are the same for all requests: made once from its policy, and carried as one value through
-/// plans and receipts. 12 bytes.
+/// The rules of a limit that are the same for all requests, as one value of 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRules {
     /// The rules for stores.
@@ -366,7 +362,7 @@ impl Estimate {
     }
 }
 
-/// Makes equal limits that a store keeps as words share one quota, so that a lookup of a quota by its address finds it.
+/// Makes equal limits that a store keeps as words share one quota, which is looked up by its address.
 pub(super) fn share_quotas(policies: &mut [Policy]) {
     let mut quotas: HashMap<Gcra, Arc<Quota>> = HashMap::new();
     let limits =

@@ -1,10 +1,8 @@
 //! The cost of a request when it is checked: a number, a table, an attribute, a CEL expression, or a learned estimate.
-//! A settlement reports the real cost later, see [`super::Usage`].
 //!
-//! For a cost that cannot be determined (a missing attribute, an expression that fails or yields a negative number), the
-//! policy says what happens ([`OnCostError`]), and the set counts how often. A fraction is rounded up, and 0 is 1, the
-//! least that a check takes. A number above 2^60, however large, counts as 2^60, so that a
-//! larger number never costs less.
+//! For a cost that cannot be determined, the policy says what happens ([`OnCostError`]), and the set counts how often. A
+//! fraction is rounded up, and 0 is 1, the least that a check takes. A number above 2^60, however large, counts as 2^60, so
+//! that a larger number never costs less.
 
 use std::collections::HashMap;
 #[cfg(feature = "cel")]
@@ -38,8 +36,7 @@ pub enum CostRule {
     #[cfg(feature = "cel")]
     Expression(Arc<super::cel_cost::Expression>),
     /// An estimate learned from the real costs of requests, capped at what a full limit grants at once, so that a first
-    /// request is never refused because of its own estimate. A policy set that is put in force takes over what the last
-    /// one learned under the policy's name.
+    /// request is never refused because of its own estimate. See [`PolicySet::learn_from`](super::PolicySet::learn_from).
     Learned(Learning),
 }
 
@@ -50,8 +47,8 @@ pub enum OnCostError {
     /// The policy refuses it. For callers that can be told to send what the cost needs.
     #[default]
     Deny,
-    /// It is charged the most that the limit grants at once, so it passes only a full limit and leaves nothing of it.
-    /// For callers that cannot be told, such as clients of a gateway that may leave a field out.
+    /// It is charged the most that the limit grants at once, so it passes only a full limit and leaves nothing of it. For
+    /// callers that cannot be told.
     WholeLimit,
 }
 

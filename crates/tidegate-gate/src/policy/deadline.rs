@@ -11,8 +11,7 @@ pub(crate) const TIME_LEFT: [&str; 2] =
     ["request.header.grpc-timeout", "request.header.x-envoy-expected-rq-timeout-ms"];
 
 /// Returns how long the caller of a request still waits, and the header that says so: of several headers the one with
-/// the least time. `None` if no header has a readable value. The headers need no trust: a caller that overstates the
-/// time is only answered late, and one that understates it harms only itself.
+/// the least time. `None` if no header has a readable value. The headers need no trust: a wrong time harms only the caller.
 ///
 /// # Examples
 /// ```

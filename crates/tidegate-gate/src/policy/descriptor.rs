@@ -14,7 +14,7 @@ use tidegate_core::Rate;
 ///
 /// # Examples
 /// ```
-/// use tidegate::Descriptor;
+/// use tidegate::policy::Descriptor;
 ///
 /// let mut request = Descriptor::new().with("request.method", "POST").with("request.path", "/login");
 /// request.push("client.ip", "203.0.113.9");
@@ -79,19 +79,14 @@ impl<'a> Descriptor<'a> {
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
-
-    /// Removes all pairs, keeping the memory.
-    pub fn clear(&mut self) {
-        self.pairs.clear();
-    }
 }
 
-/// Creates a descriptor from all its pairs at once, in order; up to eight pairs need no allocation. Faster than a chain
-/// of [`Descriptor::with`], where each call may move the descriptor.
+/// Creates a descriptor from all its pairs at once, in order. Faster than a chain of [`Descriptor::with`], where each call
+/// may move the descriptor.
 ///
 /// # Examples
 /// ```
-/// use tidegate::Descriptor;
+/// use tidegate::policy::Descriptor;
 ///
 /// let request = Descriptor::from([("client.ip", "203.0.113.9"), ("request.method", "GET")]);
 /// assert_eq!(request.value("request.method"), Some("GET"));

@@ -2,9 +2,8 @@
 //! with `**`.
 //!
 //! Alternatives are multiplied out when the glob is compiled, so that matching needs no recursion and no allocation. A
-//! flat pattern searches for the texts between its stars from left to right, each once; a path pattern with `**` goes
-//! through the segments with a single backtracking point. So a hostile path cannot cause exponential time, as it can in
-//! a backtracking matcher.
+//! flat pattern searches for the texts between its stars from left to right; a path pattern with `**` has a single
+//! backtracking point. So a hostile path cannot cause exponential time.
 
 use smallvec::SmallVec;
 
@@ -67,8 +66,7 @@ impl Pattern {
     }
 }
 
-/// The form of a pattern, determined at compile time: common forms are matched by comparing bytes, without walking
-/// through segments.
+/// The form of a pattern: common forms are matched by comparing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shape {
     /// Exactly this text.
@@ -287,18 +285,13 @@ fn expand(pattern: &str) -> Result<impl Iterator<Item = String>, GlobError> {
     Ok(done.into_iter().map(move |start| start + rest))
 }
 
-// Matches a text against one pattern without braces. This code runs on every request.
-
 /// Returns the segments of a path or a path pattern, without empty ones.
 pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Matches one flat pattern: the texts before the first `*` and after the last are compared in place, and each text in
-/// between is searched for once, from left to right.
-///
-/// Linear in pattern and text, except for parts between stars that contain `?`: those take their length times that of
-/// the text.
+/// Matches one flat pattern. Linear in pattern and text, except for parts between stars that contain `?`: those take their
+/// length times that of the text.
 pub(super) fn fits(pattern: &str, text: &str) -> bool {
     let Some((head, mut rest)) = pattern.split_once('*') else { return after(pattern, text) == Some("") };
     let Some(mut text) = after(head, text) else { return false };
@@ -332,8 +325,7 @@ fn after_first<'t>(part: &str, text: &'t str) -> Option<&'t str> {
     text.char_indices().find_map(|(at, _)| after(part, &text[at..]))
 }
 
-/// Matches a path pattern whose stars each stand for one segment. A single pass suffices, since nothing needs
-/// backtracking.
+/// Matches a path pattern whose stars each stand for one segment, in a single pass.
 fn fits_whole(mut pattern: &[u8], mut path: &[u8]) -> bool {
     loop {
         (pattern, path) = match (pattern, path) {

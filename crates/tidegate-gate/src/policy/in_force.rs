@@ -42,8 +42,8 @@ impl PolicySet {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::{Holding, Limit};
-    /// use tidegate::{Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Holding, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
     ///     .when("signal queue-length above 1000".parse()?);
@@ -72,8 +72,8 @@ impl PolicySet {
         Some(if known.any(|(_, held)| !held) { Holding::No } else { Holding::Unknown })
     }
 
-    /// Returns the rate that a limit has now whose rate follows a number; `None` if the rate of this limit of the policy at this
-    /// position does not move.
+    /// Returns the rate that a limit has now; `None` if the rate of this limit of the policy at this position does not
+    /// move.
     #[must_use]
     pub fn rate_in_force(&self, place: usize, limit: usize) -> Option<Rate> {
         let follows = self.policies.get(place)?.limit(limit)?.follows.as_ref()?;
@@ -92,8 +92,7 @@ impl PolicySet {
 
 /// Some of the policies of a set, for a check that names the policies to apply.
 ///
-/// Holds the set and one bit per policy, up to the last that is named. Uses the set's own index, so naming policies
-/// needs neither a copy nor a compilation.
+/// Holds the set and one bit per policy, up to the last that is named; needs neither a copy nor a compilation.
 #[derive(Clone, Debug)]
 pub struct Among {
     set: Arc<PolicySet>,

@@ -1,8 +1,8 @@
 //! Finds the policies that may match a request without trying each: a thousand policies for other paths cost nothing.
 //!
 //! Each policy is filed under one condition that its requests must meet: exact values of an attribute or header, exact
-//! hosts, or the leading literal segments of its paths. A policy without such a condition is filed under "always". For
-//! a request, each of these tables is looked up, and the few lists found are merged in the order of the policies.
+//! hosts, or the leading literal segments of its paths; otherwise under "always". For a request, each of these tables is
+//! looked up, and the few lists found are merged in the order of the policies.
 
 use std::collections::HashMap;
 

@@ -5,7 +5,8 @@
 //! key cannot choose its kind.
 
 /// The mark that half of a ticket has been settled, followed by the half and the ticket's id.
-pub const TICKET_MARK: [u8; 2] = [0, b't'];
+#[cfg(any(test, feature = "ticket"))]
+pub(crate) const TICKET_MARK: [u8; 2] = [0, b't'];
 
 /// A limit that a caller sends with its check, followed by the caller's own key.
 pub const CALLER_LIMIT: [u8; 2] = [0, b'c'];

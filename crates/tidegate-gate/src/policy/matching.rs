@@ -3,10 +3,8 @@
 //! Every part that is stated must fit (and); within a part, one of its alternatives must fit (or). If the request lacks
 //! a part, no demand on it fits, except a demand for its absence. An empty match fits every request.
 //!
-//! Before matching, the path is normalised as described in [`crate::policy`] (`//`, `/./` and `%2e` do not evade a
-//! limit); the host is lower-cased, and its port and a final dot are cut off; methods are compared case-insensitively.
-//! Values of headers and attributes are compared as they are, except `request.path` and `request.host`, which are
-//! normalised here too.
+//! Before matching, the path is normalised as described in [`crate::policy`]; the host is lower-cased, and its port and a
+//! final dot are cut off; methods are compared case-insensitively. Other values are compared as they are.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -59,8 +57,7 @@ impl Match {
         Ok(self)
     }
 
-    /// Requires a host: `api.example.com`, `*.example.com` (any subdomain, not the domain itself); a further call adds
-    /// an alternative.
+    /// Requires a host: `api.example.com`, `*.example.com` (any subdomain); a further call adds an alternative.
     ///
     /// # Errors
     /// [`GlobError`] if the pattern is invalid.
@@ -255,10 +252,7 @@ impl Want {
     }
 }
 
-/// A request prepared for matching: its parts are looked up and normalised at most once, however many policies there
-/// are.
-///
-/// Host and path are normalised at their first use: if no policy has a demand on them, they cost nothing.
+/// A request prepared for matching: its parts are looked up once, and normalised at their first use.
 #[derive(Debug)]
 pub(crate) struct View<'d, 'v> {
     /// The descriptor in which attributes are looked up by name.
@@ -309,9 +303,8 @@ impl<'d, 'v> View<'d, 'v> {
     }
 }
 
-/// Returns the request with path and host in the form that is used for comparing, keys and costs; `None` if they have
-/// that form already. Otherwise each `?query`, `//` and capital letter would make a different value, and so evade a
-/// key, a list or a cost.
+/// Returns the request with path and host in the form that is used for comparing, keys and costs; `None` if they have that
+/// form already. Otherwise each `?query`, `//` and capital letter would evade a key, a list or a cost.
 pub(crate) fn plain_values<'v>(request: &Descriptor<'v>) -> Option<Descriptor<'v>> {
     let mut plain: Option<Descriptor<'v>> = None;
     let path = request.value("request.path").map(|raw| ("request.path", raw, path::for_values(raw)));
@@ -336,8 +329,8 @@ pub(crate) fn compared<'v>(name: &str, raw: &'v str) -> Cow<'v, str> {
 
 /// Lower-cases a host and cuts off its port and a final dot; borrows if nothing changes.
 pub fn host_name(raw: &str) -> Cow<'_, str> {
-    // A single pass for the usual host, which needs no change: no byte lies between `:` and `[`, a range that holds the
-    // colon, the capital letters and the bracket (and characters that no host contains).
+    // A single pass for the usual host, which needs no change: the range `:` to `[` holds the colon, the capital letters
+    // and the bracket (and characters that no host contains).
     if !raw.bytes().any(|byte| (b':'..=b'[').contains(&byte)) {
         return Cow::Borrowed(raw.strip_suffix('.').unwrap_or(raw));
     }

@@ -1,7 +1,5 @@
-//! The attributes that policies name: a server must keep these of a request, and may drop all others.
-//!
-//! A request may carry more than a server is willing to hold. Attributes that no policy names may be dropped. An
-//! attribute that a policy names decides who is limited, so it must be kept whenever the request has it.
+//! The attributes that policies name: a server must keep these of a request, since they decide who is limited, and may drop
+//! all others.
 
 use std::collections::HashSet;
 
@@ -13,8 +11,8 @@ pub const BUILT_IN: [&str; 5] =
 
 /// The attributes that the policies of a set name, in matches, keys, tiers, overrides, costs and lists.
 ///
-/// Includes the names in policies that are switched off, so that a decision can be explained under them. The size grows
-/// with the names in the file; a lookup takes one hash, and one comparison per prefix.
+/// Includes the names in policies that are switched off, so that a decision can be explained under them. A lookup takes one
+/// hash, and one comparison per prefix.
 #[derive(Clone, Debug, Default)]
 pub struct Named {
     names: HashSet<String, RandomState>,

@@ -1,7 +1,6 @@
-//! Names that a request has and no policy reads, with those that were probably meant; among them short names, where
-//! policies use a longer one.
+//! Names that a request has and no policy reads, with those that were probably meant.
 //!
-//! A name without a dot can be a program's own, so such names are allowed; people are only told of the other one.
+//! A name without a dot can be a program's own, so it is allowed; people are only told of the longer one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

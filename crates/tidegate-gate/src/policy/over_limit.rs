@@ -19,8 +19,8 @@ pub enum Over {
     /// request that the limit never grants, whatever was spent before, is refused and blocks nobody.
     ///
     /// Blocks are kept where the policy's counters are: they outlive the process on disk, and other gates over the same
-    /// engine know them, at most a second late. In memory they end with the process. In shadow mode nobody is blocked; requests of a key that would be
-    /// blocked count as ones that the policy would deny.
+    /// engine know them, at most a second late. In memory they end with the process. In shadow mode nobody is blocked;
+    /// requests of a key that would be blocked count as ones that the policy would deny.
     Block {
         /// How long the key is blocked.
         lasts: Duration,
@@ -42,17 +42,7 @@ impl Over {
     }
 
     /// Returns the lowered priority of a request over the limit that had `priority`. The cohort within the level stays.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Over;
-    /// use tidegate::{Criticality, Priority};
-    ///
-    /// let lower = Over::Demote { to: None }.lowered(Priority::of(Criticality::Critical));
-    /// assert_eq!(lower.level(), Criticality::SheddablePlus);
-    /// ```
-    #[must_use]
-    pub fn lowered(self, priority: Priority) -> Priority {
+    pub(crate) fn lowered(self, priority: Priority) -> Priority {
         let Self::Demote { to } = self else { return priority };
         let own = priority.level();
         let below = Criticality::ALL.into_iter().rfind(|level| *level < own).unwrap_or(own);

@@ -1,8 +1,7 @@
 //! Decides whether some request fits several matches at once, and finds one.
 //!
-//! Each part of a match is a demand on one text: the method, the host, the path, an attribute. The demands of all
-//! matches on one text are tried together by [`text::find`]. A `not` holds if any one of its parts fails, so its parts
-//! are tried in turn, each with everything else.
+//! The demands of all matches on one text (the method, the host, the path, an attribute) are tried together by
+//! [`text::find`]. A `not` holds if any one of its parts fails, so its parts are tried in turn, each with everything else.
 //!
 //! The answer is exact, with two restrictions:
 //! * The path counts in one reading. A path that servers read in several ways, such as `/a;%2f..%2fb`, fits patterns in

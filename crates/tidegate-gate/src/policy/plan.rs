@@ -57,13 +57,12 @@ impl Line<'_> {
 
 /// All charges of one request, in the order of the policies.
 ///
-/// Takes more than a kilobyte, for 16 lines without allocation: create one and fill it in place rather than moving it.
+/// Takes more than a kilobyte, for 16 lines without allocation: fill it in place rather than moving it.
 #[derive(Clone, Debug, Default)]
 pub struct Plan<'p> {
     /// One line per limit of each matching policy.
     pub lines: SmallVec<[Line<'p>; LINES]>,
-    /// The bytes of all keys, and of some that were not needed. A key takes about 40 bytes, for an address under a
-    /// policy with a name of a word or two.
+    /// The bytes of all keys, and of some that were not needed. A key of an address takes about 40 bytes.
     pub keys: Vec<u8>,
 }
 

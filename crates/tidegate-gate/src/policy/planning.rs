@@ -85,10 +85,8 @@ impl PolicySet {
     }
 
     /// Reports whether any of these policies is about a request: it matches and has what the key is made of, or a list
-    /// exempts it. `false`: nobody has thought of such a request, and nothing limits it.
-    ///
-    /// For a request that no limit was charged for: it tells those that conditions, lists or unlimited terms leave out on
-    /// purpose from all others. Costs a look-up of the policies that may match.
+    /// exempts it. `false`: nobody has thought of such a request, and nothing limits it. Costs a look-up of the policies
+    /// that may match.
     #[must_use]
     pub fn meets(&self, request: &Descriptor<'_>, among: Option<&Among>) -> bool {
         let plain = if self.compares_places { plain_values(request) } else { None };
@@ -150,23 +148,15 @@ impl PolicySet {
     /// Lists the charges of a request of the default priority, in the order of the policies.
     ///
     /// `cost` is the cost that the caller states; a policy with a cost of its own uses that instead, unless it believes
-    /// its callers. Allow-lists apply; for deny-lists call [`PolicySet::access`] first. Allocates for the keys, and
-    /// otherwise only for more than sixteen lines or a path that needs normalising.
+    /// its callers. Allow-lists apply; for deny-lists call [`PolicySet::access`] first.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
-        self.plan_into(descriptor, cost, &mut plan);
+        self.plan_for(descriptor, Stated::cost(cost), &mut plan);
         plan
     }
 
-    /// Like [`PolicySet::plan`], into an existing plan, which is emptied first and keeps its memory.
-    #[inline]
-    pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
-        plan.clear();
-        self.plan_for(descriptor, Stated::cost(cost), plan);
-    }
-
-    /// Like [`PolicySet::plan_into`], for a request of any priority; appends to what the plan already holds.
+    /// Like [`PolicySet::plan`], for a request of any priority; appends to what the plan already holds.
     #[inline]
     pub(crate) fn plan_for<'p>(&'p self, descriptor: &Descriptor<'_>, stated: Stated, plan: &mut Plan<'p>) {
         self.fill(descriptor, stated, plan, |_| true);
@@ -216,22 +206,22 @@ impl PolicySet {
         }
         let view = View::over(request, descriptor);
         // Policies of one kind often follow each other in the file, so the last result is reused.
-        let mut spoken: Option<(usize, bool)> = None;
+        let mut last_match: Option<(usize, bool)> = None;
         let mut keyed: Option<Values> = None;
         let mut candidates = Candidates::default();
         self.index.look_up(&view, &mut candidates);
         // By reference: a loop over the value itself would move it.
         for place in candidates.by_ref() {
             let compiled = &self.compiled[place];
-            let speaks = match spoken {
-                Some((like, speaks)) if like == compiled.same_match_as => speaks,
+            let matches = match last_match {
+                Some((like, matches)) if like == compiled.same_match_as => matches,
                 _ => {
                     compiled.outbound == view.outbound
                         && self.policies[place].matching.misfit(&view).is_none()
                 }
             };
-            spoken = Some((compiled.same_match_as, speaks));
-            if !speaks || !wanted(place) {
+            last_match = Some((compiled.same_match_as, matches));
+            if !matches || !wanted(place) {
                 continue;
             }
             let policy = &self.policies[place];

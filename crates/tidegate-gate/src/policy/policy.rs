@@ -37,12 +37,11 @@ pub enum ChargeOn {
     /// At the check.
     #[default]
     Check,
-    /// At the check; the charge is given back if a report says that the request did not fail. Charging first means that
-    /// no more concurrent attempts pass than the limit allows.
+    /// At the check; the charge is given back if a report says that the request did not fail. So no more concurrent
+    /// attempts pass than the limit allows.
     Failure,
-    /// At the check, also of a request that is refused: its cost has been spent, or is meant to count all the same. What
-    /// the limit has no room for is a debt. For units that a proxy reports when a response ends, and for limits that
-    /// count refused requests too.
+    /// At the check, also of a request that is refused. What the limit has no room for is a debt. For units that a proxy
+    /// reports when a response ends, and for limits that count refused requests too.
     Always,
 }
 
@@ -217,7 +216,7 @@ impl Limit {
     }
 }
 
-/// One named policy. Built from the config file or in code, then put into a [`super::PolicySet`], which is immutable.
+/// One named policy, for a [`super::PolicySet`].
 ///
 /// # Examples
 /// ```
@@ -252,8 +251,7 @@ pub struct Policy {
     pub shadow_limit: Option<Limit>,
     /// The cost of a request at its check; `None`: the cost that the caller states, or 1.
     pub cost: Option<CostRule>,
-    /// Whether a cost that the caller states replaces `cost`. For callers that are trusted to know the cost of their
-    /// requests.
+    /// Whether a cost that the caller states replaces `cost`, for callers that are trusted.
     pub caller_cost: bool,
     /// How the real cost is computed at the settlement. `None`: the real cost is what the check charged; if `cost` is
     /// `None` too, it is the cost that the caller then reports.
@@ -264,13 +262,11 @@ pub struct Policy {
     pub mode: Mode,
     /// How its refusals are answered.
     pub deny: Deny,
-    /// How a refusal by a guard or by `deadline` is answered. It means that the service is short of capacity, not that
-    /// the caller asked too often; 503 by default.
+    /// How a refusal by a guard or by `deadline` is answered, since the service is short of capacity; 503 by default.
     pub shed: Deny,
     /// The policy's allow-list and deny-list.
     pub access: Access,
-    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's rate limit
-    /// service.
+    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's service.
     pub near_limit: u8,
     /// What happens to a request whose cost `cost` does not determine.
     pub on_cost_error: OnCostError,
@@ -350,8 +346,7 @@ impl Policy {
         self.limits.iter().chain(&self.shadow_limit).nth(index)
     }
 
-    /// Reports whether requests over the limits pass and the decision says so: the policy is enforced, with `over:
-    /// mark` or `over: demote`.
+    /// Reports whether requests over the limits pass and the decision says so: `over: mark` or `over: demote`, enforced.
     #[must_use]
     pub fn lets_through(&self) -> bool {
         self.mode == Mode::Enforce && !self.over.refuses()
@@ -426,7 +421,7 @@ impl Policy {
 
 impl Policy {
     /// Calls `each` with every attribute that the policy names. The flag is `true` if all names that continue it after
-    /// a dot are meant too, since which member of a group an expression uses is known only at evaluation.
+    /// a dot are meant too.
     pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
         self.matching.names(&mut |name| each(name, false));
         self.by.iter().for_each(|name| each(name, false));

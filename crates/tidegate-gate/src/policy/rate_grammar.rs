@@ -1,8 +1,7 @@
 //! The grammar of rates and spans of time: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
 //!
-//! The same grammar serves the file, the command line, traffic, logs and all output. `m` is a minute, as everywhere
-//! except in date patterns; `M` is refused, because some programs read it as a month. A month is 30 days and a year 365
-//! days, since a span must have a fixed length. For windows of calendar months, a limit has `calendar: ZONE`.
+//! The same grammar serves the file, the command line, traffic, logs and all output. `m` is a minute; `M` is refused,
+//! because some programs read it as a month. A month is 30 days and a year 365 days, since a span must have a fixed length.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -57,8 +56,6 @@ fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
     Ok((times, unit))
 }
 
-// A rate in the form in which its author wrote it.
-
 /// The largest period that the core crate accepts.
 const MAX_PERIOD: Duration = tidegate_core::Rate::MAX_PERIOD;
 
@@ -105,8 +102,6 @@ impl fmt::Display for WrittenRate {
         }
     }
 }
-
-// The units of time and their spellings.
 
 /// A unit of time as written in rates and spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -222,8 +217,6 @@ impl FromStr for Unit {
     }
 }
 
-// Parses whole numbers: `1000`, `1_000`, `5k`, `5.0`.
-
 /// The largest count that the core crate accepts.
 const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 
@@ -261,8 +254,6 @@ fn plain_number(text: &str) -> Result<u64, GrammarError> {
     let number: u64 = plain.parse().map_err(|_| refuse())?;
     number.checked_mul(factor).filter(|number| *number <= MAX_COUNT).ok_or_else(refuse)
 }
-
-// Parses spans of time: `200ms`, `10s`, `1h30min`, `1.5s`.
 
 /// The most decimals of a number: a second has nine down to the nanosecond.
 const DECIMALS: usize = 9;
@@ -440,8 +431,6 @@ fn is_thing(text: &str) -> bool {
 fn greatest_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_divisor(b, a % b) }
 }
-
-// Why a text is not a rate or a span, and what to write instead.
 
 /// Why a text is not a rate or a span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

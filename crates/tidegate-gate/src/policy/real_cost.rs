@@ -1,9 +1,8 @@
 //! The real cost of a request, computed from what its settlement reports when the work is done.
 //!
-//! A check charges an estimate. The settlement reports values by name, such as `llm.input` and `llm.output`, and each
-//! policy computes its own units from them: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement
-//! contains only what is reported with it and not the request, so it can be made on any node, and requests need not be
-//! remembered. If the real cost cannot be computed, the estimate stays charged, so the request is not free.
+//! The settlement reports values by name, such as `llm.input` and `llm.output`, and each policy computes its own units from
+//! them. It does not need the request, so it can be made on any node, and requests need not be remembered. If the real cost
+//! cannot be computed, the estimate stays charged, so the request is not free.
 
 use tidegate_core::Rate;
 
@@ -63,12 +62,6 @@ impl Policy {
             }
             None => RealCost::AsCharged,
         }
-    }
-
-    /// Reports whether a settlement may change or give back what a check charges.
-    #[must_use]
-    pub fn may_settle(&self) -> bool {
-        self.settle.is_some() || self.cost.is_none() || self.charges_failures()
     }
 }
 

@@ -18,9 +18,9 @@ use super::source::Source;
 pub struct SourceStanding {
     /// Which number.
     pub source: Source,
-    /// The reading that policies and switches go by, in the unit of the source. `None` if there is no reading yet, and if
-    /// it is stale for each of their conditions; a moving rate goes by a reading of any age, and a switch for as long as
-    /// its trigger [lasts](super::Trigger::lasting).
+    /// The reading that policies and switches go by, in the unit of the source; `None` if there is none yet, or if it is
+    /// stale for each of them. A moving rate goes by a reading of any age, and a switch for as long as its trigger
+    /// [lasts](super::Trigger::lasting).
     pub value: Option<f64>,
     /// The last reading, stale or not; `None`: there is no reading yet.
     pub last: Option<f64>,
@@ -113,8 +113,8 @@ impl PolicySet {
         .collect()
     }
 
-    /// Returns why the conditions of a policy (`when`) keep it out of force at present for requests of a priority; `None` if it
-    /// is in force. `place` is the index of the policy. Takes a short lock if it is not in force.
+    /// Returns why the conditions of the policy at an index keep it out of force for requests of a priority; `None` if it is
+    /// in force. Takes a short lock if it is not.
     ///
     /// # Panics
     /// If the set has no policy of this index.

@@ -70,13 +70,13 @@ pub enum PolicySetError {
 
 /// An immutable set of policies, always replaced as a whole.
 ///
-/// All matching policies are tried in order; a denial charges none of them. Share the set in an `Arc`; planning takes
-/// `&self` and no lock.
+/// All matching policies are tried in order; a denial charges none of them. Share the set in an `Arc`: planning takes no
+/// lock.
 ///
 /// # Examples
 /// ```
-/// use tidegate::policy::{Limit, Policy, PolicySet};
-/// use tidegate::{Descriptor, Gate, Quota};
+/// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+/// use tidegate::{Gate, Quota};
 ///
 /// let mut per_user = Policy::new("per-user", Limit::new(Quota::per_second(5).gcra()?, "5/s"));
 /// per_user.by = vec!["user.id".to_owned()];
@@ -291,7 +291,7 @@ impl PolicySet {
     }
 
     /// Returns how often the cost of a policy could not be determined, and why last; nothing for an index without a
-    /// policy. Takes a short lock of the policy; checks take it only to store a reason, and never wait for it.
+    /// policy. Takes a short lock of the policy, for which checks never wait.
     #[must_use]
     pub fn cost_errors(&self, policy: usize) -> CostErrors {
         self.compiled.get(policy).map(Compiled::cost_errors).unwrap_or_default()
@@ -313,7 +313,7 @@ impl PolicySet {
 
     /// Returns the number of settlements behind the estimate of a policy that learns, at most 1,024; below
     /// [`Learning::ENOUGH`] there is no estimate yet. `None` for a policy that does not learn. Takes a short lock of
-    /// the policy; checks do not take it.
+    /// the policy; checks do not.
     ///
     /// [`Learning::ENOUGH`]: crate::policy::Learning::ENOUGH
     #[must_use]
@@ -321,10 +321,9 @@ impl PolicySet {
         Some(self.learned(policy)?.settlements())
     }
 
-    /// Takes over what the policies of another set have learned, by their names. Call it before this set is put in
-    /// force in place of the other. A policy whose settlement rule has changed starts anew, since it counts other
-    /// units. Readings, the results of unchanged conditions, and the counts of [`PolicySet::cost_errors`] are taken over
-    /// too.
+    /// Takes over what the policies of another set have learned, by their names: call it before this set is put in force
+    /// in place of the other. A policy whose settlement rule has changed starts anew. Readings, the results of unchanged
+    /// conditions, and the counts of [`PolicySet::cost_errors`] are taken over too.
     pub fn learn_from(&self, before: &Self) {
         // A set that is put in force again keeps what it knows.
         if std::ptr::eq(self, before) {
@@ -355,9 +354,8 @@ impl PolicySet {
         &self.settled_by
     }
 
-    /// Reports whether a path is ambiguous as a value: some policy or list uses it as one (in a key, an entry or a
-    /// cost), and servers resolve its `..` differently. No single value can represent such a path. Legitimate clients
-    /// do not need such paths, and a door that does not know the server behind should refuse them.
+    /// Reports whether a path is ambiguous as a value: some policy or list uses it as one, and servers resolve its `..`
+    /// differently. A door that does not know the server behind should refuse it: legitimate clients need no such paths.
     #[must_use]
     pub fn is_ambiguous_path(&self, path: &str) -> bool {
         self.compares_places && path::is_ambiguous(path)
@@ -374,9 +372,8 @@ impl PolicySet {
         named
     }
 
-    /// Returns the attributes that checks under this set read. Fewer than [`PolicySet::named`] if no policy or list
-    /// needs the method, the host, the path or the client. For callers that describe requests to this set only and can
-    /// leave out the rest.
+    /// Returns the attributes that checks under this set read: without the method, the host, the path or the client if no
+    /// policy or list needs them. Callers that describe requests to this set only can leave out the rest.
     #[must_use]
     pub fn attributes_read(&self) -> Named {
         let mut named = Named::default();
@@ -394,8 +391,8 @@ impl PolicySet {
         named
     }
 
-    /// Feeds the real cost of a request into the estimate of a policy; no effect if the policy does not learn. Takes a
-    /// short lock of the policy; checks do not take it.
+    /// Feeds the real cost of a request into the estimate of a policy, if it learns. Takes a short lock of the policy;
+    /// checks do not.
     pub fn learn(&self, policy: usize, real: u64) {
         // At least one unit, like any cost.
         let real = Cost::new(real).unwrap_or_default();

@@ -13,15 +13,15 @@ use super::source::Source;
 /// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`Following`] for how
 /// changes are smoothed.
 ///
-/// The rate in force is one of 17 evenly spaced levels: if the limit changed slightly with each reading, every key
-/// would have to be carried over to a new limit each time. The level in force is never above the rate that the law
-/// calculates.
+/// The rate in force is one of 17 evenly spaced levels, never above the rate that the law calculates: if the limit changed
+/// slightly with each reading, every key would have to be carried over to a new limit each time.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
+/// use tidegate::Quota;
+/// use tidegate::limiter::Rate;
 /// use tidegate::policy::{Follows, Limit, Source};
-/// use tidegate::{Quota, Rate};
 ///
 /// let per_second = |count| Rate::new(count, Duration::from_secs(1));
 /// let follows = Follows::new(Source::Memory, per_second(100)?..=per_second(1000)?, 70.0..=90.0, |rate| {
@@ -78,14 +78,12 @@ impl Follows {
     }
 
     /// Returns the law that the rate follows.
-    #[must_use]
-    pub const fn law(&self) -> &Following {
+    pub(super) const fn law(&self) -> &Following {
         &self.law
     }
 
     /// Returns the limit at each level, from the floor to the ceiling.
-    #[must_use]
-    pub fn levels(&self) -> &[Arc<Quota>] {
+    pub(super) fn levels(&self) -> &[Arc<Quota>] {
         &self.levels
     }
 

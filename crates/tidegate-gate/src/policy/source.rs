@@ -124,9 +124,7 @@ impl Source {
         })
     }
 
-    /// Returns an example of a value of this source.
-    #[must_use]
-    pub const fn example(&self) -> &'static str {
+    const fn example(&self) -> &'static str {
         match self {
             Self::Cpu | Self::Memory | Self::Policy(_) => "80%",
             Self::Load => "8",
@@ -139,7 +137,6 @@ impl Source {
     }
 
     /// Returns the largest value that a reading can have: 100 % for a share.
-    #[must_use]
     pub(super) const fn most(&self) -> f64 {
         match self {
             Self::Cpu | Self::Memory | Self::Policy(_) => 100.0,
@@ -148,8 +145,7 @@ impl Source {
     }
 
     /// Formats a value exactly, as files write it: parsing it again yields the same number.
-    #[must_use]
-    pub fn written(&self, value: f64) -> String {
+    pub(super) fn written(&self, value: f64) -> String {
         match self {
             Self::Cpu | Self::Memory | Self::Policy(_) => format!("{value}%"),
             Self::Load | Self::InFlight | Self::Signal(_) | Self::Switch(_) => value.to_string(),
@@ -159,8 +155,7 @@ impl Source {
     }
 
     /// Formats a reading for people: with up to three decimals, and a rate in requests per second.
-    #[must_use]
-    pub fn rounded(&self, value: f64) -> String {
+    pub(super) fn rounded(&self, value: f64) -> String {
         let thousandths = (value * 1000.0).round();
         let rounded = if thousandths.is_finite() { thousandths / 1000.0 } else { value };
         match self {

@@ -2,9 +2,8 @@
 //!
 //! `off_when: cpu above 80%, until 70%`: the switch goes off with the first reading above 80 %, and on again with the
 //! first one of 70 % or less, but not before it has been off for `hold`. A number that is no longer read says nothing:
-//! it turns no switch off, and a switch that is off then stays so until `lasting` after the last reading that said so.
-//! That end exists so that a feature does not stay off because the source of its number is gone; it is long, since a
-//! source may well go silent because of the overload that it measured.
+//! it turns no switch off, and a switch that is off stays so until `lasting` after the last reading that said so. That end
+//! is long, since a source may go silent because of the overload that it measured.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,24 +18,23 @@ use crate::policy::source::SourceError;
 
 /// When a [switch](crate::switches) is off because of a number, for which requests, and for how long.
 ///
-/// Immutable; the state is a [`TriggerState`], which [`Trigger::step`] turns into the next one. Several triggers of one
-/// switch are independent of each other: the switch is off for all requests that any of them turns it off for.
+/// Several triggers of one switch are independent of each other: the switch is off for all requests that any of them
+/// turns it off for.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::policy::{Trigger, TriggerState};
-/// use tidegate::{Criticality, Tick};
+/// use tidegate::gate::switches::Switches;
+/// use tidegate::policy::Trigger;
+/// use tidegate::priority::{Criticality, Priority};
 ///
 /// let trigger = Trigger::new("previews", "signal p99 above 500, until 300".parse()?)?
 ///     .below(Criticality::CriticalPlus)?
 ///     .hold(Duration::from_secs(10))?;
-/// let at = Tick::from_secs;
-/// let on = TriggerState::default();
-/// assert_eq!(trigger.step(on, at(1), 500.0), on);
-/// let off = trigger.step(on, at(2), 501.0);
-/// let calm = trigger.step(off, at(5), 300.0);
-/// assert!(calm.is_off(at(11)) && !calm.is_off(at(12)), "off for ten seconds at least");
+/// let switches = Switches::new(["previews"])?.with_triggers([trigger])?;
+/// switches.report(&"signal p99".parse()?, 501.0)?;
+/// assert!(!switches.is_on("previews", Priority::of(Criticality::Critical)));
+/// assert!(switches.is_on("previews", Priority::of(Criticality::CriticalPlus)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +48,7 @@ pub struct Trigger {
 
 /// What a trigger knows from its readings: whether its switch is off, since when, and until when. The default is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TriggerState {
+pub(crate) struct TriggerState {
     /// Whether the condition held at the last reading.
     held: bool,
     since: Tick,
@@ -58,8 +56,8 @@ pub struct TriggerState {
 }
 
 impl Trigger {
-    /// The shortest time that a switch is off, unless a trigger sets another: long enough for the load to show what
-    /// the switch has changed, so that it does not flap.
+    /// The shortest time that a switch is off, unless a trigger sets another: long enough for the load to show what the
+    /// switch has changed.
     pub const HOLD: Duration = Duration::from_secs(10);
 
     /// How long a switch stays off after the last reading that said so, unless a trigger sets another time.
@@ -147,8 +145,7 @@ impl Trigger {
 
     /// Returns the state after a reading. `now` is the time of the reading. A value that is infinite or not a number
     /// changes nothing, and neither does time that passes without a reading: [`TriggerState::is_off`] takes the time.
-    #[must_use]
-    pub fn step(&self, state: TriggerState, now: Tick, value: f64) -> TriggerState {
+    pub(crate) fn step(&self, state: TriggerState, now: Tick, value: f64) -> TriggerState {
         if !value.is_finite() {
             return state;
         }
@@ -170,22 +167,19 @@ impl Trigger {
     }
 
     /// Returns why the switch is off, for people: the condition, and the reading that turned it off.
-    #[must_use]
-    pub fn reason(&self, value: f64) -> String {
+    pub(crate) fn reason(&self, value: f64) -> String {
         format!("{}: read as {}", self.off_when, self.off_when.source().rounded(value))
     }
 }
 
 impl TriggerState {
     /// Reports whether the switch is off at this time.
-    #[must_use]
-    pub fn is_off(&self, now: Tick) -> bool {
+    pub(crate) fn is_off(&self, now: Tick) -> bool {
         now < self.until
     }
 
     /// Returns when the switch is on again unless a reading says otherwise before.
-    #[must_use]
-    pub const fn until(&self) -> Tick {
+    pub(crate) const fn until(&self) -> Tick {
         self.until
     }
 }
@@ -196,8 +190,6 @@ fn within(time: Duration, least: Duration) -> Result<Duration, TriggerError> {
     }
     Err(TriggerError::Time { time, least })
 }
-
-// Why a trigger of a switch is invalid.
 
 /// Why a trigger of a switch is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -242,9 +234,10 @@ impl PolicySet {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::Gate;
+    /// use tidegate::gate::switches::Switches;
     /// use tidegate::policy::{PolicySet, Trigger};
-    /// use tidegate::switches::Switches;
-    /// use tidegate::{Gate, Priority};
+    /// use tidegate::priority::Priority;
     ///
     /// let trigger = Trigger::new("previews", "signal queue-length above 1000, until 800".parse()?)?;
     /// let set = PolicySet::new(Vec::new())?.with_triggers(vec![trigger])?;

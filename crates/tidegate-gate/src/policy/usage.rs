@@ -85,7 +85,8 @@ impl<'a> Usage<'a> {
     }
 
     /// Returns the values with their names, in the order they were added.
-    pub fn values(&self) -> impl Iterator<Item = (&str, &UsageValue<'a>)> {
+    #[cfg(feature = "cel")]
+    pub(super) fn values(&self) -> impl Iterator<Item = (&str, &UsageValue<'a>)> {
         self.values.iter().map(|(name, value)| (name.as_ref(), value))
     }
 

@@ -2,20 +2,18 @@
 //!
 //! `cpu above 80%, until 70%`: the condition begins to hold when a reading is above 80 %, and ends when one is at 70 %
 //! or below. In between it keeps its state (hysteresis), so that a number that wavers around a value does not switch a
-//! policy on and off with each reading. Readings expire: a number that is not refreshed counts as absent after a while,
-//! and a condition without a reading does not hold.
+//! policy on and off with each reading. A condition whose last reading is too old does not hold.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::condition_error::ConditionError;
-use super::rate_grammar::span;
-use super::source::{Source, millis};
+use super::rate_grammar::{GrammarError, span};
+use super::source::{MeasureError, Source, SourceError, millis};
 
 /// The side of its value on which a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+enum Side {
     /// While the number is higher.
     Above,
     /// While the number is lower.
@@ -30,7 +28,7 @@ pub enum Side {
 /// use tidegate::policy::{Condition, Source};
 ///
 /// let condition: Condition = "cpu above 80%, until 70%".parse()?;
-/// assert_eq!(condition, Condition::above(Source::Cpu, 80.0)?.until(70.0)?);
+/// assert_eq!(*condition.source(), Source::Cpu);
 /// let condition: Condition = "signal queue-length above 1000, stale after 30s".parse()?;
 /// assert_eq!(condition.stale_after(), Duration::from_secs(30));
 /// assert_eq!(condition.to_string(), "signal queue-length above 1000, until 900, stale after 30s");
@@ -52,22 +50,6 @@ impl Condition {
     /// The words that may follow the value.
     pub const PARTS: [&str; 2] = ["until", "stale after"];
 
-    /// Creates a condition that begins when a number is above a value, and ends when it is a tenth lower.
-    ///
-    /// # Errors
-    /// [`ConditionError::NotFinite`] if the value is infinite or not a number.
-    pub fn above(source: Source, value: f64) -> Result<Self, ConditionError> {
-        Self::of(source, Side::Above, value)
-    }
-
-    /// Creates a condition that begins when a number is below a value, and ends when it is a tenth higher.
-    ///
-    /// # Errors
-    /// [`ConditionError::NotFinite`] if the value is infinite or not a number.
-    pub fn below(source: Source, value: f64) -> Result<Self, ConditionError> {
-        Self::of(source, Side::Below, value)
-    }
-
     /// Creates a condition that holds while a [switch](crate::switches) is off, for the requests that it is off for.
     ///
     /// # Errors
@@ -77,6 +59,7 @@ impl Condition {
         Ok(Self { source, side: Side::Above, value: 0.0, until: 0.0, stale_after: Self::STALE_AFTER })
     }
 
+    /// Creates a condition that ends a tenth before its value.
     fn of(source: Source, side: Side, value: f64) -> Result<Self, ConditionError> {
         let tenth = value.abs() / 10.0;
         let until = match side {
@@ -91,10 +74,7 @@ impl Condition {
     }
 
     /// Sets where the condition ends once it holds: at the value (no hysteresis), or on the other side of it.
-    ///
-    /// # Errors
-    /// [`ConditionError::Until`] if the end lies on the side on which the condition holds, or is not finite.
-    pub fn until(self, until: f64) -> Result<Self, ConditionError> {
+    fn until(self, until: f64) -> Result<Self, ConditionError> {
         let fits = match self.side {
             Side::Above => until <= self.value,
             Side::Below => until >= self.value,
@@ -134,8 +114,7 @@ impl Condition {
     }
 
     /// Reports whether the condition holds after a reading; `held` says whether it held before.
-    #[must_use]
-    pub fn holds(&self, held: bool, reading: f64) -> bool {
+    pub(super) fn holds(&self, held: bool, reading: f64) -> bool {
         // NaN compares with nothing, so the condition does not hold.
         match (self.side, held) {
             (Side::Above, false) => reading > self.value,
@@ -177,9 +156,7 @@ fn decimal(number: f64) -> f64 {
 }
 
 impl Side {
-    /// Returns the word for the side in the file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
+    const fn word(self) -> &'static str {
         match self {
             Self::Above => "above",
             Self::Below => "below",
@@ -257,6 +234,83 @@ impl fmt::Display for Condition {
     }
 }
 
+/// Why a text or a number does not make a condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConditionError {
+    /// The text has neither `above` nor `below`.
+    #[error("\"{text}\" is not a condition; write cpu above 80%, or signal NAME below 10")]
+    NoSide {
+        /// The text.
+        text: String,
+    },
+    /// A condition on a switch without `off` or without a name.
+    #[error("\"{text}\" is not a condition on a switch; write switch NAME off")]
+    Switch {
+        /// The text.
+        text: String,
+    },
+    /// The source is invalid.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The value is invalid for the source.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// An unknown part follows the value.
+    #[error("unknown word \"{word}\" after the value")]
+    Part {
+        /// The word.
+        word: String,
+    },
+    /// No comma separates the value from the next part.
+    #[error("\"{value} {part}\" lacks a comma; write {value}, {part}")]
+    Comma {
+        /// The value.
+        value: String,
+        /// The part.
+        part: String,
+    },
+    /// The text compares twice.
+    #[error("\"{text}\" compares twice; write two conditions, one for each value: all of a list must hold")]
+    TwoComparisons {
+        /// The text.
+        text: String,
+    },
+    /// A part occurs twice.
+    #[error("{part} is given twice")]
+    Twice {
+        /// `until` or `stale after`.
+        part: &'static str,
+    },
+    /// The end lies on the wrong side of the value.
+    #[error("{} {side} {value}, until {until} would never end in time; use an end {} {value}", .source_word, if *.side == "above" { "at or below" } else { "at or above" })]
+    Until {
+        /// The number.
+        source_word: String,
+        /// `above` or `below`.
+        side: &'static str,
+        /// The value at which the condition begins.
+        value: String,
+        /// The end that was given.
+        until: String,
+    },
+    /// The span of time is invalid.
+    #[error(transparent)]
+    Span(#[from] GrammarError),
+    /// The age is out of range.
+    #[error("a reading is stale after 1s to 1day; {written} is out of range")]
+    Stale {
+        /// The age.
+        written: String,
+    },
+    /// The value is infinite or not a number.
+    #[error("{value} is not a value to compare with; use a finite number")]
+    NotFinite {
+        /// The value.
+        value: String,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,7 +356,7 @@ mod tests {
         }
     }
 
-    /// Formerly values were printed with three decimals, so an end at 0.0004 was printed as 0.
+    /// With three decimals, an end at 0.0004 would be printed as 0.
     #[test]
     fn values_are_shown_exactly_and_the_end_is_what_is_shown() {
         for (text, shown) in [

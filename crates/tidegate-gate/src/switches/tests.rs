@@ -65,10 +65,10 @@ fn names_that_are_not_known_are_told_and_are_on() {
 fn what_stays_among_the_names_stays_as_it_is() {
     let (switches, clock) = switches();
     switches.turn_off("search", Off::below(Criticality::Critical, "a failing disk").lasting(MINUTE)).unwrap();
-    switches.rename(["search", "prices"]).unwrap();
+    switches.replace(["search", "prices"].into_iter(), &[]).unwrap();
     let levels = ["search", "prices", "previews"].map(|name| switches.levels_off(name));
     assert_eq!(levels, [Some(2), Some(0), None]);
-    assert!(switches.rename([""]).is_err() && switches.levels_off("search") == Some(2));
+    assert!(switches.replace([""].into_iter(), &[]).is_err() && switches.levels_off("search") == Some(2));
     switches.signal("search", Some(Off::for_all("p99 is 2 s"))).unwrap();
     assert_eq!(switches.levels_off("search"), Some(2), "as the hand has it");
     clock.advance(MINUTE);
@@ -304,16 +304,16 @@ fn a_trigger_or_a_switch_that_is_gone_is_told_to_be_on() {
     assert_eq!(said(), ["Signal previews: None", "Hand previews: None"]);
     switches.turn_off("search", Off::for_all("by hand")).unwrap();
     said();
-    switches.rename(["search"]).unwrap();
-    switches.rename(["prices"]).unwrap();
+    switches.replace(["search"].into_iter(), &[]).unwrap();
+    switches.replace(["prices"].into_iter(), &[]).unwrap();
     assert_eq!(said(), ["Hand search: None"]);
 
     // What has ended by itself was told in advance.
-    switches.rename(["search"]).unwrap();
+    switches.replace(["search"].into_iter(), &[]).unwrap();
     switches.turn_off("search", Off::for_all("by hand").lasting(MINUTE)).unwrap();
     clock.advance(MINUTE);
     said();
-    switches.rename(["prices"]).unwrap();
+    switches.replace(["prices"].into_iter(), &[]).unwrap();
     assert_eq!(said(), [""; 0]);
 }
 

@@ -1,21 +1,21 @@
 //! Settings that the deadline layers and their futures share, and the headers that they read and write.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::answers::Answers;
 use crate::call_notes::inside_some_client;
 use crate::refused::{Name, Refused};
-use tidegate::clock::{Clock, Sleep, SystemClock};
+use tidegate::Tick;
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::deadline::header::{
     ENVOY_TIMEOUT, GRPC_TIMEOUT, read_grpc_timeout, read_millis, write_grpc_timeout,
 };
+use tidegate::limiter::Retry;
 use tidegate::observer::RefusalCause;
-use tidegate::{Retry, Tick};
 
 /// The settings of a deadline layer.
 #[derive(Clone, Debug)]
@@ -45,9 +45,8 @@ impl<A> DeadlineRules<A> {
 
     /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
     ///
-    /// A caller who gives less time than that is impatient, and says nothing of the work. The border is not the default
-    /// itself, because a deadline that is handed on is shorter at each service, by the margin and by the work done so
-    /// far: with the default as the border no service behind the first one could ever fail by hanging.
+    /// A caller who gives less time than that is impatient. The border is not the default itself, because a deadline that
+    /// is handed on is shorter at each service: no service behind the first one could ever fail by hanging.
     pub(super) fn is_failure_after(&self, time: Duration) -> bool {
         time.saturating_mul(2) >= self.timeouts.default_time()
     }
@@ -66,19 +65,6 @@ impl<A> DeadlineRules<A> {
         self.clock.now() >= self.told_time_ends(until) && Refused::of_error(error).is_none()
     }
 
-    /// Returns whether the time is up; otherwise wakes the task when it is. The timer is made at the first poll.
-    pub(super) fn poll_until(&self, tick: Tick, sleep: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<()> {
-        while {
-            let sleeping = sleep.get_or_insert_with(|| self.clock.sleep_until(tick));
-            ready!(sleeping.as_mut().poll(cx));
-            self.clock.now() < tick
-        } {
-            // The timer may fire early: then sleep again.
-            *sleep = None;
-        }
-        Poll::Ready(())
-    }
-
     /// Makes the result of a refused call, and tells the observer.
     pub(super) fn refuse<Res, Err>(&self, cause: RefusalCause) -> Result<Res, Err>
     where
@@ -95,9 +81,15 @@ impl<A> DeadlineRules<A> {
     }
 }
 
-/// The setters that both deadline layers have.
+/// The setters that both deadline layers have, and their `Clone`, which asks nothing of the parameters.
 macro_rules! knobs {
     ($layer:ident) => {
+        impl<A, U> Clone for $layer<A, U> {
+            fn clone(&self) -> Self {
+                Self { rules: Arc::clone(&self.rules), until: PhantomData }
+            }
+        }
+
         impl<A: Clone, U> $layer<A, U> {
             /// Refuses requests with less time left than `least`, the least time that the work takes; the default is
             /// zero. With more than the default time, it refuses all requests whose caller gives no time.
@@ -114,9 +106,9 @@ macro_rules! knobs {
                 Ok(self.with(|rules| DeadlineRules { needs: least, ..rules }))
             }
 
-            /// Sets the clock; the default is the [`SystemClock`](tidegate::SystemClock).
+            /// Sets the clock; the default is the [`SystemClock`](tidegate::clock::SystemClock).
             #[must_use]
-            pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
+            pub fn with_clock(self, clock: impl tidegate::clock::Clock + 'static) -> Self {
                 self.with(|rules| DeadlineRules { clock: Arc::new(clock), ..rules })
             }
 
@@ -124,21 +116,6 @@ macro_rules! knobs {
             /// `x-envoy-expected-rq-timeout-ms`. An Envoy between two services overwrites that one with the timeout of its
             /// route, unless its router is told to respect it (`respect_expected_rq_timeout`): choose another name, the same
             /// at both services. `grpc-timeout` is read in any case, and written in gRPC calls.
-            ///
-            /// # Examples
-            /// ```
-            /// use std::time::Duration;
-            /// use http::HeaderName;
-            /// use tidegate::deadline::Timeouts;
-            /// use tidegate_tower::{DeadlineLayer, ForwardDeadlineLayer};
-            ///
-            /// let name = HeaderName::from_static("x-time-left-ms");
-            /// let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(10))?;
-            /// let client = ForwardDeadlineLayer::new(timeouts).in_header(name.clone());
-            /// let server = DeadlineLayer::new(timeouts).in_header(name);
-            /// # let _ = (client, server);
-            /// # Ok::<(), tidegate::QuotaError>(())
-            /// ```
             #[must_use]
             pub fn in_header(self, name: http::HeaderName) -> Self {
                 self.with(|rules| DeadlineRules { header: name, ..rules })
@@ -172,8 +149,6 @@ macro_rules! knobs {
 
 pub(super) use knobs;
 
-// Reads and writes the time left in the headers of a request.
-
 const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
 
 /// The header that has the time of calls other than gRPC's, in whole milliseconds, unless another one is chosen.
@@ -196,11 +171,6 @@ fn shortest(headers: &HeaderMap, name: &HeaderName, read: fn(&[u8]) -> Option<Du
     let values =
         headers.get_all(name).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     values.filter_map(|value| read(value.trim_ascii())).min()
-}
-
-/// Says whether a request is a gRPC call.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Writes how much time is left, into the header `name` unless the request is a gRPC call. Returns `false` if that is zero

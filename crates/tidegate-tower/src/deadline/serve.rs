@@ -14,24 +14,26 @@ use tower_service::Service;
 
 use super::rules::{DeadlineRules, knobs, read};
 use crate::answers::{Answers, Problems};
-use crate::body::{AtBodyEnd, AtHead, BodyDeadline, BoundsUntil};
-use crate::call_notes::dropping_for_timeout;
-use crate::ready::give_back;
+use crate::body::{AtBodyEnd, AtHead, BodyDeadline, BoundsUntil, poll_until};
+use crate::call_notes::{dropping_for_timeout, within_ceiling};
+use crate::layered::{Layered, give_back};
 use crate::refused::Refused;
 use tidegate::clock::Sleep;
-use tidegate::deadline::{self, Timeouts, carry};
+use tidegate::deadline::{self, Deadline, Timeouts, carry};
 use tidegate::observer::RefusalCause;
 use tidegate::{QuotaError, Tick};
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///
 /// The time is the least of all values of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`, or a [header of your
-/// choice](Self::in_header) in its place. A value that cannot be read counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
-/// If the task already carries a deadline, from a layer outside, the earlier one holds.
+/// choice](Self::in_header) in its place. A value that cannot be read counts as absent; without any value the default
+/// holds. The ceiling bounds the time that a stranger may ask for. If the task already carries a deadline, from a layer
+/// outside, the earlier one holds. A request with too little time is refused before the service is called.
+///
 /// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
 /// the service's future is dropped and the request is refused. If the service had at least half of the default time,
 /// that counts as its failure for the limits and breakers inside; with less time the caller was impatient, and the
-/// request does not count. A request with too little time is refused before the service is called.
+/// request does not count.
 ///
 /// # Examples
 /// ```
@@ -47,7 +49,10 @@ use tidegate::{QuotaError, Tick};
 ///     .layer(DeadlineLayer::new(timeouts).needing(Duration::from_millis(20))?);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-#[derive(Clone, Debug)]
+///
+/// # Cancel safety
+/// Dropping a call drops the service's future.
+#[derive(Debug)]
 pub struct DeadlineLayer<A = Problems, U = AtHead> {
     rules: Arc<DeadlineRules<A>>,
     until: PhantomData<U>,
@@ -71,24 +76,12 @@ impl DeadlineLayer {
 
 impl<A> DeadlineLayer<A> {
     /// Bounds the body of an answer too: at the deadline of its request the body ends with an error, a
-    /// [`Refused`](crate::Refused). By default the deadline bounds the head only, and a body goes on for as long as it
-    /// likes. The service then answers with a [`TimedBody`](crate::body::TimedBody), which also carries the deadline while it is
-    /// polled. A server breaks off the connection (HTTP/1.1) or the stream (HTTP/2), so that the caller can tell a body
-    /// that was cut off from a whole one.
+    /// [`Refused`](crate::Refused). By default the deadline bounds the head only. The service then answers with a
+    /// [`TimedBody`](crate::body::TimedBody). A server breaks off the connection (HTTP/1.1) or the stream (HTTP/2), so that
+    /// the caller can tell a body that was cut off from a whole one.
     ///
     /// Costs two reference counts for each answer, a reading of the clock for each frame, and a timer if a frame has to
     /// be waited for.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use axum::{Router, body::Body, routing::get};
-    /// use tidegate_tower::DeadlineLayer;
-    ///
-    /// let whole = DeadlineLayer::within(Duration::from_secs(10), Duration::from_secs(60))?.until_body_ends();
-    /// let app: Router = Router::new().route("/", get(async || Body::from("the report"))).layer(whole);
-    /// # Ok::<(), tidegate::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn until_body_ends(self) -> DeadlineLayer<A, AtBodyEnd> {
         DeadlineLayer { rules: self.rules, until: PhantomData }
@@ -98,28 +91,14 @@ impl<A> DeadlineLayer<A> {
 knobs!(DeadlineLayer);
 
 impl<S, A, U> Layer<S> for DeadlineLayer<A, U> {
-    type Service = DeadlineService<S, A, U>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        DeadlineService { inner, rules: Arc::clone(&self.rules), until: PhantomData }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service whose requests have deadlines: see [`DeadlineLayer`].
-#[derive(Debug)]
-pub struct DeadlineService<S, A = Problems, U = AtHead> {
-    inner: S,
-    rules: Arc<DeadlineRules<A>>,
-    until: PhantomData<U>,
-}
-
-impl<S: Clone, A, U> Clone for DeadlineService<S, A, U> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
-    }
-}
-
-impl<S, A, B, U> Service<Request<B>> for DeadlineService<S, A, U>
+impl<S, A, B, U> Service<Request<B>> for Layered<S, DeadlineLayer<A, U>>
 where
     S: Service<Request<B>, Error: 'static> + Clone,
     A: Answers<S::Response, S::Error>,
@@ -134,7 +113,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let rules = &self.rules;
+        let rules = &self.layer.rules;
         let now = rules.clock.now();
         let sent = read(request.headers(), &rules.header);
         let deadline = rules.timeouts.deadline(now, sent);
@@ -144,24 +123,15 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
+        let until = Until { tick: deadline, began: now, scope: Scope::Request };
         // The call itself carries the deadline too: a service may do much of its work there.
-        let future = carry(deadline, || self.inner.call(request));
-        DeadlineFuture::until(
-            future,
-            Until { tick: deadline, began: now, is_carried: true, always_failure: false },
-            Arc::clone(rules),
-            None,
-        )
+        let future = until.within(|| self.inner.call(request));
+        DeadlineFuture::until(future, until, Arc::clone(rules), None)
     }
 }
 
-// A future that is given up at a deadline.
-
 pin_project! {
-    /// The future of [`DeadlineService`](crate::service::DeadlineService) and [`ForwardDeadlineService`](crate::service::ForwardDeadlineService).
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the service's future.
+    /// A call that is given up at a deadline.
     pub struct DeadlineFuture<F, Res, Err, A, U = AtHead> {
         #[pin]
         stage: DeadlineStage<F, Res, Err, A>,
@@ -194,27 +164,63 @@ pub(super) type Mark<Res> = fn(&mut Res, &dyn Fn() -> Option<Refused>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until {
     pub(super) tick: Tick,
-    /// Whether the work carries this deadline (in a server), so that layers and clients inside find it.
-    pub(super) is_carried: bool,
     /// When the work began.
     pub(super) began: Tick,
-    /// Whether a timeout counts as a failure of the work however short the time was; otherwise see
-    /// [`DeadlineRules::is_failure_after`].
-    pub(super) always_failure: bool,
+    pub(super) scope: Scope,
+}
+
+/// What a deadline bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scope {
+    /// A request at a server.
+    Request,
+    /// One try of a client. `own_time`: the request names the time itself, so a timeout is a failure however short it was.
+    Try { own_time: bool },
+    /// A client's whole call. `only_ceiling`: nobody has set a deadline.
+    WholeCall { only_ceiling: bool },
 }
 
 impl Until {
-    /// Returns whether a timeout counts as a failure of the work.
+    /// Runs a part of the work. All but a try carries the deadline, so that layers and clients inside find it.
+    #[inline]
+    pub(super) fn within<R>(self, work: impl FnOnce() -> R) -> R {
+        match self.scope {
+            Scope::Request => carry(self.tick, work),
+            Scope::Try { .. } => work(),
+            Scope::WholeCall { only_ceiling } => {
+                let ceiling = only_ceiling.then_some(Deadline::Tick(self.tick));
+                within_ceiling(ceiling, || carry(self.tick, work))
+            }
+        }
+    }
+
+    const fn is_try(self) -> bool {
+        matches!(self.scope, Scope::Try { .. })
+    }
+
+    /// Returns whether the work had as much time as work usually has.
+    #[cold]
+    fn had_usual_time<A>(self, rules: &DeadlineRules<A>) -> bool {
+        let is_usual = match self.scope {
+            Scope::Request => false,
+            Scope::Try { own_time } => own_time,
+            Scope::WholeCall { only_ceiling } => only_ceiling,
+        };
+        is_usual || rules.is_failure_after(self.tick.since(self.began))
+    }
+
+    /// Returns whether a timeout counts as a failure of the work. What a try did is judged by the layer that bounds
+    /// tries: a whole call that is cut off waits for something else, such as a service that is not ready.
     #[cold]
     fn timeout_is_failure<A>(self, rules: &DeadlineRules<A>) -> bool {
-        self.always_failure || rules.is_failure_after(self.tick.since(self.began))
+        !matches!(self.scope, Scope::WholeCall { .. }) && self.had_usual_time(rules)
     }
 
     /// Returns the cause that a caller is told after a timeout.
     #[cold]
     fn cause<A>(self, rules: &DeadlineRules<A>) -> RefusalCause {
         // A client's call for which little time was left is not a failure of the called service.
-        if self.is_carried || self.timeout_is_failure(rules) {
+        if matches!(self.scope, Scope::Request) || self.had_usual_time(rules) {
             RefusalCause::TimedOut
         } else {
             RefusalCause::CutShort
@@ -234,8 +240,8 @@ impl Until {
         BodyDeadline {
             until: self.tick,
             clock: Arc::clone(&rules.clock),
-            is_carried: self.is_carried,
-            errors_from: (!self.is_carried).then(|| rules.told_time_ends(self.tick)),
+            is_carried: !self.is_try(),
+            errors_from: self.is_try().then(|| rules.told_time_ends(self.tick)),
             cause: self.cause(rules),
             is_failure: self.timeout_is_failure(rules),
             name: rules.name.clone(),
@@ -276,12 +282,11 @@ where
                 result.take().expect("a future is not polled after it has ended")
             }
             StageProjection::Called { future, until, sleep, rules, mark } => {
-                let (until, Until { tick, is_carried, .. }) = (*until, *until);
-                let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
-                match polled {
+                let until = *until;
+                match until.within(|| future.poll(cx)) {
                     // The timeout, noticed by a timer of the client within: a channel of tonic ends a call by the
                     // `grpc-timeout` that it sends.
-                    Poll::Ready(Err(error)) if !is_carried && rules.is_timeout(tick, &error) => {
+                    Poll::Ready(Err(error)) if until.is_try() && rules.is_timeout(until.tick, &error) => {
                         rules.refuse(until.cause(rules))
                     }
                     Poll::Ready(mut result) => {
@@ -291,7 +296,7 @@ where
                         return Poll::Ready(result.map(|head| U::answered(head, || until.of_body(rules))));
                     }
                     Poll::Pending => {
-                        ready!(rules.poll_until(tick, sleep, cx));
+                        ready!(poll_until(&rules.clock, until.tick, sleep, cx));
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
                         dropping_for_timeout(until.timeout_is_failure(&rules), || {
@@ -309,11 +314,6 @@ where
 
 impl<F, Res, Err, A, U> fmt::Debug for DeadlineFuture<F, Res, Err, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match &self.stage {
-            DeadlineStage::Refused { .. } => "refused",
-            DeadlineStage::Called { .. } => "called",
-            DeadlineStage::Ended => "ended",
-        };
-        f.debug_struct("DeadlineFuture").field("stage", &stage).finish_non_exhaustive()
+        f.debug_struct("DeadlineFuture").finish_non_exhaustive()
     }
 }

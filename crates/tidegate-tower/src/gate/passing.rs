@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
@@ -197,36 +197,6 @@ async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F:
     priority::carry_through(priority, future).await
 }
 
-/// The future of [`GateService`](crate::service::GateService).
-///
-/// # Cancel safety
-/// See [`GateLayer`](crate::GateLayer).
-pub struct GateFuture<Res, Err> {
-    passing: Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>,
-}
-
-impl<Res, Err> GateFuture<Res, Err> {
-    pub(super) fn new(passing: impl Future<Output = Result<Res, Err>> + Send + 'static) -> Self {
-        Self { passing: Box::pin(passing) }
-    }
-}
-
-impl<Res, Err> Future for GateFuture<Res, Err> {
-    type Output = Result<Res, Err>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.passing.as_mut().poll(cx)
-    }
-}
-
-impl<Res, Err> fmt::Debug for GateFuture<Res, Err> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GateFuture").finish_non_exhaustive()
-    }
-}
-
-// A request that a gate has admitted, until it ends.
-
 /// An admission of a gate, which the [body](crate::body::HeldBody) of an answer holds until it ends: see
 /// [`GateLayer::until_body_ends`](crate::GateLayer::until_body_ends).
 pub struct HeldAdmission {
@@ -257,7 +227,7 @@ fn finish_unwatched(admission: Admission<Arc<Gate>>, spent: Option<&Spent>, outc
 }
 
 /// An admitted request while its service is being called. Dropped, it reports the outcome of a drop.
-pub(super) struct InGate<'n> {
+struct InGate<'n> {
     /// `None` once it has ended, or a body holds it.
     admission: Option<Admission<Arc<Gate>>>,
     spent: Option<Spent>,
@@ -265,23 +235,23 @@ pub(super) struct InGate<'n> {
 }
 
 impl<'n> InGate<'n> {
-    pub(super) const fn new(admission: Admission<Arc<Gate>>, spent: Option<Spent>, name: &'n Name) -> Self {
+    const fn new(admission: Admission<Arc<Gate>>, spent: Option<Spent>, name: &'n Name) -> Self {
         Self { admission: Some(admission), spent, name }
     }
 
-    pub(super) fn decision(&self) -> &GateDecision {
+    fn decision(&self) -> &GateDecision {
         self.admission.as_ref().expect("it has not ended")
     }
 
     /// Tells the observer how the work ended, and returns the admission, which the caller still has to settle, and what
     /// settles it.
-    pub(super) fn ended(mut self, outcome: Outcome) -> (Admission<Arc<Gate>>, Option<Spent>) {
+    fn ended(mut self, outcome: Outcome) -> (Admission<Arc<Gate>>, Option<Spent>) {
         self.name.ended(outcome);
         (self.admission.take().expect("it has not ended"), self.spent.take())
     }
 
     /// Hands the admission over to the body of the answer, which ends it and tells the observer.
-    pub(super) fn held(mut self) -> (HeldAdmission, Name) {
+    fn held(mut self) -> (HeldAdmission, Name) {
         let (admission, spent) = (self.admission.take().expect("it has not ended"), self.spent.take());
         (HeldAdmission { admission, spent, name: self.name.clone() }, self.name.clone())
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate::{Answer, Cost, Denied, Key, KeyedLimiter, Limiter, Reservation, TakeError};
+use tidegate::limiter::{Answer, Denied, Key, Reservation, TakeError};
+use tidegate::{Cost, KeyedLimiter, Limiter};
+
+use crate::guarded::EachKey;
 
 /// Why a limit did not charge a request.
 #[derive(Debug)]
@@ -14,7 +17,7 @@ pub enum NotCharged {
     NoKey,
 }
 
-/// A limit for requests of one type: [`All`] together, [`EachKey`], or [`EachKeyRead`].
+/// A limit for requests of one type: a [`Limiter`] for all together, [`EachKey`], or [`EachKeyRead`].
 pub trait Limits<Req>: Clone {
     /// Returns what a request costs.
     fn cost(&self, request: &Req) -> Cost {
@@ -33,42 +36,17 @@ pub trait Limits<Req>: Clone {
     fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, NotCharged>;
 }
 
-/// One limit for all requests: see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
-#[derive(Clone, Debug)]
-pub struct All {
-    limiter: Limiter,
-}
-
-impl All {
-    pub(super) const fn new(limiter: Limiter) -> Self {
-        Self { limiter }
-    }
-}
-
-impl<Req> Limits<Req> for All {
+impl<Req> Limits<Req> for Limiter {
     fn allow(&self, _: &Req, cost: Cost) -> Option<Answer> {
-        Some(self.limiter.allow_n(cost).expect("a cost is one"))
+        Some(self.allow_n(cost).expect("a cost is one"))
     }
 
     fn reserve(&self, _: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, NotCharged> {
         if max_wait.is_zero() {
             // No deadline is earlier than at once.
-            return self.limiter.reserve(cost, max_wait).map_err(denied);
+            return Self::reserve(self, cost, max_wait).map_err(denied);
         }
-        self.limiter.wait(cost).within(max_wait).reserve().map_err(denied)
-    }
-}
-
-/// A limit for each key: see [`RateLimitLayer::each`](crate::RateLimitLayer::each).
-#[derive(Clone, Debug)]
-pub struct EachKey<F> {
-    limiter: KeyedLimiter,
-    key: F,
-}
-
-impl<F> EachKey<F> {
-    pub(super) const fn new(limiter: KeyedLimiter, key: F) -> Self {
-        Self { limiter, key }
+        self.wait(cost).within(max_wait).reserve().map_err(denied)
     }
 }
 
@@ -89,13 +67,13 @@ impl<'r, Req: 'r, K: Key, F: Fn(&'r Req) -> K> KeyOf<'r, Req> for F {
     }
 }
 
-impl<Req, F: for<'r> KeyOf<'r, Req> + Clone> Limits<Req> for EachKey<F> {
+impl<Req, F: for<'r> KeyOf<'r, Req> + Clone> Limits<Req> for EachKey<KeyedLimiter, F> {
     fn allow(&self, request: &Req, cost: Cost) -> Option<Answer> {
-        Some(allow(&self.limiter, self.key.key_of(request), cost))
+        Some(allow(&self.of, self.key.key_of(request), cost))
     }
 
     fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, NotCharged> {
-        reserve(&self.limiter, self.key.key_of(request), cost, max_wait)
+        reserve(&self.of, self.key.key_of(request), cost, max_wait)
     }
 }
 
@@ -103,14 +81,8 @@ impl<Req, F: for<'r> KeyOf<'r, Req> + Clone> Limits<Req> for EachKey<F> {
 /// [`RateLimitLayer::each_key_read`](crate::RateLimitLayer::each_key_read).
 #[derive(Clone, Debug)]
 pub struct EachKeyRead<F> {
-    limiter: KeyedLimiter,
-    key: F,
-}
-
-impl<F> EachKeyRead<F> {
-    pub(super) const fn new(limiter: KeyedLimiter, key: F) -> Self {
-        Self { limiter, key }
-    }
+    pub(super) limiter: KeyedLimiter,
+    pub(super) key: F,
 }
 
 /// Reads the key of a request, which may borrow from it, if it has one. Implemented for functions.
@@ -160,14 +132,8 @@ fn reserve(
 /// A limit with a cost per request: see [`RateLimitLayer::costing`](crate::RateLimitLayer::costing).
 #[derive(Clone, Debug)]
 pub struct Costing<L, C> {
-    limits: L,
-    cost: C,
-}
-
-impl<L, C> Costing<L, C> {
-    pub(super) const fn new(limits: L, cost: C) -> Self {
-        Self { limits, cost }
-    }
+    pub(super) limits: L,
+    pub(super) cost: C,
 }
 
 impl<Req, L: Limits<Req>, C: Fn(&Req) -> Cost + Clone> Limits<Req> for Costing<L, C> {

@@ -292,7 +292,7 @@ fn a_refusal_of_a_layer_inside_is_no_timeout() {
     let permit = places.try_enter().unwrap();
     let forward = || forward(&clock).answering(Errors);
     let cause = |result: Result<Response<String>, Boxed>| {
-        Refused::of_source(&*result.unwrap_err()).map(|refused| refused.cause)
+        Refused::of_error(&result.unwrap_err()).map(|refused| refused.cause)
     };
     // The layer inside refuses when the told time is over.
     let stock = tower::service_fn(async |_: Request<String>| Ok::<_, Boxed>(Response::new(String::new())));

@@ -1,8 +1,5 @@
 //! Adds the rate-limit headers of a limit to a response that already has such headers: of a limit further inside, or of
 //! the service itself.
-//!
-//! Lists are continued. Of headers that show one limit, those of the limit with less left stay, so a response that
-//! refuses keeps the limit that refuses.
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
@@ -14,7 +11,7 @@ use crate::header_form::HeaderForm;
 impl ShownLimits<'_> {
     /// Writes the rate-limit headers beside those that are there, as described for
     /// [`HttpAnswer::add_headers`](super::super::HttpAnswer::add_headers).
-    pub fn write_beside(&self, form: HeaderForm, out: &mut HeaderMap) {
+    pub(crate) fn write_beside(&self, form: HeaderForm, out: &mut HeaderMap) {
         // Headers of the other forms are not touched, so they need not be looked up.
         let there = match form {
             _ if out.is_empty() => false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::policy::key_space::CALLER_LIMIT;
+use tidegate::policy::CALLER_LIMIT;
 use tidegate::store::{Charge, Op, Settled};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Rate, Retry};

@@ -39,7 +39,7 @@ fn a_body_ends_at_the_deadline_of_its_request() {
         assert!(frame(&mut body).is_pending());
         clock.advance(given as u32 * SECOND);
         let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("the time is up") };
-        let refused = Refused::of_source(&*error).unwrap();
+        let refused = Refused::of_error(&error).unwrap();
         assert_eq!((refused.cause, &*refused.by), (RefusalCause::TimedOut, "deadline"));
         assert_eq!((places.standing().remaining, ends.all()), (1, vec![outcome]), "the work is dropped");
         assert!(body.is_end_stream() && matches!(frame(&mut body), Poll::Ready(None)));
@@ -82,7 +82,7 @@ fn the_body_of_a_clients_answer_ends_at_the_deadline_of_the_call() {
             let early = if waits { Duration::ZERO } else { Duration::from_millis(1) };
             clock.advance(left as u32 * SECOND - early);
             let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("the time is up") };
-            assert_eq!(Refused::of_source(&*error).map(|refused| refused.cause), Some(cause));
+            assert_eq!(Refused::of_error(&error).map(|refused| refused.cause), Some(cause));
             assert_eq!(breaker.state().as_str() == "open", cause == RefusalCause::TimedOut, "{left} s");
         }
     }
@@ -98,7 +98,7 @@ fn a_refusal_in_a_body_is_no_timeout() {
     let mut body = call(layer.layer(answers(Response::new(Script::of([says]))))).into_body();
     clock.advance(SECOND - Duration::from_nanos(1));
     let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("it is refused") };
-    assert_eq!(Refused::of_source(&*error).unwrap().cause, RefusalCause::Open);
+    assert_eq!(Refused::of_error(&error).unwrap().cause, RefusalCause::Open);
 }
 
 /// A stream of gRPC ends with the status that its short time was up, in the trailers. A breaker counted a failure, so callers

@@ -1,9 +1,17 @@
-//! Handling of readiness: it belongs to the instance that was polled, and may hold a resource until that instance is
-//! called or dropped.
+//! The service that most layers make, and how it handles the readiness of the service inside.
 
 use std::future::poll_fn;
 
 use tower_service::Service;
+
+/// A service with the layer `L` of this crate around it. What it does stands at the layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Layered<S, L> {
+    pub(crate) inner: S,
+    pub(crate) layer: L,
+}
+
+// Readiness belongs to the instance that was polled, and may hold a resource until that instance is called or dropped.
 
 /// Takes the service that is ready, and leaves a clone, which has not been polled.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
