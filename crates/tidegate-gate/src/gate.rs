@@ -23,6 +23,7 @@ mod check_together;
 mod decide;
 mod endings;
 mod fetch;
+mod finishing;
 mod giving_back;
 mod in_flight;
 mod inline_quota;
@@ -43,7 +44,7 @@ mod stored_blocks;
 pub mod ticket;
 mod together_plain;
 mod unsupported;
-mod waits;
+pub(crate) mod waits;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -54,20 +55,25 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
-pub use admission::{Admission, Entry};
+pub use admission::{Admission, Admitting, Entry};
 pub use blocking::BlockError;
 pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;
+pub use caller_limits::SettlingCharge;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
-pub use check_together::Together;
+pub use check_each::CheckingEach;
+pub use check_together::{CheckingTogether, Together};
+pub use decide::Checking;
 pub use endings::{Fate, Finished, SettledCharge};
+pub use finishing::{AsCharged, Finishing, FinishingCharges};
 use load::Sensing;
 use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use unsupported::Unfit;
+pub use waits::Asking;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};
 use tidegate_limits::Precision;

@@ -12,9 +12,11 @@ use tidegate_core::Retry;
 use tidegate_core::decision::Ruling;
 
 use super::decide::binding;
+use super::waits::{Asking, Waits};
 use super::{Check, Gate, GateDecision};
 use crate::explain::key_text;
 use crate::policy::{AccessEntry, Block, Descriptor, Mode, Over, Policy, PolicySet, Refusal};
+use tidegate_limits::store::StoreError;
 
 /// Why a key could not be blocked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,9 +66,9 @@ impl Gate {
     /// let user = Descriptor::new().with("user.id", "42");
     /// let until = gate.now().after(std::time::Duration::from_secs(600));
     /// gate.block("per-user", &user, Block::new("user.id=42", gate.now(), until, "credential stuffing"))?;
-    /// assert!(!gate.check(&user)?.allowed);
-    /// assert!(gate.unblock("per-user", &user).is_some());
-    /// assert!(gate.check(&user)?.allowed);
+    /// assert!(!gate.check(&user).now()?.allowed);
+    /// assert!(gate.unblock("per-user", &user).now()?.is_some());
+    /// assert!(gate.check(&user).now()?.allowed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn block(&self, policy: &str, key: &Descriptor<'_>, block: Block) -> Result<(), BlockError> {
@@ -94,9 +96,29 @@ impl Gate {
         Ok(())
     }
 
-    /// Ends the block of a key; returns it if it was still in effect. A store that keeps blocks is told and not waited for:
-    /// where it may answer later, use [`Gate::unblock_async`].
-    pub fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
+    /// Ends the block of a key; returns it if it was still in effect. A store that keeps the block ends it too:
+    /// [`Asking::now`] tells the store and does not wait for it, the future waits.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the future if a store that keeps the block did not answer: it has not ended.
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, the block may have ended or not.
+    pub fn unblock<'a, 'd: 'a>(
+        &'a self,
+        policy: &'a str,
+        key: &'a Descriptor<'d>,
+    ) -> Asking<'a, Result<Option<Arc<Block>>, StoreError>> {
+        Asking::new(move |waits| async move {
+            match waits {
+                Waits::Yes => self.unblock_stored(policy, key).await,
+                Waits::No | Waits::Unwatched => Ok(self.unblock_untold(policy, key)),
+            }
+        })
+    }
+
+    /// Ends the block of a key without waiting for a store that keeps it.
+    fn unblock_untold(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
         let set = self.policies.load_full();
         let (place, _) = set.find(policy)?;
         self.forget_stored(&set, place, key);
@@ -153,7 +175,7 @@ impl Gate {
     /// let until = gate.now().after(std::time::Duration::from_secs(600));
     /// let block = Block::new("client.ip=203.0.113.0/24", gate.now(), until, "credential stuffing");
     /// gate.block_everywhere("203.0.113.0/24".parse()?, block)?;
-    /// assert!(!gate.check(&Descriptor::new().with("client.ip", "203.0.113.9"))?.allowed);
+    /// assert!(!gate.check(&Descriptor::new().with("client.ip", "203.0.113.9")).now()?.allowed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn block_everywhere(&self, entry: AccessEntry, block: Block) -> Result<(), BlockError> {
@@ -360,19 +382,22 @@ mod tests {
         let block = Block::new("user.id=1", NOON, NOON.after(Duration::from_secs(60)), "abuse");
         assert!(gate.block("per-usr", &user("1"), block.clone()).is_err());
         gate.block("per-user", &user("1"), block.clone()).unwrap();
-        let refused = gate.check(&user("1")).unwrap();
+        let refused = gate.check(&user("1")).now().unwrap();
         assert!(!refused.allowed && refused.limits.is_empty(), "no limit is asked");
         assert_eq!(refused.retry(), Retry::After(Duration::from_secs(60)));
         assert_eq!(refused.policy_name(), Some("per-user"));
-        assert!(gate.check(&user("2")).unwrap().allowed);
+        assert!(gate.check(&user("2")).now().unwrap().allowed);
         gate.replace(set(Mode::Enforce));
-        assert!(!gate.peek(&user("1")).unwrap().allowed, "it survives a change of the policies");
+        assert!(
+            !gate.check(Check::of(&user("1")).peek()).now().unwrap().allowed,
+            "it survives a change of the policies"
+        );
         gate.replace(set(Mode::Shadow));
-        assert!(gate.check(&user("1")).unwrap().allowed, "a shadow refuses nobody");
+        assert!(gate.check(&user("1")).now().unwrap().allowed, "a shadow refuses nobody");
         gate.replace(set(Mode::Enforce));
         assert_eq!(gate.blocks("per-user").len(), 1);
         clock.set(block.until);
-        assert!(gate.check(&user("1")).unwrap().allowed);
+        assert!(gate.check(&user("1")).now().unwrap().allowed);
         assert!(gate.blocks("per-user").is_empty() && !gate.blocks.any(), "free again");
     }
 
@@ -391,9 +416,9 @@ mod tests {
         let gate = Gate::in_memory(blocking(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
         let (one, secs) = (user("1"), Duration::from_secs);
         for _ in 0..2 {
-            assert!(gate.check(&one).unwrap().allowed);
+            assert!(gate.check(&one).now().unwrap().allowed);
         }
-        let looked = gate.peek(&one).unwrap();
+        let looked = gate.check(Check::of(&one).peek()).now().unwrap();
         assert_eq!(
             (looked.allowed, looked.retry()),
             (false, Retry::After(secs(600))),
@@ -401,11 +426,11 @@ mod tests {
         );
         assert!(gate.blocks("per-user").is_empty(), "a look blocks nobody");
         clock.advance(secs(10));
-        let first = gate.check(&one).unwrap();
+        let first = gate.check(&one).now().unwrap();
         assert_eq!((first.allowed, first.retry(), first.limits.len()), (false, Retry::After(secs(600)), 1));
         assert_eq!(gate.blocks("per-user")[0].until, NOON.after(secs(610)));
         clock.advance(secs(100));
-        let second = gate.check(&one).unwrap();
+        let second = gate.check(&one).now().unwrap();
         assert_eq!(
             (second.allowed, second.retry()),
             (false, Retry::After(secs(500))),
@@ -413,16 +438,16 @@ mod tests {
         );
         let refusal = second.refusal.unwrap();
         assert_eq!((refusal.status, refusal.block.unwrap().by_limit), (429, true));
-        assert!(gate.check(&user("2")).unwrap().allowed);
+        assert!(gate.check(&user("2")).now().unwrap().allowed);
         clock.advance(secs(499));
-        assert!(!gate.check(&one).unwrap().allowed);
+        assert!(!gate.check(&one).now().unwrap().allowed);
         clock.advance(secs(1));
-        assert!(gate.check(&one).unwrap().allowed, "refusals did not make it longer");
+        assert!(gate.check(&one).now().unwrap().allowed, "refusals did not make it longer");
         let dear = Check::of(&one).cost(tidegate_core::Cost::new(3).unwrap());
-        assert_eq!(gate.check(dear).unwrap().retry(), Retry::Never);
-        assert!(gate.check(&one).unwrap().allowed, "a cost that never passes blocks nobody");
-        assert!(!gate.check(&one).unwrap().allowed);
-        assert!(gate.unblock("per-user", &one).is_some(), "a person may end it");
+        assert_eq!(gate.check(dear).now().unwrap().retry(), Retry::Never);
+        assert!(gate.check(&one).now().unwrap().allowed, "a cost that never passes blocks nobody");
+        assert!(!gate.check(&one).now().unwrap().allowed);
+        assert!(gate.unblock("per-user", &one).now().unwrap().is_some(), "a person may end it");
     }
 
     #[test]
@@ -431,7 +456,7 @@ mod tests {
         let gate = Gate::in_memory(blocking(Mode::Shadow), 100).unwrap().with_clock(clock.clone());
         let (one, secs) = (user("1"), Duration::from_secs);
         let would_deny = || {
-            let decision = gate.check(&one).unwrap();
+            let decision = gate.check(&one).now().unwrap();
             assert!(decision.allowed);
             (!decision.limits[0].decision.is_allowed()).then(|| decision.limits[0].decision.retry())
         };
@@ -441,7 +466,7 @@ mod tests {
         assert_eq!(would_deny(), Some(Retry::After(secs(1))), "the window is new, the block would hold");
         assert!(gate.blocks("per-user").is_empty());
         gate.replace(blocking(Mode::Enforce));
-        assert!(gate.check(&one).unwrap().allowed, "what would be blocked is not blocked");
+        assert!(gate.check(&one).now().unwrap().allowed, "what would be blocked is not blocked");
         gate.replace(blocking(Mode::Shadow));
         clock.advance(secs(120));
         assert_eq!(would_deny(), None, "the block would have ended");
@@ -457,20 +482,25 @@ mod tests {
         gate.block_everywhere("client.ip=203.0.113.0/24".parse().unwrap(), block(60)).unwrap();
         gate.block_everywhere("203.0.113.9".parse().unwrap(), block(120)).unwrap();
         gate.block_everywhere("user.id=2".parse().unwrap(), block(60)).unwrap();
-        let refused = gate.check(&from("203.0.113.8")).unwrap();
+        let refused = gate.check(&from("203.0.113.8")).now().unwrap();
         assert!(!refused.allowed && refused.limits.is_empty() && refused.policy_name().is_none());
         assert_eq!(refused.retry(), Retry::After(Duration::from_secs(60)));
         assert_eq!(refused.refusal.unwrap().status, 403);
-        assert!(!gate.check(&user("2")).unwrap().allowed && gate.check(&user("1")).unwrap().allowed);
-        assert!(gate.check(&from("203.0.114.9")).unwrap().allowed);
+        assert!(
+            !gate.check(&user("2")).now().unwrap().allowed && gate.check(&user("1")).now().unwrap().allowed
+        );
+        assert!(gate.check(&from("203.0.114.9")).now().unwrap().allowed);
         gate.replace(PolicySet::default());
-        assert!(!gate.check(&from("203.0.113.8")).unwrap().allowed, "it survives a change of the policies");
+        assert!(
+            !gate.check(&from("203.0.113.8")).now().unwrap().allowed,
+            "it survives a change of the policies"
+        );
         clock.set(NOON.after(Duration::from_secs(60)));
-        assert!(gate.check(&from("203.0.113.8")).unwrap().allowed, "it has ended");
-        assert!(!gate.check(&from("203.0.113.9")).unwrap().allowed, "a longer one within it has not");
+        assert!(gate.check(&from("203.0.113.8")).now().unwrap().allowed, "it has ended");
+        assert!(!gate.check(&from("203.0.113.9")).now().unwrap().allowed, "a longer one within it has not");
         assert_eq!(gate.blocks_everywhere().len(), 1);
         assert!(gate.unblock_everywhere(&"203.0.113.9".parse().unwrap()).is_some());
-        assert!(gate.check(&from("203.0.113.9")).unwrap().allowed && !gate.blocks.any());
+        assert!(gate.check(&from("203.0.113.9")).now().unwrap().allowed && !gate.blocks.any());
     }
 
     #[test]
@@ -495,17 +525,17 @@ mod tests {
         assert!(kept.iter().all(|block| block.key.len() < 200), "{}", kept[0].key.len());
         assert!(begin("many", &format!("{long}7")), "it is blocked");
         let caller = Descriptor::new().with("client.ip", "192.0.2.1");
-        let retry = || gate.check(&caller).unwrap().retry();
+        let retry = || gate.check(&caller).now().unwrap().retry();
         retry();
         assert_eq!(retry(), Retry::After(Duration::from_secs(600)));
         clock.set(NOON.after(Duration::from_secs(1)));
-        assert!(gate.check(&caller).unwrap().refusal.is_some_and(|refusal| refusal.block.is_some()));
+        assert!(gate.check(&caller).now().unwrap().refusal.is_some_and(|refusal| refusal.block.is_some()));
         // What does not begin moves no retry.
         assert!((0..60_000).any(|at| !begin("logins", &at.to_string())));
         let other = Descriptor::new().with("client.ip", "192.0.2.2");
-        assert!(gate.check(&other).unwrap().allowed);
-        assert_eq!(gate.check(&other).unwrap().retry(), Retry::After(Duration::from_secs(60)));
-        assert!(gate.check(&other).unwrap().refusal.is_none());
+        assert!(gate.check(&other).now().unwrap().allowed);
+        assert_eq!(gate.check(&other).now().unwrap().retry(), Retry::After(Duration::from_secs(60)));
+        assert!(gate.check(&other).now().unwrap().refusal.is_none());
     }
 
     #[test]
@@ -522,7 +552,8 @@ mod tests {
         gate.block("per-user", &user("x"), block(120)).unwrap();
         assert_eq!(gate.blocks("per-user").len(), 2, "those that ended made room");
         assert!(
-            gate.unblock("per-user", &user("x")).is_some() && gate.unblock("per-user", &user("x")).is_none()
+            gate.unblock("per-user", &user("x")).now().unwrap().is_some()
+                && gate.unblock("per-user", &user("x")).now().unwrap().is_none()
         );
     }
 }

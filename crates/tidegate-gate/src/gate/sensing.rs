@@ -48,9 +48,9 @@ impl Gate {
     ///
     /// let request = Descriptor::new();
     /// let report = || Check::of(&request).priority(Criticality::Sheddable);
-    /// assert!(gate.check(report())?.allowed);
-    /// assert!(!gate.check(report())?.allowed);
-    /// assert!(gate.check(&request)?.limits.is_empty(), "on for what is critical");
+    /// assert!(gate.check(report()).now()?.allowed);
+    /// assert!(!gate.check(report()).now()?.allowed);
+    /// assert!(gate.check(&request).now()?.limits.is_empty(), "on for what is critical");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -88,14 +88,14 @@ impl Gate {
     ///     .when("signal queue-length above 1000, until 800".parse()?);
     /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?;
     /// let request = Descriptor::new();
-    /// assert!(gate.check(&request)?.limits.is_empty(), "nobody has said how long the queue is");
+    /// assert!(gate.check(&request).now()?.limits.is_empty(), "nobody has said how long the queue is");
     ///
     /// gate.report_signal("queue-length", 1200.0)?;
-    /// assert!(gate.check(&request)?.allowed);
-    /// assert!(!gate.check(&request)?.allowed);
+    /// assert!(gate.check(&request).now()?.allowed);
+    /// assert!(!gate.check(&request).now()?.allowed);
     ///
     /// gate.report_signal("queue-length", 700.0)?;
-    /// assert!(gate.check(&request)?.allowed);
+    /// assert!(gate.check(&request).now()?.allowed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
@@ -258,17 +258,17 @@ impl Gate {
     /// let clock = ManualClock::default();
     /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?.with_clock(clock.clone());
     /// let request = Descriptor::new();
-    /// assert!(gate.check(&request)?.limits.is_empty());
+    /// assert!(gate.check(&request).now()?.limits.is_empty());
     ///
     /// gate.begin_work();
     /// gate.begin_work();
     /// clock.advance(Duration::from_millis(100));
-    /// assert_eq!(gate.check(&request)?.limits.len(), 1, "two are in flight");
+    /// assert_eq!(gate.check(&request).now()?.limits.len(), 1, "two are in flight");
     ///
     /// gate.end_work(Duration::from_millis(100));
     /// gate.end_work(Duration::from_millis(100));
     /// clock.advance(Duration::from_millis(100));
-    /// assert!(gate.check(&request)?.limits.is_empty());
+    /// assert!(gate.check(&request).now()?.limits.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn begin_work(&self) {

@@ -117,7 +117,7 @@ impl PolicyKeys {
             ..Charge::new(key, quota, Cost::ONE)
         });
         let charges: Vec<_> = charge.collect();
-        let reset = self.base.gate.reset_charges_async(&charges).await;
+        let reset = self.base.gate.reset_charges(&charges).await;
         reset.inspect_err(|_| self.base.count_store_error())
     }
 
@@ -139,7 +139,7 @@ impl PolicyKeys {
                 None => None,
                 Some((bytes, quota)) => {
                     let charge = Charge::new(bytes, quota, Cost::ONE);
-                    let looked = self.base.gate.standing_async(words.share, charge).await;
+                    let looked = self.base.gate.standing(words.share, charge).await;
                     looked.inspect_err(|_| self.base.count_store_error())?
                 }
             };
@@ -172,7 +172,7 @@ impl PolicyKeys {
     /// # Errors
     /// [`StoreError`] if the store that keeps the block did not answer; it has not ended then.
     pub(crate) async fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Result<bool, StoreError> {
-        let ended = self.base.gate.unblock_async(policy, key).await;
+        let ended = self.base.gate.unblock(policy, key).await;
         let ended = ended.inspect_err(|_| self.base.count_store_error())?;
         let Some(ended) = ended else { return Ok(false) };
         self.tell_key(Some(policy), &ended.key, "unblocked");

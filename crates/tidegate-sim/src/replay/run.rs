@@ -141,9 +141,9 @@ impl Run {
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match ending.outcome {
-            Some(_) if self.reports => self.gate.charge(check, &mut charged),
-            _ if self.guards.is_some() => self.gate.charge(check, &mut charged),
-            _ => self.gate.check(check),
+            Some(_) if self.reports => self.gate.charge(check, &mut charged).now(),
+            _ if self.guards.is_some() => self.gate.charge(check, &mut charged).now(),
+            _ => self.gate.check(check).now(),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;
@@ -202,7 +202,7 @@ impl Run {
         }
         if charged.awaits_report()
             && let Some(outcome) = ending.outcome
-            && self.gate.finish(&charged, Part::Outcome, outcome, |_| None).is_err()
+            && self.gate.finish(&charged, Part::Outcome, outcome, |_| None).now().is_err()
         {
             self.totals.errors += 1;
         }
@@ -236,7 +236,7 @@ impl Run {
         if leaving.places.is_empty() {
             return;
         }
-        if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).is_err() {
+        if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).now().is_err() {
             self.totals.errors += 1;
         }
         if let Some(guards) = &mut self.guards {

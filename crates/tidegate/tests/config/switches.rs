@@ -148,7 +148,7 @@ fn a_gate_turns_its_switches_by_what_it_reads() {
         cpu.store(thousandths, Ordering::Relaxed);
         clock.advance(Duration::from_secs(seconds));
         let check = Check::of(&request).priority(Criticality::Sheddable);
-        gate.check(check).unwrap().limits.iter().any(|limit| limit.policy == 2)
+        gate.check(check).now().unwrap().limits.iter().any(|limit| limit.policy == 2)
     };
     assert!(!limited(800, 1), "at the mark");
     assert!(limited(801, 1));

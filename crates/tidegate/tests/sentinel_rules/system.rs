@@ -47,9 +47,9 @@ fn system_by_mean_latency() {
 ",
     );
     let serve = |millis| {
-        let served = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
+        let served = gateway.gate.admit(&descriptor(READ)).now().unwrap().admitted().unwrap();
         gateway.wait(millis);
-        served.finish(Outcome::Success).unwrap();
+        served.finish(Outcome::Success).now().unwrap();
     };
     serve(100);
     assert_eq!(gateway.passing(5, READ), 5);
@@ -59,9 +59,9 @@ fn system_by_mean_latency() {
     assert_eq!(gateway.passing(5, READ), 1);
     // Cancelled work does not show how long work takes.
     gateway.wait(1000);
-    let cancelled = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
+    let cancelled = gateway.gate.admit(&descriptor(READ)).now().unwrap().admitted().unwrap();
     gateway.wait(9000);
-    cancelled.cancel().unwrap();
+    cancelled.cancel().now().unwrap();
     gateway.wait(5000);
     assert_eq!(
         gateway.passing(5, READ),
@@ -82,7 +82,7 @@ fn system_by_requests_in_flight() {
     );
     let write = descriptor(WRITE);
     let mut inside: Vec<_> =
-        (0..4).map(|_| gateway.gate.admit(&write).unwrap().admitted().unwrap()).collect();
+        (0..4).map(|_| gateway.gate.admit(&write).now().unwrap().admitted().unwrap()).collect();
     gateway.wait(100);
     assert_eq!(gateway.passing(5, READ), 1);
     inside.truncate(2);
