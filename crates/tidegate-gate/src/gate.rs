@@ -56,7 +56,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Admitting, Entry};
-pub use blocking::BlockError;
+pub use blocking::{BlockError, Blocks};
 pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;
@@ -72,6 +72,7 @@ use load::Sensing;
 use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
+pub use sensing::Signals;
 pub use unsupported::Unfit;
 pub use waits::Asking;
 
@@ -92,9 +93,9 @@ const LONGEST_ISSUER: usize = 128;
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
     routes: Routes,
-    blocks: blocks::Blocks,
+    blocks: blocks::BlockTable,
     /// The blocks that policies in shadow mode would have begun.
-    would_be_blocks: blocks::Blocks,
+    would_be_blocks: blocks::BlockTable,
     /// Runs the calls to engines whose callers no longer wait.
     background: Background,
     time: Time,
@@ -270,8 +271,8 @@ impl Gate {
         Self {
             policies: ArcSwap::new(policies.into()),
             routes: Routes::new(Arc::new(store)),
-            blocks: blocks::Blocks::default(),
-            would_be_blocks: blocks::Blocks::default(),
+            blocks: blocks::BlockTable::default(),
+            would_be_blocks: blocks::BlockTable::default(),
             background: Background::default(),
             time,
             precision: Precision::default(),

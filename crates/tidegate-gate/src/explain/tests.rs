@@ -45,7 +45,7 @@ fn a_request_refused_before_its_limits_says_so_of_each_policy() {
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(now));
     let request = Descriptor::new().with("client.ip", "203.0.113.9");
     let block = Block::new("client.ip=203.0.113.9", now, now.after(Duration::from_secs(60)), "abuse");
-    gate.block("per-ip", &request, block).unwrap();
+    gate.blocks().add("per-ip", &request, block).unwrap();
     assert_eq!(
         gate.explain(&request).now().unwrap().to_string(),
         "DENIED by a block of its key under per-ip for 60 s more: abuse

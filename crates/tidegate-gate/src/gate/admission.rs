@@ -7,11 +7,10 @@ use std::task::{Context, Poll};
 #[cfg(feature = "ticket")]
 use std::time::Duration;
 
-use tidegate_core::{Outcome, Tick};
+use tidegate_core::Outcome;
 
-use super::charged::{Charged, Part};
-use super::finishing::{AsCharged, Finishing};
-use super::load::CountedAdmission;
+use super::charged::Charged;
+use super::finishing::{AsCharged, Finishing, Held};
 #[cfg(feature = "ticket")]
 use super::ticket::{SealError, Ticket, TicketKeys};
 use super::waits::Progress;
@@ -86,19 +85,6 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 pub struct Admission<G: Deref<Target = Gate>> {
     held: Held<G>,
     decision: GateDecision,
-}
-
-/// What an admission holds until it has ended.
-pub(super) struct Held<G: Deref<Target = Gate>> {
-    pub(super) gate: G,
-    pub(super) charged: Charged,
-    /// When the decision was returned, by the gate's clock.
-    made: Tick,
-    pub(super) undo: bool,
-    /// Set if policies use the number in flight or the latency.
-    counted: Option<CountedAdmission>,
-    /// Whether nothing is left to do on drop.
-    pub(super) ended: bool,
 }
 
 impl Gate {
@@ -253,41 +239,11 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     }
 }
 
-impl<G: Deref<Target = Gate>> Held<G> {
-    /// Notes whether the work was done, so that its duration counts for the latency.
-    pub(super) fn is_done(&mut self, done: bool) {
-        if let Some(counted) = &mut self.counted {
-            counted.finished = done;
-        }
-    }
-
-    /// Notes whether the admission has ended; if not, `cancel_on_drop` says whether dropping cancels it.
-    pub(super) fn has_ended(&mut self, ended: bool, cancel_on_drop: bool) {
-        (self.ended, self.undo) = (ended, cancel_on_drop);
-    }
-}
-
 impl<G: Deref<Target = Gate>> Deref for Admission<G> {
     type Target = GateDecision;
 
     fn deref(&self) -> &GateDecision {
         &self.decision
-    }
-}
-
-impl<G: Deref<Target = Gate>> Drop for Held<G> {
-    fn drop(&mut self) {
-        if let Some(counted) = &self.counted {
-            self.gate.end(counted, || self.charged.duration(self.made, self.gate.now()));
-        }
-        if self.ended {
-            return;
-        }
-        let charged = &self.charged;
-        match self.undo {
-            true => self.gate.finish_unwatched(charged, charged.of(Part::All), |_| Some(0)),
-            false => self.gate.finish_unwatched(charged, charged.places(), |_| None),
-        }
     }
 }
 

@@ -5,12 +5,12 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tidegate_core::Outcome;
+use tidegate_core::{Outcome, Tick};
 
-use super::admission::Held;
 use super::by_usage::RealCosts;
 use super::charged::{Charged, ChargedLine, Part};
 use super::endings::{Claims, Endings, Finished, Settles};
+use super::load::CountedAdmission;
 use super::waits::{Progress, Waits, run_without_waiting};
 use super::{Gate, InForce};
 use crate::policy::Usage;
@@ -48,6 +48,49 @@ struct Work<G: Deref<Target = Gate>, U> {
     /// What was really spent under each policy, if usage was reported; then nobody is asked what was used.
     real: Option<RealCosts>,
     cancels: bool,
+}
+
+/// What an admission holds until it has ended.
+pub(super) struct Held<G: Deref<Target = Gate>> {
+    pub(super) gate: G,
+    pub(super) charged: Charged,
+    /// When the decision was returned, by the gate's clock.
+    pub(super) made: Tick,
+    pub(super) undo: bool,
+    /// Set if policies use the number in flight or the latency.
+    pub(super) counted: Option<CountedAdmission>,
+    /// Whether nothing is left to do on drop.
+    pub(super) ended: bool,
+}
+
+impl<G: Deref<Target = Gate>> Held<G> {
+    /// Notes whether the work was done, so that its duration counts for the latency.
+    fn is_done(&mut self, done: bool) {
+        if let Some(counted) = &mut self.counted {
+            counted.finished = done;
+        }
+    }
+
+    /// Notes whether the admission has ended; if not, `cancel_on_drop` says whether dropping cancels it.
+    fn has_ended(&mut self, ended: bool, cancel_on_drop: bool) {
+        (self.ended, self.undo) = (ended, cancel_on_drop);
+    }
+}
+
+impl<G: Deref<Target = Gate>> Drop for Held<G> {
+    fn drop(&mut self) {
+        if let Some(counted) = &self.counted {
+            self.gate.end(counted, || self.charged.duration(self.made, self.gate.now()));
+        }
+        if self.ended {
+            return;
+        }
+        let charged = &self.charged;
+        match self.undo {
+            true => self.gate.finish_unwatched(charged, charged.of(Part::All), |_| Some(0)),
+            false => self.gate.finish_unwatched(charged, charged.places(), |_| None),
+        }
+    }
 }
 
 impl<'f, G: Deref<Target = Gate>> Finishing<'f, G> {

@@ -190,10 +190,10 @@ mod tests {
         assert!(gate.check(Check::of(&request).cost(7)).now().unwrap().allowed);
         let now = clock.now();
         let block = Block::new("(all)", now, now.after(Duration::from_secs(3600)), "looked into");
-        gate.block("all", &request, block).unwrap();
+        gate.blocks().add("all", &request, block).unwrap();
         assert!(!gate.check(Check::of(&request).cost(1)).now().unwrap().allowed, "a request is refused");
         gate.give_back(Check::of(&request).cost(4)).now().unwrap();
-        gate.unblock("all", &request).now().unwrap().unwrap();
+        gate.blocks().remove("all", &request).now().unwrap().unwrap();
         assert_eq!(left(&gate), 7);
     }
 

@@ -3,7 +3,7 @@
 //! A stored block is one more key of the policy, under a limit of 1 for the time of the block: the refusal that begins the
 //! block charges it, so it is empty until the block ends, and refusals by other nodes do not make it longer. Before a
 //! request is decided, the gate looks at that key, unless it knows of a block that holds. What it finds is kept in
-//! [`Blocks`](super::blocks::Blocks) like a block of this process, for a second if other nodes may end it.
+//! [`BlockTable`](super::blocks::BlockTable) like a block of this process, for a second if other nodes may end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,15 +89,8 @@ impl Gate {
         }
     }
 
-    /// Returns the block of one key of a policy, by hand or by a limit, that is in effect. Asks the store that keeps it,
-    /// if there is one.
-    ///
-    /// # Errors
-    /// [`StoreError`] if a store that keeps the block did not answer.
-    ///
-    /// # Cancel safety
-    /// Nothing depends on the answer.
-    pub async fn block_of(
+    /// Returns the block of a key that is in effect, and asks the store that keeps it.
+    pub(super) async fn block_of(
         &self,
         policy: &str,
         key: &Descriptor<'_>,
@@ -307,10 +300,10 @@ mod tests {
         drop(first);
         clock.advance(secs(300));
         let second = gate(&store, &clock);
-        assert!(second.blocks("per-user").is_empty());
+        assert!(second.blocks().list("per-user").is_empty());
         let looked = second.check(Check::of(&user("1")).peek()).now().unwrap();
         assert_eq!((looked.allowed, looked.retry()), (false, Retry::After(secs(300))));
-        let block = second.blocks("per-user").remove(0);
+        let block = second.blocks().list("per-user").remove(0);
         assert_eq!((block.since, block.until, block.by_limit), (NOON, NOON.after(secs(600)), true));
         assert_eq!(&*block.key, "user.id=1");
         assert!(second.check(&user("2")).now().unwrap().allowed);
@@ -338,19 +331,19 @@ mod tests {
         let each: Vec<bool> = each.into_iter().map(|decided| decided.unwrap().allowed).collect();
         assert_eq!(each, [false, true]);
         // Ended at one node, it holds at the other for a second more at most.
-        let ended = block_on(one.unblock("per-user", &user("1"))).unwrap().unwrap();
+        let ended = block_on(one.blocks().remove("per-user", &user("1"))).unwrap().unwrap();
         assert_eq!(ended.until, NOON.after(secs(600)));
         assert!(one.check(&user("1")).now().unwrap().allowed);
         clock.advance(secs(1));
         assert!(other.check(&user("1")).now().unwrap().allowed);
-        assert!(other.blocks("per-user").is_empty());
-        assert_eq!(block_on(other.block_of("per-user", &user("1"))).unwrap(), None);
-        assert_eq!(block_on(other.unblock("per-user", &user("1"))).unwrap(), None);
+        assert!(other.blocks().list("per-user").is_empty());
+        assert_eq!(block_on(other.blocks().find("per-user", &user("1"))).unwrap(), None);
+        assert_eq!(block_on(other.blocks().remove("per-user", &user("1"))).unwrap(), None);
         // Begun in a call of several checks, it is kept too.
         assert!(!one.check_together(&[Check::of(&user("1")).cost(2)]).now().unwrap().allowed);
-        assert!(block_on(other.block_of("per-user", &user("1"))).unwrap().is_some());
-        assert!(one.unblock("per-user", &user("1")).now().unwrap().is_some());
-        assert_eq!(block_on(other.block_of("per-user", &user("1"))).unwrap(), None);
+        assert!(block_on(other.blocks().find("per-user", &user("1"))).unwrap().is_some());
+        assert!(one.blocks().remove("per-user", &user("1")).now().unwrap().is_some());
+        assert_eq!(block_on(other.blocks().find("per-user", &user("1"))).unwrap(), None);
     }
 
     /// An outage frees nobody whom this process knows to be blocked.
@@ -365,8 +358,8 @@ mod tests {
             clock.advance(secs(60));
             assert!(one.check(&user("1")).now().unwrap().refusal.is_some());
             assert!(other.check(&user("1")).now().is_err(), "the limit has no store");
-            assert!(block_on(other.block_of("per-user", &user("1"))).is_err());
-            assert!(block_on(one.unblock("per-user", &user("1"))).is_err(), "it has not ended");
+            assert!(block_on(other.blocks().find("per-user", &user("1"))).is_err());
+            assert!(block_on(one.blocks().remove("per-user", &user("1"))).is_err(), "it has not ended");
         }
         store.is_gone.store(false, Ordering::Relaxed);
         assert!(!other.check(&user("1")).now().unwrap().allowed);
@@ -381,12 +374,13 @@ mod tests {
     fn a_block_by_hand_stays_where_the_store_has_none() {
         let (store, clock) = (kept(Home::Nodes), ManualClock::at(NOON));
         let (one, other) = (gate(&store, &clock), gate(&store, &clock));
-        one.block("per-user", &user("1"), Block::new("user.id=1", NOON, NOON.after(secs(90)), "abuse"))
+        one.blocks()
+            .add("per-user", &user("1"), Block::new("user.id=1", NOON, NOON.after(secs(90)), "abuse"))
             .unwrap();
         clock.advance(secs(30));
         assert!(
             !one.check(&user("1")).now().unwrap().allowed && other.check(&user("1")).now().unwrap().allowed
         );
-        assert_eq!(&*block_on(one.block_of("per-user", &user("1"))).unwrap().unwrap().reason, "abuse");
+        assert_eq!(&*block_on(one.blocks().find("per-user", &user("1"))).unwrap().unwrap().reason, "abuse");
     }
 }

@@ -105,7 +105,7 @@ impl Run {
         let of_work = |source: &Source| matches!(source, Source::InFlight | Source::Latency);
         Ok(Self {
             name,
-            measures: gate.sources().iter().any(|standing| of_work(&standing.source)),
+            measures: gate.signals().list().iter().any(|standing| of_work(&standing.source)),
             gate,
             switches,
             off: Vec::new(),
@@ -213,7 +213,7 @@ impl Run {
         let is_work = self.measures && decision.allowed;
         let work = ending.took.filter(|_| is_work).map(|took| decision.wait.saturating_add(took));
         if work.is_some() {
-            self.gate.begin_work();
+            self.gate.signals().begin_work();
         }
         (work.is_some() || !places.is_empty()).then(|| Admitted {
             delay: decision.wait,
@@ -231,7 +231,7 @@ impl Run {
     /// Makes a request leave at `at`, the current time of the clock.
     pub(super) fn leave(&mut self, at: Tick, leaving: &Leaving) {
         if let Some(took) = leaving.work {
-            self.gate.end_work(took);
+            self.gate.signals().end_work(took);
         }
         if leaving.places.is_empty() {
             return;

@@ -217,8 +217,8 @@ fn what_was_read_goes_on_when_policies_are_replaced() {
     let gate = Gate::in_memory(set(1), 1000).unwrap().with_clock(ManualClock::default());
     let request = Descriptor::new();
     let limited = |gate: &Gate| !gate.check(Check::of(&request).peek()).now().unwrap().limits.is_empty();
-    gate.report_signal("errors", 11.0).unwrap();
-    gate.report_signal("errors", 7.0).unwrap();
+    gate.signals().report("errors", 11.0).unwrap();
+    gate.signals().report("errors", 7.0).unwrap();
     assert!(limited(&gate), "it ends at 5");
     gate.replace(set(2));
     assert!(limited(&gate), "and is not forgotten by a reload");
@@ -305,9 +305,9 @@ fn a_stale_reading_is_not_known() {
     let why = || gate.explain(&any).now().unwrap().reasons[0].why.clone();
     let condition = "not charged: holds while signal queue above 1000, until 900, stale after 3s";
     assert_eq!(why(), format!("{condition}: it is not known"));
-    gate.report_signal("queue", 800.0).unwrap();
+    gate.signals().report("queue", 800.0).unwrap();
     assert_eq!(why(), format!("{condition}: last read as 800"));
-    gate.report_signal("queue", 1200.0).unwrap();
+    gate.signals().report("queue", 1200.0).unwrap();
     assert_eq!(why(), "charged");
     clock.advance(std::time::Duration::from_secs(4));
     assert!(gate.check(&any).now().unwrap().allowed);

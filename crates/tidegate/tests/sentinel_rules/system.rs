@@ -161,15 +161,15 @@ fn a_signal_that_nobody_refreshes_is_absent() {
 ",
     );
     assert_eq!(gateway.passing(5, READ), 5);
-    gateway.gate.report_signal("queue-length", 1001.0).unwrap();
+    gateway.gate.signals().report("queue-length", 1001.0).unwrap();
     assert_eq!(gateway.passing(5, READ), 1);
     gateway.wait(29_900);
     assert_eq!(gateway.passing(5, READ), 1);
     gateway.wait(1000);
     assert_eq!(gateway.passing(5, READ), 5);
-    let unknown = gateway.gate.report_signal("queue-lenght", 1.0).unwrap_err().to_string();
+    let unknown = gateway.gate.signals().report("queue-lenght", 1.0).unwrap_err().to_string();
     assert_eq!(unknown, "no policy and no switch uses a signal \"queue-lenght\"; they use queue-length");
-    assert!(gateway.gate.report_signal("queue-length", f64::NAN).is_err());
+    assert!(gateway.gate.signals().report("queue-length", f64::NAN).is_err());
 }
 
 #[test]

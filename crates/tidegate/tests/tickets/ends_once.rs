@@ -42,7 +42,8 @@ fn ticket(gate: &Gate) -> OpenTicket {
 fn numbers(gate: &Gate, clock: &ManualClock) -> (Option<f64>, Option<f64>) {
     clock.advance(Duration::from_millis(500));
     assert!(gate.check(&Descriptor::new()).now().unwrap().allowed);
-    let read = |source: Source| gate.sources().into_iter().find(|one| one.source == source).unwrap().value;
+    let read =
+        |source: Source| gate.signals().list().into_iter().find(|one| one.source == source).unwrap().value;
     (read(Source::InFlight), read(Source::Latency))
 }
 

@@ -181,8 +181,8 @@ fn the_work_counts_once_and_from_its_check_on() {
     let (gate, clock) = gate_of(PolicySet::new(set).unwrap());
     let read = |word: &str| {
         clock.advance(SECOND / 10);
-        gate.take_readings();
-        gate.sources().into_iter().find(|one| one.source.to_string() == word).unwrap().value
+        gate.signals().read();
+        gate.signals().list().into_iter().find(|one| one.source.to_string() == word).unwrap().value
     };
     let mut current = open(&gate, &ticket(&gate, 1)).unwrap();
     for _ in 0..3 {
