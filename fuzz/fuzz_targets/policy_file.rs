@@ -15,7 +15,7 @@ fuzz_target!(|input: (bool, &str)| {
             .with("request.method", "GET")
             .with("request.path", input.1)
             .with("request.host", input.1);
-        let _ = gate.check(&request);
-        let _ = gate.explain(&request);
+        let _ = gate.check(&request).now();
+        let _ = gate.explain(&request).now();
     }
 });

@@ -165,7 +165,7 @@ fn gate(policies: usize, matching: usize) -> Result<()> {
                 ("request.host", "shop.example"),
                 ("request.path", "/api/items/42"),
             ]);
-            let decision = gate.check(&request);
+            let decision = gate.check(&request).now();
             decision.is_ok_and(|decision| decision.allowed && decision.limits.len() == matching)
         };
         for _ in 0..clients.len() {

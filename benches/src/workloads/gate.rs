@@ -39,7 +39,7 @@ fn check(policies: usize, matching: usize) -> Result<f64> {
             ("request.host", "shop.example"),
             ("request.path", "/api/items/42"),
         ]);
-        let decision = gate.check(&request);
+        let decision = gate.check(&request).now();
         wrong |= decision.as_ref().map_or(true, |decision| decision.limits.len() != matching);
         decision.is_ok_and(|decision| decision.allowed)
     })?;

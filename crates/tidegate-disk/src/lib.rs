@@ -37,11 +37,11 @@
 //!     Ok((store.clone(), Gate::new(PolicySet::new(vec![daily])?, store)))
 //! };
 //! let (store, gate) = open()?;
-//! assert!(gate.check(&Descriptor::new())?.allowed);
+//! assert!(gate.check(&Descriptor::new()).now()?.allowed);
 //! store.close()?;
 //!
 //! let (store, gate) = open()?;
-//! assert!(!gate.check(&Descriptor::new())?.allowed, "spent is spent");
+//! assert!(!gate.check(&Descriptor::new()).now()?.allowed, "spent is spent");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -107,16 +107,16 @@ fn strict_policies_wait_for_the_disk_and_others_do_not() {
     let wait = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (store, request) = (open(), Descriptor::new());
     let strict = gate(&store, Durable::Strict);
-    assert_eq!(strict.check(&request).unwrap_err(), StoreError::MustWait);
+    assert_eq!(strict.check(&request).now().unwrap_err(), StoreError::MustWait);
     let before = store.health().writes;
-    assert!(wait.block_on(strict.check_async(&request)).unwrap().allowed);
+    assert!(wait.block_on(strict.check(&request)).unwrap().allowed);
     assert_eq!(store.health().writes, before + 1, "it is on disk");
     let interval = gate(&store, Durable::Interval);
-    assert!(interval.check(&request).unwrap().allowed);
+    assert!(interval.check(&request).now().unwrap().allowed);
     assert_eq!(store.health().writes, before + 1, "written some time later");
-    let refused = wait.block_on(strict.check_async(&request)).unwrap();
+    let refused = wait.block_on(strict.check(&request)).unwrap();
     assert!(!refused.allowed);
     assert_eq!(store.health().writes, before + 1, "a refusal waits for nothing");
     store.close().unwrap();
-    assert!(!gate(&open(), Durable::Interval).check(&request).unwrap().allowed);
+    assert!(!gate(&open(), Durable::Interval).check(&request).now().unwrap().allowed);
 }

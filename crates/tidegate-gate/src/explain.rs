@@ -6,7 +6,8 @@ mod terminal;
 
 pub use self::allowed_with::AllowedWith;
 use self::allowed_with::{allowed_with, cohorts_admitted, word};
-use crate::gate::{Check, Gate, GateDecision};
+use crate::gate::waits::Waits;
+use crate::gate::{Asking, Check, Gate, GateDecision};
 use crate::policy::{
     Descriptor, Limit, Mode, Over, Policy, PolicySet, Relevance, meant_among, shortest_time_left,
 };
@@ -144,24 +145,21 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.
-    pub fn explain<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<Explanation, StoreError> {
-        let check = check.into();
-        Ok(Explanation::of_peek(&check, &self.peek(check)?))
-    }
-
-    /// Explains like [`Gate::explain`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// [`StoreError`] if no decision could be made.
     ///
     /// # Cancel safety
     /// Spends nothing, so it may be dropped at any time.
-    pub async fn explain_async<'a, 'd: 'a>(
-        &self,
+    pub fn explain<'a, 'd: 'a>(
+        &'a self,
         check: impl Into<Check<'a, 'd>>,
-    ) -> Result<Explanation, StoreError> {
+    ) -> Asking<'a, Result<Explanation, StoreError>> {
         let check = check.into().peek();
-        Ok(Explanation::of_peek(&check, &self.check_async(check).await?))
+        Asking::new(move |waits| async move {
+            let decision = match waits {
+                Waits::Yes => self.check(check).await,
+                Waits::No | Waits::Unwatched => self.check(check).now(),
+            };
+            Ok(Explanation::of_peek(&check, &decision?))
+        })
     }
 }
 

@@ -23,6 +23,7 @@ mod check_together;
 mod decide;
 mod endings;
 mod fetch;
+mod finishing;
 mod giving_back;
 mod in_flight;
 mod inline_quota;
@@ -43,7 +44,7 @@ mod stored_blocks;
 pub mod ticket;
 mod together_plain;
 mod unsupported;
-mod waits;
+pub(crate) mod waits;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -54,20 +55,26 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
-pub use admission::{Admission, Entry};
-pub use blocking::BlockError;
+pub use admission::{Admission, Admitting, Entry};
+pub use blocking::{BlockError, Blocks};
 pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;
+pub use caller_limits::SettlingCharge;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
-pub use check_together::Together;
+pub use check_each::CheckingEach;
+pub use check_together::{CheckingTogether, Together};
+pub use decide::Checking;
 pub use endings::{Fate, Finished, SettledCharge};
+pub use finishing::{AsCharged, Finishing, FinishingCharges};
 use load::Sensing;
 use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
+pub use sensing::Signals;
 pub use unsupported::Unfit;
+pub use waits::Asking;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};
 use tidegate_limits::Background;
@@ -86,9 +93,9 @@ const LONGEST_ISSUER: usize = 128;
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
     routes: Routes,
-    blocks: blocks::Blocks,
+    blocks: blocks::BlockTable,
     /// The blocks that policies in shadow mode would have begun.
-    would_be_blocks: blocks::Blocks,
+    would_be_blocks: blocks::BlockTable,
     /// Runs the calls to engines whose callers no longer wait.
     background: Background,
     time: Time,
@@ -264,8 +271,8 @@ impl Gate {
         Self {
             policies: ArcSwap::new(policies.into()),
             routes: Routes::new(Arc::new(store)),
-            blocks: blocks::Blocks::default(),
-            would_be_blocks: blocks::Blocks::default(),
+            blocks: blocks::BlockTable::default(),
+            would_be_blocks: blocks::BlockTable::default(),
             background: Background::default(),
             time,
             precision: Precision::default(),

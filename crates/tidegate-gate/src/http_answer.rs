@@ -98,9 +98,9 @@ impl<'a> HttpAnswer<'a> {
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?.with_clock(ManualClock::default());
     /// let request = Descriptor::new();
-    /// assert!(gate.check(&request)?.allowed);
+    /// assert!(gate.check(&request).now()?.allowed);
     ///
-    /// let decision = gate.check(&request)?;
+    /// let decision = gate.check(&request).now()?;
     /// let told = HttpAnswer::of_gate(&decision, &request).with_form(HeaderForm::XRateLimit);
     /// assert_eq!((told.status().as_u16(), told.policy()), (429, Some("all")));
     /// let pairs = told.pairs();

@@ -140,7 +140,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
     /// An engine is not awaited at the end of a body: it settles in the background
-    /// ([`Admission::finish_unwatched`](tidegate::gate::Admission::finish_unwatched)), and the observer is not told if it fails.
+    /// ([`Finishing::unwatched`](tidegate::gate::Finishing::unwatched)), and the observer is not told if it fails.
     /// Adaptive limits and breakers of the policies take the whole time for the latency of the request, since a store is
     /// not told when the answer began: for streams use those of a [`ConcurrencyLayer`](crate::ConcurrencyLayer) and a
     /// [`BreakerLayer`](crate::BreakerLayer).

@@ -54,13 +54,13 @@ pub(crate) fn demonstrate(file: Option<&str>) -> Result<Vec<String>, Box<dyn Err
             ("request.method", "GET"),
             ("request.path", path),
         ]);
-        let decision = gate.check(Check::of(&request).cost(cost))?;
+        let decision = gate.check(Check::of(&request).cost(cost)).now()?;
         let answer = HttpAnswer::of_gate(&decision, &request);
         let mut lines = vec![format!("{path}: {}", answer.status())];
         lines.extend(answer.pairs().into_iter().map(|(name, value)| format!("{name}: {value}")));
         lines.extend(answer.body());
         if !decision.allowed {
-            lines.push(gate.explain(Check::of(&request).cost(cost))?.to_string());
+            lines.push(gate.explain(Check::of(&request).cost(cost)).now()?.to_string());
         }
         told.push(lines.join("\n"));
     }

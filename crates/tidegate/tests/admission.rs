@@ -28,12 +28,12 @@ fn gate(policies: Vec<Policy>) -> (Arc<Gate>, ManualClock) {
 }
 
 fn admit(gate: &Gate, cost: u64) -> Option<Admission<&Gate>> {
-    gate.admit(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted()
+    gate.admit(Check::of(&Descriptor::new()).cost(cost)).now().unwrap().admitted()
 }
 
 /// Returns what is left of every limit; a debt is negative.
 fn levels(gate: &Gate) -> Vec<i64> {
-    let decision = gate.peek(&Descriptor::new()).unwrap();
+    let decision = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap();
     let level = |limit: &tidegate::LimitDecision| {
         let standing = limit.decision.standing;
         standing.remaining as i64 - standing.debt as i64
@@ -49,7 +49,7 @@ fn undoing_a_charge_that_time_has_returned_gives_nothing_back() {
     let first = admit(&gate, 10).unwrap();
     clock.advance(Duration::from_secs(10));
     let _second = admit(&gate, 10).unwrap();
-    first.cancel().unwrap();
+    first.cancel().now().unwrap();
     assert_eq!(levels(&gate), [0]);
     assert!(admit(&gate, 1).is_none());
 }
@@ -67,17 +67,17 @@ fn what_was_charged_before_a_limit_changed_and_changed_back_gives_nothing_back()
         clock.advance(Duration::from_secs(1));
         gate.replace(set(between));
         let asks = then.is_none_or(|(allowed, _)| allowed);
-        let allowed = asks && gate.check(&Descriptor::new()).unwrap().allowed;
+        let allowed = asks && gate.check(&Descriptor::new()).now().unwrap().allowed;
         clock.advance(Duration::from_secs(pause));
         gate.replace(set(&slow()));
         let then = then.map_or_else(|| levels(&gate)[0].try_into().unwrap_or(0), |(_, then)| then);
         let after = Cost::new(then).map(|_| admit(&gate, then).unwrap());
         if let Some(before) = before {
-            before.cancel().unwrap();
+            before.cancel().now().unwrap();
         }
         let left = levels(&gate)[0];
         if let Some(after) = after {
-            after.cancel().unwrap();
+            after.cancel().now().unwrap();
             assert_eq!(levels(&gate)[0], left + then as i64, "those that came after are undone: {between:?}");
         }
         (left, (allowed, then))
@@ -113,7 +113,7 @@ fn undone_after_the_fact_a_charge_leaves_no_trace() {
     let (gate, clock) = gate(vec![policy("all", Quota::per_second(1).burst(10).gcra().unwrap())]);
     let held = admit(&gate, 10).unwrap();
     clock.advance(Duration::from_millis(1));
-    held.cancel().unwrap();
+    held.cancel().now().unwrap();
     assert_eq!(levels(&gate), [10]);
 }
 
@@ -133,7 +133,7 @@ fn each_limit_settles_by_its_own_units_and_says_what_became_of_it() {
         "money" => Some(650),
         _ => None,
     };
-    let told = held.finish_and_tell(Outcome::Success, used, |told| {
+    let told = held.finish(Outcome::Success).used(used).tell(|told| {
         told.iter()
             .map(|one| (one.policy.to_owned(), one.used, one.fate, one.standing.debt))
             .collect::<Vec<_>>()
@@ -167,7 +167,7 @@ fn the_outcome_decides_what_failures_only_took() {
         let held: Vec<_> = (0..4).filter_map(|_| admit(&gate, 1)).collect();
         assert_eq!((held.len(), levels(&gate)), (3, vec![0]));
         let mut held = held.into_iter();
-        held.next().unwrap().finish(outcome).unwrap();
+        held.next().unwrap().finish(outcome).now().unwrap();
         assert_eq!(levels(&gate), [left], "{outcome:?}");
         drop(held);
         assert_eq!(levels(&gate), [left], "an outcome that nobody told teaches nothing: {outcome:?}");
@@ -182,10 +182,10 @@ fn dropped_it_leaves_its_places_and_keeps_its_charges() {
     assert!(admit(&gate, 1).is_none());
     drop(one);
     assert_eq!(levels(&gate), [1, 8]);
-    two.finish(Outcome::Failure).unwrap();
+    two.finish(Outcome::Failure).now().unwrap();
     assert_eq!(levels(&gate), [2, 8]);
     let three = admit(&gate, 1).unwrap();
-    three.cancel().unwrap();
+    three.cancel().now().unwrap();
     assert_eq!(levels(&gate), [2, 8], "undone, it has spent nothing");
     let four = admit(&gate, 1).unwrap().undo_if_dropped(true);
     drop(four);
@@ -203,8 +203,11 @@ fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
     let mut cx = Context::from_waker(Waker::noop());
     for polled in [false, true] {
         let (gate, clock) = gate(vec![queue(), policy("all", per_hour(10))]);
-        admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
-        let Entry::Admitted(second) = gate.admit_owned(&Descriptor::new()).unwrap() else { panic!() };
+        admit(&gate, 1).unwrap().finish(Outcome::Success).now().unwrap();
+        let Entry::Admitted(second) = Admission::ask(Arc::clone(&gate), &Descriptor::new()).now().unwrap()
+        else {
+            panic!()
+        };
         assert_eq!(second.wait, Duration::from_secs(1));
         {
             let mut waiting = pin!(second.delayed());
@@ -233,11 +236,11 @@ fn halves_of_one_check_are_settled_apart() {
     let (gate, _) = gate(vec![login, policy("all", per_hour(10))]);
     let mut charged = tidegate::Charged::default();
     let request = Descriptor::new();
-    assert!(gate.charge(Check::of(&request).cost(2), &mut charged).unwrap().allowed);
+    assert!(gate.charge(Check::of(&request).cost(2), &mut charged).now().unwrap().allowed);
     assert_eq!(levels(&gate), [1, 8]);
-    gate.finish(&charged, Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    gate.finish(&charged, Part::Outcome, Outcome::Failure, |_| None).now().unwrap();
     assert_eq!(levels(&gate), [3, 8]);
-    gate.finish(&charged, Part::Spent, Outcome::Ignored, |_| Some(1)).unwrap();
+    gate.finish(&charged, Part::Spent, Outcome::Ignored, |_| Some(1)).now().unwrap();
     assert_eq!(levels(&gate), [3, 9]);
 }
 
@@ -269,16 +272,16 @@ proptest! {
                 // The work runs, and is settled afterwards.
                 clock.advance(Duration::from_nanos(1));
                 if used == 0 {
-                    held.cancel().unwrap();
+                    held.cancel().now().unwrap();
                 } else {
-                    held.finish_with(Outcome::Success, |line| (line.policy != "requests").then_some(used)).unwrap();
+                    held.finish(Outcome::Success).used(|line| (line.policy != "requests").then_some(used)).now().unwrap();
                     requests += 1;
                     spent += used as i64;
                 }
             }
         }
         for (held, used) in open {
-            held.finish_with(Outcome::Success, |line| (line.policy != "requests").then_some(used)).unwrap();
+            held.finish(Outcome::Success).used(|line| (line.policy != "requests").then_some(used)).now().unwrap();
             requests += 1;
             spent += used as i64;
         }

@@ -33,10 +33,11 @@ fn flow_by_threads() {
 ",
     );
     let read = descriptor(READ);
-    let inside: Vec<_> = (0..2).map(|_| gateway.gate.admit(&read).unwrap().admitted().unwrap()).collect();
-    assert!(matches!(gateway.gate.admit(&read).unwrap(), Entry::Refused(_)));
+    let inside: Vec<_> =
+        (0..2).map(|_| gateway.gate.admit(&read).now().unwrap().admitted().unwrap()).collect();
+    assert!(matches!(gateway.gate.admit(&read).now().unwrap(), Entry::Refused(_)));
     drop(inside);
-    assert!(matches!(gateway.gate.admit(&read).unwrap(), Entry::Admitted(_)));
+    assert!(matches!(gateway.gate.admit(&read).now().unwrap(), Entry::Admitted(_)));
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn flow_in_a_queue_of_even_steps() {
 ",
     );
     let waits: Vec<_> =
-        (0..6).map(|_| gateway.gate.check(&descriptor(READ)).unwrap().wait.as_millis()).collect();
+        (0..6).map(|_| gateway.gate.check(&descriptor(READ)).now().unwrap().wait.as_millis()).collect();
     assert_eq!(waits, [0, 100, 200, 300, 400, 500]);
     assert!(!gateway.allows(READ));
 }
@@ -195,6 +196,6 @@ fn hot_parameters_by_threads() {
 ",
     );
     let one = descriptor(&[("product.id", "one")]);
-    let _inside = gateway.gate.admit(&one).unwrap().admitted().unwrap();
+    let _inside = gateway.gate.admit(&one).now().unwrap().admitted().unwrap();
     assert!(!gateway.allows(&[("product.id", "one")]) && gateway.allows(&[("product.id", "another")]));
 }

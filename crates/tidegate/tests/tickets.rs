@@ -42,7 +42,7 @@ fn keys() -> TicketKeys {
 }
 
 fn ticket(gate: &Gate, cost: u64) -> Ticket {
-    let admission = gate.admit(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted().unwrap();
+    let admission = gate.admit(Check::of(&Descriptor::new()).cost(cost)).now().unwrap().admitted().unwrap();
     admission.into_ticket(&keys(), TTL).unwrap()
 }
 
@@ -51,11 +51,11 @@ fn open(gate: &Gate, ticket: &Ticket) -> Result<OpenTicket, TicketError> {
 }
 
 fn settle(gate: &Gate, ticket: &OpenTicket, used: u64) -> Result<(), TicketError> {
-    gate.settle(ticket, Part::All, Outcome::Success, |_| Some(used)).map(drop)
+    gate.settle(ticket, Part::All, Outcome::Success, |_| Some(used)).now().map(drop)
 }
 
 fn remaining(gate: &Gate) -> u64 {
-    gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining
+    gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0].decision.standing.remaining
 }
 
 #[test]
@@ -128,17 +128,17 @@ fn a_lifetime_has_bounds_and_so_has_a_ticket() {
     let clock = ManualClock::default();
     let gate = in_memory(&clock);
     for ttl in [Duration::ZERO, Ticket::MAX_TTL + Duration::from_nanos(1), Duration::MAX] {
-        let admission = gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
+        let admission = gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap();
         let refused = admission.into_ticket(&keys(), ttl).unwrap_err();
         assert_eq!(refused.0, SealError::Lifetime { ttl });
-        refused.1.cancel().unwrap();
+        refused.1.cancel().now().unwrap();
     }
     let name = "x".repeat(20_000);
     let request = Descriptor::new().with("login.name", &name);
-    let admission = gate.admit(&request).unwrap().admitted().unwrap();
+    let admission = gate.admit(&request).now().unwrap().admitted().unwrap();
     let refused = admission.into_ticket(&keys(), TTL).unwrap_err();
     assert!(matches!(refused.0, SealError::TooLong { bytes: 20_000.. }), "{:?}", refused.0);
-    refused.1.cancel().unwrap();
+    refused.1.cancel().now().unwrap();
     assert_eq!(remaining(&gate), 100);
 }
 
@@ -150,7 +150,7 @@ fn older_keys_open_and_the_current_one_seals() {
     let hex = |byte: u8| format!("{byte:02x}").repeat(32);
     let rotated = TicketKeys::parse(&format!("# new\n{}\n\n# old\n{}\n", hex(9), hex(7))).unwrap();
     assert!(rotated.open(&ticket, gate.now()).is_ok());
-    let admission = gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
+    let admission = gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap();
     let new = admission.into_ticket(&rotated, TTL).unwrap();
     assert_eq!(keys().open(&new, gate.now()), Err(TicketError::Unsealed));
     assert!(TicketKeys::new([9; 32]).open(&new, gate.now()).is_ok());
@@ -174,7 +174,7 @@ fn what_a_ticket_holds_is_not_to_be_read() {
     let clock = ManualClock::default();
     let gate = in_memory(&clock);
     let request = Descriptor::new().with("login.name", "hunter2-and-more");
-    let admission = gate.admit(&request).unwrap().admitted().unwrap();
+    let admission = gate.admit(&request).now().unwrap().admitted().unwrap();
     let ticket = admission.into_ticket(&keys(), TTL).unwrap();
     let shown = |text: &[u8]| text.windows(7).any(|part| part == b"hunter2");
     assert!(!shown(ticket.as_bytes()) && !shown(format!("{ticket:?}").as_bytes()));
@@ -189,12 +189,12 @@ fn each_half_is_settled_once() {
     let gate = in_memory(&clock);
     let request = Descriptor::new().with("login.name", "ann");
     let made = |gate: &Gate| {
-        let admission = gate.admit(&request).unwrap().admitted().unwrap();
+        let admission = gate.admit(&request).now().unwrap().admitted().unwrap();
         keys().open(&admission.into_ticket(&keys(), TTL).unwrap(), gate.now()).unwrap()
     };
     let one = made(&gate);
     let part = |ticket: &OpenTicket, part| {
-        gate.settle(ticket, part, Outcome::Ignored, |_| Some(0)).map(|told| told.len())
+        gate.settle(ticket, part, Outcome::Ignored, |_| Some(0)).now().map(|told| told.len())
     };
     assert_eq!(part(&one, Part::Outcome), Ok(1));
     assert_eq!(part(&one, Part::Outcome), Err(TicketError::Settled));
@@ -206,7 +206,7 @@ fn each_half_is_settled_once() {
     for half in [Part::All, Part::Spent, Part::Outcome] {
         assert_eq!(part(&two, half), Err(TicketError::Settled));
     }
-    let standing = gate.peek(&request).unwrap();
+    let standing = gate.check(Check::of(&request).peek()).now().unwrap();
     assert_eq!(
         standing.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>(),
         [100, 5]
@@ -280,7 +280,8 @@ fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
     by_name.by = vec!["login.name".to_owned()];
     let gate = Gate::in_memory(PolicySet::new(vec![by_name]).unwrap(), 64).unwrap().with_clock(clock.clone());
     let name = |made_up: u32| format!("made up {made_up}");
-    let ask = |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up))).unwrap().admitted();
+    let ask =
+        |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up))).now().unwrap().admitted();
     let tickets: Vec<_> =
         (0..4).map(|at| open(&gate, &ask(at).unwrap().into_ticket(&keys(), TTL).unwrap()).unwrap()).collect();
     for ticket in &tickets {
@@ -304,7 +305,7 @@ fn every_way_a_place_can_go_returns_it_once() {
         let places = Quota::concurrency(1, Duration::from_secs(60)).unwrap();
         let set = PolicySet::new(vec![Policy::new("places", Limit::new(places, "1"))]).unwrap();
         let gate = Gate::in_memory(set, 100).unwrap().with_clock(clock.clone());
-        let taken = || gate.admit(&Descriptor::new()).unwrap().admitted();
+        let taken = || gate.admit(&Descriptor::new()).now().unwrap().admitted();
         let ticket = taken().unwrap().into_ticket(&keys(), TTL).unwrap();
         assert!(taken().is_none(), "a ticket holds the place");
         let open = keys().open(&ticket, gate.now()).unwrap();

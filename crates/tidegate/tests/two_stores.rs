@@ -93,7 +93,7 @@ impl World {
     fn stands(&self) -> [Vec<Decision>; 4] {
         let stand = |gate: &Gate| {
             let asked = USERS.iter().flat_map(|user| {
-                let limits = gate.peek(&request(user)).unwrap().limits;
+                let limits = gate.check(Check::of(&request(user)).peek()).now().unwrap().limits;
                 limits.into_iter().map(|limit| limit.decision).collect::<Vec<_>>()
             });
             asked.collect()
@@ -125,12 +125,12 @@ impl World {
         let mut charged = Charged::default();
         let ended = match sync {
             true => match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                self.gate.charge(check, &mut charged)
+                self.gate.charge(check, &mut charged).now()
             })) {
                 Ok(decided) => Ended::Done(decided),
                 Err(_) => Ended::Panicked,
             },
-            false => drive(self.gate.charge_async(check, &mut charged), polls),
+            false => drive(self.gate.charge(check, &mut charged), polls),
         };
         let asked = sync || polls > 0;
         let mut judged = [Charged::default(), Charged::default()];
@@ -141,13 +141,13 @@ impl World {
         if !asked {
             return self.compare("a request that was never polled");
         }
-        let first = self.judge[0].peek(check).unwrap().allowed;
-        let second = self.judge[1].peek(check).unwrap().allowed;
+        let first = self.judge[0].check(check.peek()).now().unwrap().allowed;
+        let second = self.judge[1].check(check.peek()).now().unwrap().allowed;
         if !first {
             let Ended::Done(Ok(decision)) = ended else { panic!("the first refuses: {ended:?}") };
             assert!(!decision.allowed);
             // A store may note a key that it refuses.
-            assert!(!self.judge[0].check(check).unwrap().allowed);
+            assert!(!self.judge[0].check(check).now().unwrap().allowed);
             return self.compare("a refusal by the first");
         }
         let fails_sync = sync && behaviour != Behaviour::AtOnce;
@@ -159,10 +159,10 @@ impl World {
                     self.told
                 );
                 assert_eq!(decision.allowed, second, "{}", self.told);
-                let told = self.judge[1].charge(check, &mut judged[1]).unwrap();
+                let told = self.judge[1].charge(check, &mut judged[1]).now().unwrap();
                 assert_eq!(told.allowed, second);
                 if second {
-                    assert!(self.judge[0].charge(check, &mut judged[0]).unwrap().allowed);
+                    assert!(self.judge[0].charge(check, &mut judged[0]).now().unwrap().allowed);
                     // Work begins when both stores let it.
                     judged.iter_mut().for_each(|judged| judged.delay_at_least(decision.wait));
                     self.open.push(Open { charged, judged });
@@ -177,7 +177,7 @@ impl World {
                 // A charge that the second store has settled without an answer stays.
                 if matches!(behaviour, Behaviour::FailsAfter | Behaviour::Short) {
                     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-                    let _ = self.judge[1].check(check).unwrap();
+                    let _ = self.judge[1].check(check).now().unwrap();
                 } else {
                     assert_eq!(behaviour, Behaviour::FailsBefore);
                 }
@@ -185,7 +185,7 @@ impl World {
             }
             Ended::Panicked => {
                 if behaviour == Behaviour::PanicsAfter {
-                    let _ = self.judge[1].check(check).unwrap();
+                    let _ = self.judge[1].check(check).now().unwrap();
                 }
                 self.compare("a panic");
             }
@@ -193,7 +193,7 @@ impl World {
                 // The background waits for the answer and undoes what was taken; a store may note a key that it
                 // refuses.
                 if !second {
-                    let _ = self.judge[1].check(check).unwrap();
+                    let _ = self.judge[1].check(check).now().unwrap();
                 }
                 self.compare("a caller who went away");
             }
@@ -203,7 +203,7 @@ impl World {
     /// Returns the judge's result of ending one request.
     fn settle_judged(&self, at: usize, open: &Open, used: u64) -> Vec<String> {
         let finished = self.judge[at].finish(&open.judged[at], Part::All, Outcome::Success, |_| Some(used));
-        finished.unwrap().iter().map(line).collect()
+        finished.now().unwrap().iter().map(line).collect()
     }
 
     /// Ends one request with a value that remembers what has ended, so that it can be repeated after a failure.
@@ -217,10 +217,11 @@ impl World {
         let (used, sync) = (random.below(5), random.below(6) == 0);
         self.told = format!("finish with {used}, {behaviour:?} {polls} polls, sync {sync}");
         self.second.next(behaviour);
-        let finish = || self.gate.finish_async(&open.charged, Part::All, Outcome::Success, |_| Some(used));
+        let finish = || self.gate.finish(&open.charged, Part::All, Outcome::Success, |_| Some(used));
         let ended = match sync {
             true => {
-                let finish = || self.gate.finish(&open.charged, Part::All, Outcome::Success, |_| Some(used));
+                let finish =
+                    || self.gate.finish(&open.charged, Part::All, Outcome::Success, |_| Some(used)).now();
                 match std::panic::catch_unwind(std::panic::AssertUnwindSafe(finish)) {
                     Ok(finished) => Ended::Done(finished),
                     Err(_) => Ended::Panicked,
@@ -267,7 +268,7 @@ impl World {
         let polls = if random.below(3) == 0 { random.below(5) as u32 } else { 20 };
         self.told = format!("ticket with {used}, {behaviour:?} {polls} polls");
         self.second.next(behaviour);
-        let settle = || self.gate.settle_async(&ticket, Part::All, Outcome::Success, |_| Some(used));
+        let settle = || self.gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(used));
         let first = drive(settle(), polls);
         self.second.speak();
         self.background.run();
@@ -286,15 +287,15 @@ impl World {
         let request = request(USERS[random.below(USERS.len() as u64) as usize]);
         self.told = "an admission that is dropped".to_owned();
         self.second.speak();
-        let Ended::Done(entry) = drive(self.gate.admit_async(&request), 20) else { panic!("it answers") };
+        let Ended::Done(entry) = drive(self.gate.admit(&request), 20) else { panic!("it answers") };
         let mut judged = [Charged::default(), Charged::default()];
-        let firsts = self.judge[0].peek(&request).unwrap().allowed;
-        let seconds = self.judge[1].peek(&request).unwrap().allowed;
+        let firsts = self.judge[0].check(Check::of(&request).peek()).now().unwrap().allowed;
+        let seconds = self.judge[1].check(Check::of(&request).peek()).now().unwrap().allowed;
         if firsts {
-            let _ = self.judge[1].charge(&request, &mut judged[1]).unwrap();
+            let _ = self.judge[1].charge(&request, &mut judged[1]).now().unwrap();
         }
         if seconds || !firsts {
-            let _ = self.judge[0].charge(&request, &mut judged[0]).unwrap();
+            let _ = self.judge[0].charge(&request, &mut judged[0]).now().unwrap();
         }
         let Some(admission) = entry.unwrap().admitted() else { return self.compare("a refused admission") };
         let behaviour = Behaviour::ALL[random.below(Behaviour::ALL.len() as u64) as usize];
@@ -308,7 +309,7 @@ impl World {
         self.second.next(behaviour);
         let mut second = true;
         if cancel {
-            let ended = drive(admission.cancel_async(), polls);
+            let ended = drive(admission.cancel(), polls);
             // If the result is unknown, only a place is left for certain.
             assert!(!matches!(ended, Ended::Panicked));
         } else {
@@ -322,7 +323,7 @@ impl World {
         for at in 0..2 {
             if settled[at] {
                 let part = if undo { Part::All } else { Part::Outcome };
-                self.judge[at].finish(&judged[at], part, Outcome::Ignored, |_| Some(0)).unwrap();
+                self.judge[at].finish(&judged[at], part, Outcome::Ignored, |_| Some(0)).now().unwrap();
             }
         }
         self.compare("an admission");

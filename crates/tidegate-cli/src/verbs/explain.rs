@@ -119,7 +119,8 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
                 None => None,
             };
             let check = Check::of(&request).maybe_cost(cost).priority(explain.priority.unwrap_or_default());
-            let explanation = gate.explain(check).context("no decision could be made")?.over_fresh_counters();
+            let explanation =
+                gate.explain(check).now().context("no decision could be made")?.over_fresh_counters();
             source.print(serde_json::to_value(&explanation)?, &explanation.to_string(), printer)
         }
     }

@@ -12,9 +12,11 @@ use tidegate_core::Retry;
 use tidegate_core::decision::Ruling;
 
 use super::decide::binding;
+use super::waits::{Asking, Waits};
 use super::{Check, Gate, GateDecision};
 use crate::explain::key_text;
 use crate::policy::{AccessEntry, Block, Descriptor, Mode, Over, Policy, PolicySet, Refusal};
+use tidegate_limits::store::StoreError;
 
 /// Why a key could not be blocked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,16 +35,17 @@ pub enum BlockError {
         attribute: String,
     },
     /// The maximum number of keys is blocked.
-    #[error(
-        "{} keys are blocked, which is the largest number possible; unblock some first",
-        Gate::MOST_BLOCKS
-    )]
+    #[error("{} keys are blocked, which is the largest number possible; unblock some first", Blocks::MOST)]
     TooMany,
 }
 
-impl Gate {
+/// The keys and callers that a gate refuses for a while, see [`Gate::blocks`].
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks<'g>(&'g Gate);
+
+impl<'g> Blocks<'g> {
     /// The most keys that may be blocked at once. For many more, use a deny-list or a filter in front of this process.
-    pub const MOST_BLOCKS: usize = 10_000;
+    pub const MOST: usize = 10_000;
 
     /// Refuses the requests of one key of a policy until the block ends. `key` has the attributes of the policy's `by`.
     /// An earlier block of the same key is replaced. The block applies to requests that the policy matches, in place of
@@ -63,40 +66,196 @@ impl Gate {
     /// let gate = Gate::in_memory(PolicySet::new(vec![policy])?, 1000)?;
     /// let user = Descriptor::new().with("user.id", "42");
     /// let until = gate.now().after(std::time::Duration::from_secs(600));
-    /// gate.block("per-user", &user, Block::new("user.id=42", gate.now(), until, "credential stuffing"))?;
-    /// assert!(!gate.check(&user)?.allowed);
-    /// assert!(gate.unblock("per-user", &user).is_some());
-    /// assert!(gate.check(&user)?.allowed);
+    /// gate.blocks().add("per-user", &user, Block::new("user.id=42", gate.now(), until, "credential stuffing"))?;
+    /// assert!(!gate.check(&user).now()?.allowed);
+    /// assert!(gate.blocks().remove("per-user", &user).now()?.is_some());
+    /// assert!(gate.check(&user).now()?.allowed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn block(&self, policy: &str, key: &Descriptor<'_>, block: Block) -> Result<(), BlockError> {
+    pub fn add(self, policy: &str, key: &Descriptor<'_>, block: Block) -> Result<(), BlockError> {
         let no_policy = || BlockError::NoPolicy { name: policy.to_owned() };
-        let set = self.policies.load();
+        let set = self.0.policies.load();
         let (_, words) = set.find(policy).ok_or_else(no_policy)?;
         if let Some(attribute) = words.by.iter().find(|name| key.value(name).is_none()) {
             return Err(BlockError::NoKey { attribute: attribute.clone() });
         }
-        let bytes = self.blocked_key(&set, policy, key).ok_or_else(no_policy)?;
-        let now = self.time.now();
-        let mut by_policy = self.blocks.by_policy.write();
+        let bytes = self.0.blocked_key(&set, policy, key).ok_or_else(no_policy)?;
+        let now = self.0.time.now();
+        let mut by_policy = self.0.blocks.by_policy.write();
         let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
-        if !known && self.blocks.has_by_hand(&by_policy, Self::MOST_BLOCKS) {
+        if !known && self.0.blocks.has_by_hand(&by_policy, Self::MOST) {
             // Blocks of policies that no longer exist have no effect.
             by_policy.retain(|name, _| set.find(name).is_some());
-            self.blocks.tidy(&mut by_policy, now);
-            if self.blocks.has_by_hand(&by_policy, Self::MOST_BLOCKS) {
+            self.0.blocks.tidy(&mut by_policy, now);
+            if self.0.blocks.has_by_hand(&by_policy, Self::MOST) {
                 return Err(BlockError::TooMany);
             }
         }
         by_policy.entry(policy.into()).or_default().insert(bytes, Arc::new(block));
-        self.blocks.note(&by_policy);
-        self.blocks.changed();
+        self.0.blocks.note(&by_policy);
+        self.0.blocks.changed();
         Ok(())
     }
 
-    /// Ends the block of a key; returns it if it was still in effect. A store that keeps blocks is told and not waited for:
-    /// where it may answer later, use [`Gate::unblock_async`].
-    pub fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
+    /// Ends the block of a key; returns it if it was still in effect. A store that keeps the block ends it too:
+    /// [`Asking::now`] tells the store and does not wait for it, the future waits.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the future if a store that keeps the block did not answer: it has not ended.
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, the block may have ended or not.
+    pub fn remove<'a, 'd: 'a>(
+        self,
+        policy: &'a str,
+        key: &'a Descriptor<'d>,
+    ) -> Asking<'a, Result<Option<Arc<Block>>, StoreError>>
+    where
+        'g: 'a,
+    {
+        let gate = self.0;
+        Asking::new(move |waits| async move {
+            match waits {
+                Waits::Yes => gate.unblock_stored(policy, key).await,
+                Waits::No | Waits::Unwatched => Ok(gate.unblock_untold(policy, key)),
+            }
+        })
+    }
+
+    /// Returns the block of one key of a policy, by hand or by a limit, that is in effect. Asks the store that keeps it,
+    /// if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a store that keeps the block did not answer.
+    ///
+    /// # Cancel safety
+    /// Nothing depends on the answer.
+    pub async fn find(self, policy: &str, key: &Descriptor<'_>) -> Result<Option<Arc<Block>>, StoreError> {
+        self.0.block_of(policy, key).await
+    }
+
+    /// Returns the blocks of a policy that have not ended, ordered by key.
+    #[must_use]
+    pub fn list(self, policy: &str) -> Vec<Arc<Block>> {
+        if !self.0.blocks.any() {
+            return Vec::new();
+        }
+        let now = self.0.time.now();
+        let by_policy = self.0.blocks.by_policy.read();
+        let mut found: Vec<Arc<Block>> =
+            by_policy.get(policy).into_iter().flat_map(HashMap::values).cloned().collect();
+        // Checks wait no longer than for the copy, or for the removal of what has ended.
+        drop(by_policy);
+        let all = found.len();
+        found.retain(|block| now < block.until);
+        if found.len() < all {
+            self.0.blocks.tidy(&mut self.0.blocks.by_policy.write(), now);
+        }
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        found
+    }
+
+    /// Refuses the requests of a caller until the block ends, whatever the policies say: a network of `client.ip`, or a
+    /// value of another attribute. Lists, matches, modes and limits do not matter; of several blocks that a request fits,
+    /// one refuses it. An earlier block of the same entry is replaced. Survives a change of policies.
+    ///
+    /// The list is kept like that of [`Blocks::add`], and has [`Blocks::MOST`] entries at most.
+    ///
+    /// # Errors
+    /// [`BlockError::TooMany`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Block;
+    /// use tidegate::{Descriptor, Gate, PolicySet};
+    ///
+    /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
+    /// let until = gate.now().after(std::time::Duration::from_secs(600));
+    /// let block = Block::new("client.ip=203.0.113.0/24", gate.now(), until, "credential stuffing");
+    /// gate.blocks().add_everywhere("203.0.113.0/24".parse()?, block)?;
+    /// assert!(!gate.check(&Descriptor::new().with("client.ip", "203.0.113.9")).now()?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn add_everywhere(self, entry: AccessEntry, block: Block) -> Result<(), BlockError> {
+        self.0.blocks.change_everywhere(self.0.time.now(), |everywhere| {
+            everywhere.tidy(self.0.time.now());
+            if everywhere.blocks.len() >= Self::MOST && !everywhere.blocks.contains_key(&entry) {
+                return Err(BlockError::TooMany);
+            }
+            everywhere.blocks.insert(entry, Arc::new(block));
+            Ok(())
+        })?;
+        self.0.blocks.changed();
+        Ok(())
+    }
+
+    /// Ends the block of a caller for all policies; returns it if it was still in effect.
+    pub fn remove_everywhere(self, entry: &AccessEntry) -> Option<Arc<Block>> {
+        let now = self.0.time.now();
+        let ended = self.0.blocks.change_everywhere(now, |everywhere| everywhere.blocks.remove(entry))?;
+        self.0.blocks.changed();
+        (now < ended.until).then_some(ended)
+    }
+
+    /// Returns the blocks for all policies that have not ended, ordered by key.
+    #[must_use]
+    pub fn list_everywhere(self) -> Vec<Arc<Block>> {
+        if !self.0.blocks.any() {
+            return Vec::new();
+        }
+        let now = self.0.time.now();
+        let mut found: Vec<Arc<Block>> = self.0.blocks.everywhere.read().blocks.values().cloned().collect();
+        found.retain(|block| now < block.until);
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        found
+    }
+
+    /// Returns the block for all policies that refuses a request; `None` if none does.
+    #[must_use]
+    pub fn find_everywhere(self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
+        if self.0.blocks.any() { self.0.everywhere(request).map(|(_, block)| block) } else { None }
+    }
+
+    /// Returns the number of blocked keys of each policy that has any.
+    #[must_use]
+    pub fn counts(self) -> Vec<(String, usize)> {
+        if !self.0.blocks.any() {
+            return Vec::new();
+        }
+        let now = self.0.time.now();
+        let by_policy = self.0.blocks.by_policy.read();
+        let counted = by_policy.iter().map(|(policy, keys)| {
+            (policy.to_string(), keys.values().filter(|block| now < block.until).count())
+        });
+        counted.filter(|(_, keys)| *keys > 0).collect()
+    }
+
+    /// Returns how many blocks by limits did not begin because there was no room: 100,000 are kept, and those of one
+    /// policy are fewer than all together leave. For programs that tell an operator that their `over: block` is not
+    /// whole; the limits themselves went on refusing.
+    #[must_use]
+    pub fn left_out(self) -> u64 {
+        self.0.blocks.left_out()
+    }
+
+    /// Returns how often keys were blocked and unblocked. A caller that caches an answer must refresh it when the
+    /// number has changed.
+    #[must_use]
+    pub fn changes(self) -> u64 {
+        self.0.blocks.changes()
+    }
+}
+
+impl Gate {
+    /// Returns the keys and callers that are refused for a while, whatever their limits say: to add, end and list such
+    /// blocks.
+    #[must_use]
+    pub const fn blocks(&self) -> Blocks<'_> {
+        Blocks(self)
+    }
+
+    /// Ends the block of a key without waiting for a store that keeps it.
+    fn unblock_untold(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
         let set = self.policies.load_full();
         let (place, _) = set.find(policy)?;
         self.forget_stored(&set, place, key);
@@ -114,88 +273,6 @@ impl Gate {
         ended.filter(|block| now < block.until)
     }
 
-    /// Returns the blocks of a policy that have not ended, ordered by key.
-    #[must_use]
-    pub fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
-        if !self.blocks.any() {
-            return Vec::new();
-        }
-        let now = self.time.now();
-        let by_policy = self.blocks.by_policy.read();
-        let mut found: Vec<Arc<Block>> =
-            by_policy.get(policy).into_iter().flat_map(HashMap::values).cloned().collect();
-        // Checks wait no longer than for the copy, or for the removal of what has ended.
-        drop(by_policy);
-        let all = found.len();
-        found.retain(|block| now < block.until);
-        if found.len() < all {
-            self.blocks.tidy(&mut self.blocks.by_policy.write(), now);
-        }
-        found.sort_by(|one, other| one.key.cmp(&other.key));
-        found
-    }
-
-    /// Refuses the requests of a caller until the block ends, whatever the policies say: a network of `client.ip`, or a
-    /// value of another attribute. Lists, matches, modes and limits do not matter; of several blocks that a request fits,
-    /// one refuses it. An earlier block of the same entry is replaced. Survives a change of policies.
-    ///
-    /// The list is kept like that of [`Gate::block`], and has [`Gate::MOST_BLOCKS`] entries at most.
-    ///
-    /// # Errors
-    /// [`BlockError::TooMany`].
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Block;
-    /// use tidegate::{Descriptor, Gate, PolicySet};
-    ///
-    /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
-    /// let until = gate.now().after(std::time::Duration::from_secs(600));
-    /// let block = Block::new("client.ip=203.0.113.0/24", gate.now(), until, "credential stuffing");
-    /// gate.block_everywhere("203.0.113.0/24".parse()?, block)?;
-    /// assert!(!gate.check(&Descriptor::new().with("client.ip", "203.0.113.9"))?.allowed);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn block_everywhere(&self, entry: AccessEntry, block: Block) -> Result<(), BlockError> {
-        self.blocks.change_everywhere(self.time.now(), |everywhere| {
-            everywhere.tidy(self.time.now());
-            if everywhere.blocks.len() >= Self::MOST_BLOCKS && !everywhere.blocks.contains_key(&entry) {
-                return Err(BlockError::TooMany);
-            }
-            everywhere.blocks.insert(entry, Arc::new(block));
-            Ok(())
-        })?;
-        self.blocks.changed();
-        Ok(())
-    }
-
-    /// Ends the block of a caller for all policies; returns it if it was still in effect.
-    pub fn unblock_everywhere(&self, entry: &AccessEntry) -> Option<Arc<Block>> {
-        let now = self.time.now();
-        let ended = self.blocks.change_everywhere(now, |everywhere| everywhere.blocks.remove(entry))?;
-        self.blocks.changed();
-        (now < ended.until).then_some(ended)
-    }
-
-    /// Returns the blocks for all policies that have not ended, ordered by key.
-    #[must_use]
-    pub fn blocks_everywhere(&self) -> Vec<Arc<Block>> {
-        if !self.blocks.any() {
-            return Vec::new();
-        }
-        let now = self.time.now();
-        let mut found: Vec<Arc<Block>> = self.blocks.everywhere.read().blocks.values().cloned().collect();
-        found.retain(|block| now < block.until);
-        found.sort_by(|one, other| one.key.cmp(&other.key));
-        found
-    }
-
-    /// Returns the block for all policies that refuses a request; `None` if none does.
-    #[must_use]
-    pub fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
-        if self.blocks.any() { self.everywhere(request).map(|(_, block)| block) } else { None }
-    }
-
     fn everywhere(&self, request: &Descriptor<'_>) -> Option<(AccessEntry, Arc<Block>)> {
         let now = self.time.now();
         let found = |everywhere: &super::blocks::Everywhere| {
@@ -210,35 +287,6 @@ impl Gate {
             everywhere.tidy(now);
             found(everywhere)
         })
-    }
-
-    /// Returns the number of blocked keys of each policy that has any.
-    #[must_use]
-    pub fn blocked_keys(&self) -> Vec<(String, usize)> {
-        if !self.blocks.any() {
-            return Vec::new();
-        }
-        let now = self.time.now();
-        let by_policy = self.blocks.by_policy.read();
-        let counted = by_policy.iter().map(|(policy, keys)| {
-            (policy.to_string(), keys.values().filter(|block| now < block.until).count())
-        });
-        counted.filter(|(_, keys)| *keys > 0).collect()
-    }
-
-    /// Returns how many blocks by limits did not begin because there was no room: 100,000 are kept, and those of one
-    /// policy are fewer than all together leave. For programs that tell an operator that their `over: block` is not
-    /// whole; the limits themselves went on refusing.
-    #[must_use]
-    pub fn blocks_left_out(&self) -> u64 {
-        self.blocks.left_out()
-    }
-
-    /// Returns how often keys were blocked and unblocked. A caller that caches an answer must refresh it when the
-    /// number has changed.
-    #[must_use]
-    pub fn block_changes(&self) -> u64 {
-        self.blocks.changes()
     }
 
     /// Blocks the keys whose limits refused a request, where the policy says so, and moves the retry of these limits to
@@ -358,22 +406,25 @@ mod tests {
         let clock = ManualClock::at(NOON);
         let gate = Gate::in_memory(set(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
         let block = Block::new("user.id=1", NOON, NOON.after(Duration::from_secs(60)), "abuse");
-        assert!(gate.block("per-usr", &user("1"), block.clone()).is_err());
-        gate.block("per-user", &user("1"), block.clone()).unwrap();
-        let refused = gate.check(&user("1")).unwrap();
+        assert!(gate.blocks().add("per-usr", &user("1"), block.clone()).is_err());
+        gate.blocks().add("per-user", &user("1"), block.clone()).unwrap();
+        let refused = gate.check(&user("1")).now().unwrap();
         assert!(!refused.allowed && refused.limits.is_empty(), "no limit is asked");
         assert_eq!(refused.retry(), Retry::After(Duration::from_secs(60)));
         assert_eq!(refused.policy_name(), Some("per-user"));
-        assert!(gate.check(&user("2")).unwrap().allowed);
+        assert!(gate.check(&user("2")).now().unwrap().allowed);
         gate.replace(set(Mode::Enforce));
-        assert!(!gate.peek(&user("1")).unwrap().allowed, "it survives a change of the policies");
+        assert!(
+            !gate.check(Check::of(&user("1")).peek()).now().unwrap().allowed,
+            "it survives a change of the policies"
+        );
         gate.replace(set(Mode::Shadow));
-        assert!(gate.check(&user("1")).unwrap().allowed, "a shadow refuses nobody");
+        assert!(gate.check(&user("1")).now().unwrap().allowed, "a shadow refuses nobody");
         gate.replace(set(Mode::Enforce));
-        assert_eq!(gate.blocks("per-user").len(), 1);
+        assert_eq!(gate.blocks().list("per-user").len(), 1);
         clock.set(block.until);
-        assert!(gate.check(&user("1")).unwrap().allowed);
-        assert!(gate.blocks("per-user").is_empty() && !gate.blocks.any(), "free again");
+        assert!(gate.check(&user("1")).now().unwrap().allowed);
+        assert!(gate.blocks().list("per-user").is_empty() && !gate.blocks.any(), "free again");
     }
 
     fn blocking(mode: Mode) -> PolicySet {
@@ -391,21 +442,21 @@ mod tests {
         let gate = Gate::in_memory(blocking(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
         let (one, secs) = (user("1"), Duration::from_secs);
         for _ in 0..2 {
-            assert!(gate.check(&one).unwrap().allowed);
+            assert!(gate.check(&one).now().unwrap().allowed);
         }
-        let looked = gate.peek(&one).unwrap();
+        let looked = gate.check(Check::of(&one).peek()).now().unwrap();
         assert_eq!(
             (looked.allowed, looked.retry()),
             (false, Retry::After(secs(600))),
             "as a check would say"
         );
-        assert!(gate.blocks("per-user").is_empty(), "a look blocks nobody");
+        assert!(gate.blocks().list("per-user").is_empty(), "a look blocks nobody");
         clock.advance(secs(10));
-        let first = gate.check(&one).unwrap();
+        let first = gate.check(&one).now().unwrap();
         assert_eq!((first.allowed, first.retry(), first.limits.len()), (false, Retry::After(secs(600)), 1));
-        assert_eq!(gate.blocks("per-user")[0].until, NOON.after(secs(610)));
+        assert_eq!(gate.blocks().list("per-user")[0].until, NOON.after(secs(610)));
         clock.advance(secs(100));
-        let second = gate.check(&one).unwrap();
+        let second = gate.check(&one).now().unwrap();
         assert_eq!(
             (second.allowed, second.retry()),
             (false, Retry::After(secs(500))),
@@ -413,16 +464,16 @@ mod tests {
         );
         let refusal = second.refusal.unwrap();
         assert_eq!((refusal.status, refusal.block.unwrap().by_limit), (429, true));
-        assert!(gate.check(&user("2")).unwrap().allowed);
+        assert!(gate.check(&user("2")).now().unwrap().allowed);
         clock.advance(secs(499));
-        assert!(!gate.check(&one).unwrap().allowed);
+        assert!(!gate.check(&one).now().unwrap().allowed);
         clock.advance(secs(1));
-        assert!(gate.check(&one).unwrap().allowed, "refusals did not make it longer");
+        assert!(gate.check(&one).now().unwrap().allowed, "refusals did not make it longer");
         let dear = Check::of(&one).cost(tidegate_core::Cost::new(3).unwrap());
-        assert_eq!(gate.check(dear).unwrap().retry(), Retry::Never);
-        assert!(gate.check(&one).unwrap().allowed, "a cost that never passes blocks nobody");
-        assert!(!gate.check(&one).unwrap().allowed);
-        assert!(gate.unblock("per-user", &one).is_some(), "a person may end it");
+        assert_eq!(gate.check(dear).now().unwrap().retry(), Retry::Never);
+        assert!(gate.check(&one).now().unwrap().allowed, "a cost that never passes blocks nobody");
+        assert!(!gate.check(&one).now().unwrap().allowed);
+        assert!(gate.blocks().remove("per-user", &one).now().unwrap().is_some(), "a person may end it");
     }
 
     #[test]
@@ -431,7 +482,7 @@ mod tests {
         let gate = Gate::in_memory(blocking(Mode::Shadow), 100).unwrap().with_clock(clock.clone());
         let (one, secs) = (user("1"), Duration::from_secs);
         let would_deny = || {
-            let decision = gate.check(&one).unwrap();
+            let decision = gate.check(&one).now().unwrap();
             assert!(decision.allowed);
             (!decision.limits[0].decision.is_allowed()).then(|| decision.limits[0].decision.retry())
         };
@@ -439,9 +490,9 @@ mod tests {
         assert_eq!(would_deny(), Some(Retry::After(secs(600))));
         clock.advance(secs(599));
         assert_eq!(would_deny(), Some(Retry::After(secs(1))), "the window is new, the block would hold");
-        assert!(gate.blocks("per-user").is_empty());
+        assert!(gate.blocks().list("per-user").is_empty());
         gate.replace(blocking(Mode::Enforce));
-        assert!(gate.check(&one).unwrap().allowed, "what would be blocked is not blocked");
+        assert!(gate.check(&one).now().unwrap().allowed, "what would be blocked is not blocked");
         gate.replace(blocking(Mode::Shadow));
         clock.advance(secs(120));
         assert_eq!(would_deny(), None, "the block would have ended");
@@ -454,23 +505,28 @@ mod tests {
         let gate = Gate::in_memory(set(Mode::Shadow), 100).unwrap().with_clock(clock.clone());
         let block = |secs| Block::new("k", NOON, NOON.after(Duration::from_secs(secs)), "abuse");
         let from = |address: &'static str| user("1").with("client.ip", address);
-        gate.block_everywhere("client.ip=203.0.113.0/24".parse().unwrap(), block(60)).unwrap();
-        gate.block_everywhere("203.0.113.9".parse().unwrap(), block(120)).unwrap();
-        gate.block_everywhere("user.id=2".parse().unwrap(), block(60)).unwrap();
-        let refused = gate.check(&from("203.0.113.8")).unwrap();
+        gate.blocks().add_everywhere("client.ip=203.0.113.0/24".parse().unwrap(), block(60)).unwrap();
+        gate.blocks().add_everywhere("203.0.113.9".parse().unwrap(), block(120)).unwrap();
+        gate.blocks().add_everywhere("user.id=2".parse().unwrap(), block(60)).unwrap();
+        let refused = gate.check(&from("203.0.113.8")).now().unwrap();
         assert!(!refused.allowed && refused.limits.is_empty() && refused.policy_name().is_none());
         assert_eq!(refused.retry(), Retry::After(Duration::from_secs(60)));
         assert_eq!(refused.refusal.unwrap().status, 403);
-        assert!(!gate.check(&user("2")).unwrap().allowed && gate.check(&user("1")).unwrap().allowed);
-        assert!(gate.check(&from("203.0.114.9")).unwrap().allowed);
+        assert!(
+            !gate.check(&user("2")).now().unwrap().allowed && gate.check(&user("1")).now().unwrap().allowed
+        );
+        assert!(gate.check(&from("203.0.114.9")).now().unwrap().allowed);
         gate.replace(PolicySet::default());
-        assert!(!gate.check(&from("203.0.113.8")).unwrap().allowed, "it survives a change of the policies");
+        assert!(
+            !gate.check(&from("203.0.113.8")).now().unwrap().allowed,
+            "it survives a change of the policies"
+        );
         clock.set(NOON.after(Duration::from_secs(60)));
-        assert!(gate.check(&from("203.0.113.8")).unwrap().allowed, "it has ended");
-        assert!(!gate.check(&from("203.0.113.9")).unwrap().allowed, "a longer one within it has not");
-        assert_eq!(gate.blocks_everywhere().len(), 1);
-        assert!(gate.unblock_everywhere(&"203.0.113.9".parse().unwrap()).is_some());
-        assert!(gate.check(&from("203.0.113.9")).unwrap().allowed && !gate.blocks.any());
+        assert!(gate.check(&from("203.0.113.8")).now().unwrap().allowed, "it has ended");
+        assert!(!gate.check(&from("203.0.113.9")).now().unwrap().allowed, "a longer one within it has not");
+        assert_eq!(gate.blocks().list_everywhere().len(), 1);
+        assert!(gate.blocks().remove_everywhere(&"203.0.113.9".parse().unwrap()).is_some());
+        assert!(gate.check(&from("203.0.113.9")).now().unwrap().allowed && !gate.blocks.any());
     }
 
     #[test]
@@ -490,22 +546,22 @@ mod tests {
             gate.blocks.begin(policy, key.as_bytes(), NOON, block)
         };
         let begun = (0..60_000).filter(|at| begin("many", &format!("{long}{at}"))).count();
-        assert_eq!((begun, gate.blocks_left_out()), (50_000, 10_000));
-        let kept = gate.blocks("many");
+        assert_eq!((begun, gate.blocks().left_out()), (50_000, 10_000));
+        let kept = gate.blocks().list("many");
         assert!(kept.iter().all(|block| block.key.len() < 200), "{}", kept[0].key.len());
         assert!(begin("many", &format!("{long}7")), "it is blocked");
         let caller = Descriptor::new().with("client.ip", "192.0.2.1");
-        let retry = || gate.check(&caller).unwrap().retry();
+        let retry = || gate.check(&caller).now().unwrap().retry();
         retry();
         assert_eq!(retry(), Retry::After(Duration::from_secs(600)));
         clock.set(NOON.after(Duration::from_secs(1)));
-        assert!(gate.check(&caller).unwrap().refusal.is_some_and(|refusal| refusal.block.is_some()));
+        assert!(gate.check(&caller).now().unwrap().refusal.is_some_and(|refusal| refusal.block.is_some()));
         // What does not begin moves no retry.
         assert!((0..60_000).any(|at| !begin("logins", &at.to_string())));
         let other = Descriptor::new().with("client.ip", "192.0.2.2");
-        assert!(gate.check(&other).unwrap().allowed);
-        assert_eq!(gate.check(&other).unwrap().retry(), Retry::After(Duration::from_secs(60)));
-        assert!(gate.check(&other).unwrap().refusal.is_none());
+        assert!(gate.check(&other).now().unwrap().allowed);
+        assert_eq!(gate.check(&other).now().unwrap().retry(), Retry::After(Duration::from_secs(60)));
+        assert!(gate.check(&other).now().unwrap().refusal.is_none());
     }
 
     #[test]
@@ -513,16 +569,17 @@ mod tests {
         let clock = ManualClock::at(NOON);
         let gate = Gate::in_memory(set(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
         let block = |until: u64| Block::new("k", NOON, NOON.after(Duration::from_secs(until)), "");
-        for at in 0..Gate::MOST_BLOCKS {
-            gate.block("per-user", &user(&at.to_string()), block(60)).unwrap();
+        for at in 0..Blocks::MOST {
+            gate.blocks().add("per-user", &user(&at.to_string()), block(60)).unwrap();
         }
-        assert_eq!(gate.block("per-user", &user("x"), block(60)), Err(BlockError::TooMany));
-        gate.block("per-user", &user("0"), block(120)).unwrap();
+        assert_eq!(gate.blocks().add("per-user", &user("x"), block(60)), Err(BlockError::TooMany));
+        gate.blocks().add("per-user", &user("0"), block(120)).unwrap();
         clock.set(NOON.after(Duration::from_secs(60)));
-        gate.block("per-user", &user("x"), block(120)).unwrap();
-        assert_eq!(gate.blocks("per-user").len(), 2, "those that ended made room");
+        gate.blocks().add("per-user", &user("x"), block(120)).unwrap();
+        assert_eq!(gate.blocks().list("per-user").len(), 2, "those that ended made room");
         assert!(
-            gate.unblock("per-user", &user("x")).is_some() && gate.unblock("per-user", &user("x")).is_none()
+            gate.blocks().remove("per-user", &user("x")).now().unwrap().is_some()
+                && gate.blocks().remove("per-user", &user("x")).now().unwrap().is_none()
         );
     }
 }

@@ -14,7 +14,7 @@ use crate::policy::{AccessEntry, AccessList, Block, Descriptor};
 
 /// The blocks, by policy name and key.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(super) struct BlockTable {
     /// The number of blocks, including those that have ended.
     count: AtomicUsize,
     /// How often a block was set or ended manually.
@@ -56,7 +56,7 @@ impl Everywhere {
 
 pub(super) type ByPolicy = HashMap<Box<str>, HashMap<Box<[u8]>, Arc<Block>, RandomState>, RandomState>;
 
-impl Blocks {
+impl BlockTable {
     /// The most keys that may be blocked because they exceeded a limit.
     const MOST_BY_LIMITS: usize = 100_000;
     /// Of a longer key, only the beginning and a fingerprint are kept: callers choose its length.

@@ -8,14 +8,15 @@ use smallvec::SmallVec;
 use tidegate_core::{Algorithm as _, Ask, Cost, Decision, Finish, Outcome, Quota, Receipt, Tick, Transition};
 
 use super::decide::binding;
-use super::waits::{Waits, run_without_waiting};
+use super::waits::{Asking, Waits};
 use super::{ChargedAnyway, Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Line, Plan};
 use tidegate_limits::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Books what a check of this cost would charge in each limit that it meets, even beyond what the limit has left;
-    /// refuses nothing.
+    /// Books what `requests` requests like this one would be charged in each limit that they meet, each with its cost under
+    /// each policy, even beyond what the limit has left; refuses nothing. Zero requests book nothing; more units than the
+    /// number type holds count as its largest number.
     ///
     /// Shadow limits are booked too. Concurrency limits, adaptive limits and breakers are not, since they depend on
     /// calls that enter and leave. If a deny-list, a deadline or a block refuses the request, nothing is booked.
@@ -23,7 +24,11 @@ impl Gate {
     /// Takes one step per store and tag. If a step fails, the steps before it have booked.
     ///
     /// # Errors
-    /// As [`Gate::check`].
+    /// As for [`Checking`](super::Checking).
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some limits may have booked and others not; an engine that is being asked books in
+    /// the background.
     ///
     /// # Examples
     /// ```
@@ -33,68 +38,20 @@ impl Gate {
     /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
     /// let request = Descriptor::new();
-    /// gate.book(Check::of(&request).cost(7))?;
-    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 3);
-    /// gate.book(Check::of(&request).cost(7))?;
-    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.debt, 4, "it has happened");
+    /// gate.book(Check::of(&request).cost(7), 1).now()?;
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 3);
+    /// gate.book(&request, 7).now()?;
+    /// let looked = gate.check(Check::of(&request).peek()).now()?;
+    /// assert_eq!(looked.limits[0].decision.standing.debt, 4, "it has happened");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn book<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
-        self.book_many(check, 1)
-    }
-
-    /// Books like [`Gate::book`] for `requests` requests like this one, each with its cost under each policy. Zero
-    /// requests book nothing; more units than the number type holds count as its largest number.
-    ///
-    /// # Errors
-    /// As [`Gate::check`].
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::{CostRule, Limit};
-    /// use tidegate::{Cost, Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let mut dear = Policy::new("dear", Limit::new(Quota::per_hour(100).gcra()?, "100/h"));
-    /// dear.cost = Some(CostRule::Fixed(Cost::new(5).expect("five units")));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![dear])?, 1000)?;
-    /// let request = Descriptor::new();
-    /// gate.book_many(&request, 3)?;
-    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 85);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn book_many<'a, 'd: 'a>(
-        &self,
+    pub fn book<'a, 'd: 'a>(
+        &'a self,
         check: impl Into<Check<'a, 'd>>,
         requests: u64,
-    ) -> Result<(), StoreError> {
-        run_without_waiting(self.book_parts(&check.into(), requests, Waits::No))
-    }
-
-    /// Books like [`Gate::book`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::check_async`].
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, some limits may have booked and others not; an engine that is being asked books in
-    /// the background.
-    pub async fn book_async<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
-        self.book_many_async(check, 1).await
-    }
-
-    /// Books like [`Gate::book_many`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::check_async`].
-    ///
-    /// # Cancel safety
-    /// As [`Gate::book_async`].
-    pub async fn book_many_async<'a, 'd: 'a>(
-        &self,
-        check: impl Into<Check<'a, 'd>>,
-        requests: u64,
-    ) -> Result<(), StoreError> {
-        self.book_parts(&check.into(), requests, Waits::Yes).await
+    ) -> Asking<'a, Result<(), StoreError>> {
+        let check = check.into();
+        Asking::new(move |waits| async move { self.book_parts(&check, requests, waits).await })
     }
 
     async fn book_parts(&self, check: &Check<'_, '_>, requests: u64, waits: Waits) -> Result<(), StoreError> {
@@ -278,19 +235,23 @@ mod tests {
             let gate = Gate::in_memory(PolicySet::new(vec![always("tokens", quota.clone())]).unwrap(), 100);
             let gate = gate.unwrap().with_clock(clock.clone());
             let request = Descriptor::new();
-            let check = |units: u64| gate.check(Check::of(&request).cost(units)).unwrap();
+            let check = |units: u64| gate.check(Check::of(&request).cost(units)).now().unwrap();
             let stands = |decision: &GateDecision| {
                 let standing = decision.limits[0].decision.standing;
                 (decision.allowed, standing.remaining, standing.debt)
             };
             let first = check(7);
             assert_eq!((stands(&first), first.anyway), ((true, 3, 0), None), "{quota:?}");
-            assert_eq!(stands(&gate.peek(&request).unwrap()), (true, 3, 0), "{quota:?}");
+            assert_eq!(
+                stands(&gate.check(Check::of(&request).peek()).now().unwrap()),
+                (true, 3, 0),
+                "{quota:?}"
+            );
             let second = check(288);
             assert_eq!(stands(&second), (false, 0, 285), "{quota:?}");
             assert_eq!(second.anyway.unwrap().lines, [(0, 0, Cost::new(288).unwrap())]);
             assert_eq!(
-                stands(&gate.peek(&request).unwrap()),
+                stands(&gate.check(Check::of(&request).peek()).now().unwrap()),
                 (false, 0, 285),
                 "a look finds nothing left: {quota:?}"
             );
@@ -298,7 +259,11 @@ mod tests {
             let third = check(1);
             assert_eq!(stands(&third), (false, 0, 286), "{quota:?}");
             clock.advance(third.retry().after().unwrap());
-            assert!(gate.peek(&request).unwrap().allowed, "{quota:?}: {:?}", third.retry());
+            assert!(
+                gate.check(Check::of(&request).peek()).now().unwrap().allowed,
+                "{quota:?}: {:?}",
+                third.retry()
+            );
         }
     }
 
@@ -315,24 +280,24 @@ mod tests {
         let gate = gate.with_clock(ManualClock::at(Tick::from_secs(1_800_014_400)));
         let request = Descriptor::new();
         let left = || {
-            let limits = gate.peek(&request).unwrap().limits;
+            let limits = gate.check(Check::of(&request).peek()).now().unwrap().limits;
             limits
                 .iter()
                 .map(|limit| (limit.decision.standing.remaining, limit.decision.standing.debt))
                 .collect::<Vec<_>>()
         };
         // The plain policy refuses at once, so the other store was not even asked.
-        let refused = gate.check(Check::of(&request).cost(6)).unwrap();
+        let refused = gate.check(Check::of(&request).cost(6)).now().unwrap();
         assert_eq!((refused.allowed, refused.policy_name()), (false, Some("plain")));
         assert_eq!(left(), [(5, 0), (4, 0), (0, 4), (4, 0)]);
         // What passes is charged once, under the trial too.
-        assert!(gate.check(Check::of(&request).cost(1)).unwrap().allowed);
+        assert!(gate.check(Check::of(&request).cost(1)).now().unwrap().allowed);
         assert_eq!(left(), [(4, 0), (3, 0), (0, 5), (3, 0)]);
         // Several checks of one call, and of one list.
         let two = [Check::of(&request).cost(1), Check::of(&request).cost(4)];
-        assert!(!gate.check_together(&two).unwrap().allowed);
+        assert!(!gate.check_together(&two).now().unwrap().allowed);
         assert_eq!(left(), [(4, 0), (0, 2), (0, 10), (0, 2)]);
-        let each = gate.check_each(&[Check::of(&request); 2]);
+        let each = gate.check_each(&[Check::of(&request); 2]).now();
         assert!(each.iter().all(|decision| !decision.as_ref().unwrap().allowed));
         assert_eq!(left(), [(4, 0), (0, 4), (0, 12), (0, 4)]);
     }
@@ -352,12 +317,12 @@ mod tests {
                     let request = Descriptor::new();
                     let check = Check::of(&request).cost(*units);
                     if *books {
-                        gate.book(check).unwrap();
+                        gate.book(check, 1).now().unwrap();
                         used += units;
-                    } else if gate.check(check).unwrap().allowed {
+                    } else if gate.check(check).now().unwrap().allowed {
                         used += units;
                     }
-                    let standing = gate.peek(&request).unwrap().limits[0].decision.standing;
+                    let standing = gate.check(Check::of(&request).peek()).now().unwrap().limits[0].decision.standing;
                     prop_assert_eq!(standing.remaining, u64::saturating_sub(10, used), "{:?}", quota);
                     prop_assert_eq!(standing.debt, used.saturating_sub(10), "{:?}", quota);
                     // Shorter than any unit takes to return.
@@ -373,9 +338,9 @@ mod tests {
         let gate = Gate::in_memory(PolicySet::new(vec![all]).unwrap(), 1000).unwrap();
         let request = Descriptor::new();
         for _ in 0..3 {
-            gate.book(Check::of(&request).cost(u64::MAX)).unwrap();
+            gate.book(Check::of(&request).cost(u64::MAX), 1).now().unwrap();
         }
-        assert!(!gate.check(&request).unwrap().allowed);
-        assert!(gate.book(Check::of(&request).cost(0)).is_err());
+        assert!(!gate.check(&request).now().unwrap().allowed);
+        assert!(gate.book(Check::of(&request).cost(0), 1).now().is_err());
     }
 }

@@ -4,7 +4,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::Gate;
 use super::charged::Charged;
-use super::waits::{Waits, run_without_waiting};
+use super::waits::{Asking, Waits};
 use crate::policy::Share;
 use tidegate_limits::store::{BreakerView, Charge, Handling, Op, Step, StoreError};
 
@@ -41,7 +41,7 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Changes nothing, so it may be dropped at any time.
-    pub async fn view_breakers_async(&self, charged: &Charged) -> Result<Vec<KeyedView>, StoreError> {
+    pub async fn view_breakers(&self, charged: &Charged) -> Result<Vec<KeyedView>, StoreError> {
         let mut views = Vec::new();
         for made in charged.places().filter(|made| matches!(*made.quota, Quota::Breaker(_))) {
             let charge = charged.charge(made);
@@ -62,30 +62,18 @@ impl Gate {
     /// with the store.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not settle it, or would have to be awaited.
-    pub fn handle_breaker(
-        &self,
-        share: Option<Share>,
-        charge: &Charge<'_>,
-        handling: Handling<'_>,
-    ) -> Result<(Option<BreakerView>, Tick), StoreError> {
-        run_without_waiting(self.handle(share, charge, handling, Waits::No))
-    }
-
-    /// Handles a breaker like [`Gate::handle_breaker`], and waits for an engine that answers later.
-    ///
-    /// # Errors
     /// [`StoreError`] if the store did not settle it.
     ///
     /// # Cancel safety
     /// If dropped before completion, an engine that is being asked carries out the step all the same.
-    pub async fn handle_breaker_async(
-        &self,
+    pub fn handle_breaker<'a>(
+        &'a self,
         share: Option<Share>,
-        charge: &Charge<'_>,
-        handling: Handling<'_>,
-    ) -> Result<(Option<BreakerView>, Tick), StoreError> {
-        self.handle(share, charge, handling, Waits::Yes).await
+        charge: &Charge<'a>,
+        handling: Handling<'a>,
+    ) -> Asking<'a, Result<(Option<BreakerView>, Tick), StoreError>> {
+        let charge = *charge;
+        Asking::new(move |waits| async move { self.handle(share, &charge, handling, waits).await })
     }
 
     async fn handle(

@@ -1,9 +1,69 @@
 //! Limits that callers bring, under keys of their own that belong to no policy.
 
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use super::Gate;
 use super::in_flight::InFlight;
 use tidegate_limits::Precision;
-use tidegate_limits::store::{Charge, Op, Settled, Settling, Step, StepClock, StoreError};
+use tidegate_limits::store::{Answer, Charge, Op, Settled, Settling, Step, StepClock, StoreError};
+
+/// A charge that is settled when that is asked for: at once by [`SettlingCharge::now`], or awaited as a future, which also
+/// waits for an engine that answers later. See [`Gate::settle_charge`].
+///
+/// # Errors
+/// [`StoreError`] if the store did not settle it.
+///
+/// # Cancel safety
+/// If the future is dropped before completion, an engine that is being asked settles the charge all the same, and the
+/// answer is not written.
+#[must_use = "a charge is not settled before that is asked for: call `now`, or await it"]
+pub struct SettlingCharge<'a> {
+    gate: &'a Gate,
+    op: Op<'a>,
+    charge: Charge<'a>,
+    out: &'a mut Settled,
+    later: Option<InFlight<'a, Answer>>,
+}
+
+impl SettlingCharge<'_> {
+    /// Settles without waiting.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store did not settle it; [`StoreError::MustWait`] if an engine would have to be asked,
+    /// which was not done.
+    pub fn now(self) -> Result<(), StoreError> {
+        match self.gate.begin_charge(self.op, self.charge, self.out)? {
+            Settling::Done(done) => done,
+            // Dropped without being polled, so the engine was not asked.
+            Settling::Later(_) => Err(StoreError::MustWait),
+        }
+    }
+}
+
+impl Future for SettlingCharge<'_> {
+    type Output = Result<(), StoreError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { gate, op, charge, out, later } = self.get_mut();
+        let later = match later {
+            Some(later) => later,
+            None => match gate.begin_charge(*op, *charge, out)? {
+                Settling::Done(done) => return Poll::Ready(done),
+                Settling::Later(asked) => later.insert(InFlight::to_its_end(asked, &gate.background)),
+            },
+        };
+        **out = ready!(Pin::new(later).poll(cx))?;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl fmt::Debug for SettlingCharge<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SettlingCharge").field("op", &self.op).finish_non_exhaustive()
+    }
+}
 
 impl Gate {
     /// Settles a charge of a key that belongs to no policy, in the store that the gate was created with: a limit that a
@@ -11,39 +71,13 @@ impl Gate {
     /// [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
     ///
     /// Writes to `out`, which the caller can reuse; the result contains no receipts.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store did not settle it; [`StoreError::MustWait`] if an engine would have to be asked,
-    /// which was not done.
-    pub fn settle_charge(&self, op: Op<'_>, charge: Charge<'_>, out: &mut Settled) -> Result<(), StoreError> {
-        match self.begin_charge(op, charge, out)? {
-            Settling::Done(done) => done,
-            // Dropped without being polled, so the engine was not asked.
-            Settling::Later(_) => Err(StoreError::MustWait),
-        }
-    }
-
-    /// Settles a charge like [`Gate::settle_charge`], and waits for an engine.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store did not settle it.
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, an engine that is being asked settles the charge all the same, and `out` is not
-    /// written.
-    pub async fn settle_charge_async(
-        &self,
-        op: Op<'_>,
-        charge: Charge<'_>,
-        out: &mut Settled,
-    ) -> Result<(), StoreError> {
-        match self.begin_charge(op, charge, out)? {
-            Settling::Done(done) => done,
-            Settling::Later(later) => {
-                *out = InFlight::to_its_end(later, &self.background).await?;
-                Ok(())
-            }
-        }
+    pub const fn settle_charge<'a>(
+        &'a self,
+        op: Op<'a>,
+        charge: Charge<'a>,
+        out: &'a mut Settled,
+    ) -> SettlingCharge<'a> {
+        SettlingCharge { gate: self, op, charge, out, later: None }
     }
 
     fn begin_charge(
@@ -87,7 +121,7 @@ mod tests {
         let quota = Arc::new(Quota::per_second(1).burst(2).gcra().unwrap());
         let mut out = Settled::default();
         let mut ask = |op| {
-            gate.settle_charge(op, Charge::new(b"key", &quota, Cost::ONE), &mut out).unwrap();
+            gate.settle_charge(op, Charge::new(b"key", &quota, Cost::ONE), &mut out).now().unwrap();
             let line = out.lines[0].decision;
             (out.lines.len(), out.allowed, line.standing.remaining, line.retry())
         };

@@ -28,7 +28,7 @@ impl Gate {
     ///
     /// let mut request = Descriptor::new();
     /// gate.state_time_left(&mut request, Tick::from_nanos(100_000_000));
-    /// assert!(!gate.check(&request)?.allowed, "100 ms are left, and it needs 200");
+    /// assert!(!gate.check(&request).now()?.allowed, "100 ms are left, and it needs 200");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn state_time_left(&self, request: &mut Descriptor<'_>, until: impl Into<Deadline>) {
@@ -41,7 +41,7 @@ impl Gate {
     /// Awaits a future until a deadline by the gate's clock; `None` if it was not ready by then. It is polled at least once.
     ///
     /// For the end of an admission, whose caller should not wait for it without a bound: an engine that is being asked
-    /// settles its part in the background then ([`Admission::finish_async`](super::Admission::finish_async)).
+    /// settles its part in the background then ([`Finishing`](super::Finishing)).
     ///
     /// # Cancel safety
     /// Dropping it drops the future.

@@ -157,11 +157,7 @@ impl Charged {
     }
 
     pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &MadeCharge> + Clone {
-        self.lines.iter().filter(move |made| match part {
-            Part::All => true,
-            Part::Outcome => made.by_outcome(),
-            Part::Spent => !made.by_outcome(),
-        })
+        self.lines.iter().filter(move |made| made.is_in(part))
     }
 
     /// Returns the charges that are places of guards.
@@ -241,6 +237,14 @@ impl MadeCharge {
     #[cfg(feature = "ticket")]
     pub(super) fn is_lent(&self) -> bool {
         is_lent(&self.quota)
+    }
+
+    pub(super) fn is_in(&self, part: Part) -> bool {
+        match part {
+            Part::All => true,
+            Part::Outcome => self.by_outcome(),
+            Part::Spent => !self.by_outcome(),
+        }
     }
 
     pub(super) fn by_outcome(&self) -> bool {

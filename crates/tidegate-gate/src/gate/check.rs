@@ -9,7 +9,7 @@ use tidegate_limits::deadline::Deadline;
 
 /// A question to a gate: the request, its cost, its priority, and the policies to apply.
 ///
-/// Created from a descriptor: `gate.check(&request)`. Options are added: `gate.check(Check::of(&request).cost(5))`.
+/// Created from a descriptor: `gate.check(&request).now()`. Options are added: `gate.check(Check::of(&request).cost(5)).now()`.
 /// Numbers are validated when the check is decided, so that the builder methods need no `?`.
 ///
 /// # Examples
@@ -20,8 +20,8 @@ use tidegate_limits::deadline::Deadline;
 /// let quota = Quota::per_minute(100).token_bucket()?;
 /// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("exports", Limit::new(quota, "100/min"))])?, 1000)?;
 /// let request = Descriptor::new().with("user.id", "42");
-/// assert!(gate.check(Check::of(&request).cost(60).priority(Criticality::Sheddable))?.allowed);
-/// assert!(!gate.check(Check::of(&request).cost(60))?.allowed, "40 units are left");
+/// assert!(gate.check(Check::of(&request).cost(60).priority(Criticality::Sheddable)).now()?.allowed);
+/// assert!(!gate.check(Check::of(&request).cost(60)).now()?.allowed, "40 units are left");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub struct Check<'a, 'd> {
     /// A queue refuses a request that it would delay beyond this; if an engine takes time to decide, the delay ends
     /// that much later. An engine that has not answered by then is given up: the check fails with
     /// [`StoreError::DeadlinePassed`](tidegate_limits::store::StoreError::DeadlinePassed), and what was taken is given back, as if
-    /// the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its place: a
+    /// the caller had gone away ([`Checking`](super::Checking)). No fallback decides in its place: a
     /// `Fallback` has a deadline of its own. After the deadline no engine is asked. Stores in
     /// this process still decide then, because that takes no time.
     ///
@@ -112,8 +112,8 @@ impl<'a, 'd> Check<'a, 'd> {
     ///
     /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
     /// let request = Descriptor::new();
-    /// assert!(gate.check(Check::of(&request).cost(5))?.allowed);
-    /// let none = gate.check(Check::of(&request).cost(0)).unwrap_err();
+    /// assert!(gate.check(Check::of(&request).cost(5)).now()?.allowed);
+    /// let none = gate.check(Check::of(&request).cost(0)).now().unwrap_err();
     /// assert_eq!(none.to_string(), "the cost of a check is not a number from 1 to 18446744073709551615; peek to look without spending");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,11 +1,78 @@
 //! Decides many requests in one call, each independently.
 
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+
 use super::charged::{Charged, Keep};
 use super::several_stores::Run;
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::policy::PolicySet;
 use tidegate_limits::store::StoreError;
+
+/// One answer per check, in order.
+type Decisions = Vec<Result<GateDecision, StoreError>>;
+
+/// Checks that are decided one by one when the answers are wanted: at once by [`CheckingEach::now`], or awaited as a
+/// future, which also waits for engines that answer later. See [`Gate::check_each`].
+///
+/// The future asks an engine for all requests in one exchange; if a policy demotes or charges what it refuses, for one
+/// request after the other. If policies lie in several stores, a request that a later store refuses keeps what it took from
+/// earlier stores until all requests are decided: another request of the list may be refused because of that, though it
+/// would pass if they were asked one by one. Requests that go to an engine together are given up together: at the latest of
+/// their deadlines, or never if one has none.
+///
+/// Errors and cancel safety are those of [`Checking`](super::Checking).
+#[must_use = "nothing is decided before the answers are wanted: call `now`, or await it"]
+pub struct CheckingEach<'a, 'd> {
+    gate: &'a Gate,
+    checks: &'a [Check<'a, 'd>],
+    charged: Option<&'a mut Vec<Charged>>,
+    most_limits: usize,
+    later: Option<BoxFuture<'a, Decisions>>,
+}
+
+impl<'a> CheckingEach<'a, '_> {
+    /// Stores in `charged`, one entry per decided request in the same order, what was charged, as [`Gate::charge`] does.
+    pub const fn charge(mut self, charged: &'a mut Vec<Charged>) -> Self {
+        self.charged = Some(charged);
+        self
+    }
+
+    /// Bounds the size of the answer: requests are decided in order until they meet that many limits in total; the last one
+    /// is decided completely. Later requests are not decided and get no answer. 0 decides none.
+    pub const fn most_limits(mut self, most_limits: usize) -> Self {
+        self.most_limits = most_limits;
+        self
+    }
+
+    /// Decides without waiting. A request for which an engine would have to be asked gets [`StoreError::MustWait`].
+    pub fn now(self) -> Vec<Result<GateDecision, StoreError>> {
+        let Self { gate, checks, charged, most_limits, .. } = self;
+        run_without_waiting(gate.decide_list(checks, charged, most_limits, Waits::No))
+    }
+}
+
+impl Future for CheckingEach<'_, '_> {
+    type Output = Vec<Result<GateDecision, StoreError>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { gate, checks, charged, most_limits, later } = self.get_mut();
+        let later = later.get_or_insert_with(|| {
+            Box::pin(gate.decide_list(checks, charged.take(), *most_limits, Waits::Yes))
+        });
+        later.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for CheckingEach<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckingEach").field("checks", &self.checks).finish_non_exhaustive()
+    }
+}
 
 impl Gate {
     /// Decides requests in order, as [`Gate::check`] would one by one.
@@ -22,67 +89,40 @@ impl Gate {
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
     /// let request = Descriptor::new();
-    /// let decisions = gate.check_each(&[Check::of(&request); 3]);
+    /// let decisions = gate.check_each(&[Check::of(&request); 3]).now();
     /// let allowed: Vec<bool> = decisions.into_iter().map(|decision| decision.is_ok_and(|decision| decision.allowed)).collect();
     /// assert_eq!(allowed, [true, true, false]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use = "a refusal goes unnoticed otherwise"]
-    pub fn check_each(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
-        if !self.routes.own_waits() {
-            // Decided one by one, not as a batch. Prefetching the memory of many keys saves about 75 ns of 430 per
-            // check with two million keys, but costs time with few keys, because all plans have to be kept meanwhile.
-            return checks.iter().map(|check| self.check(*check)).collect();
-        }
-        run_without_waiting(self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::No))
+    pub const fn check_each<'a, 'd>(&'a self, checks: &'a [Check<'a, 'd>]) -> CheckingEach<'a, 'd> {
+        CheckingEach { gate: self, checks, charged: None, most_limits: usize::MAX, later: None }
     }
 
-    /// Decides requests like [`Gate::check_each`], and waits for engines that answer later. An engine is asked for all
-    /// requests in one exchange; if a policy demotes or charges what it refuses, for one request after the other. If policies lie in several
-    /// stores, a request that a later store refuses keeps what it took from earlier stores until all requests are
-    /// decided: another request of the list may be refused because of that, though it would pass if they were asked one
-    /// by one.
-    ///
-    /// Requests that go to an engine together are given up together: at the latest of their deadlines, or never if one
-    /// has none.
-    ///
-    /// # Cancel safety
-    /// As [`Gate::check_async`].
-    pub async fn check_each_async(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
-        self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::Yes).await
-    }
-
-    /// Decides requests like [`Gate::check_each_async`], and stores in `charged`, one entry per request in the same
-    /// order, what was charged, as [`Gate::charge`] does.
-    ///
-    /// `most_limits` bounds the size of the answer: requests are decided in order until they meet that many limits in
-    /// total; the last one is decided completely. Later requests are not decided and get no answer. 0 decides none.
-    ///
-    /// # Cancel safety
-    /// As [`Gate::check_async`].
-    pub async fn charge_each_async(
+    async fn decide_list(
         &self,
         checks: &[Check<'_, '_>],
-        charged: &mut Vec<Charged>,
+        charged: Option<&mut Vec<Charged>>,
         most_limits: usize,
-    ) -> Vec<Result<GateDecision, StoreError>> {
+        waits: Waits,
+    ) -> Decisions {
+        let Some(charged) = charged else {
+            let mut nothing = vec![(); checks.len()];
+            // Decided one by one, not as a batch. Prefetching the memory of many keys saves about 75 ns of 430 per
+            // check with two million keys, but costs time with few keys, because all plans have to be kept meanwhile.
+            return match waits {
+                Waits::No if !self.routes.own_waits() => {
+                    self.decide_in_turn(checks, &mut nothing, most_limits, waits).await
+                }
+                _ => self.decide_each(checks, &mut nothing, most_limits, waits).await,
+            };
+        };
         charged.clear();
         charged.resize_with(checks.len(), Charged::default);
-        let mut limits = 0;
         let decisions = if self.is_decided_here(checks) {
-            let mut decisions = Vec::with_capacity(checks.len());
-            for (check, charged) in checks.iter().zip(&mut *charged) {
-                if limits >= most_limits {
-                    break;
-                }
-                // The policies may meanwhile have been replaced by some that an engine decides.
-                let decided = self.decide_async(check, charged).await;
-                limits += decided.as_ref().map_or(0, |decision| decision.limits.len());
-                decisions.push(decided);
-            }
-            decisions
+            // The policies may meanwhile have been replaced by some that an engine decides.
+            self.decide_in_turn(checks, charged, most_limits, waits).await
         } else {
-            self.decide_each(checks, charged, most_limits, Waits::Yes).await
+            self.decide_each(checks, charged, most_limits, waits).await
         };
         charged.truncate(decisions.len());
         decisions
@@ -154,8 +194,8 @@ impl Gate {
         answers
     }
 
-    /// Decides requests one after the other, where whether one is demoted depends on what those before it took, or where a
-    /// refused one is charged, or its key blocked, before the next is decided.
+    /// Decides requests one after the other: where that takes no waiting, where whether one is demoted depends on what those
+    /// before it took, or where a refused one is charged, or its key blocked, before the next is decided.
     async fn decide_in_turn<K: Keep>(
         &self,
         checks: &[Check<'_, '_>],

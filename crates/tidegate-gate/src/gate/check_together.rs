@@ -1,7 +1,10 @@
 //! Decides several checks of one call together: all are charged, or none is.
 
+use std::fmt;
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -10,7 +13,7 @@ use tidegate_core::{Cost, Tick};
 use super::charged::{Charged, Keep};
 use super::decide::binding;
 use super::several_stores::{Run, Settlements, furthest};
-use super::waits::{Waits, run_without_waiting};
+use super::waits::{Progress, Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{Line, Plan, policy_of_key};
 use tidegate_limits::store::{DecidedBy, Op, StoreError};
@@ -33,6 +36,90 @@ pub struct Together {
     pub decisions: Vec<GateDecision>,
 }
 
+/// Checks of one call, which are decided when the answer is wanted: at once by [`CheckingTogether::now`], or awaited as a
+/// future, which also waits for engines that answer later. See [`Gate::check_together`].
+///
+/// # Errors
+/// As for [`Checking`](super::Checking); nothing was charged then. [`StoreError::TwoQuotas`] if two checks bring different
+/// quotas for one key.
+///
+/// # Cancel safety
+/// As for [`Checking`](super::Checking).
+#[must_use = "nothing is decided before the answer is wanted: call `now`, or await it"]
+pub struct CheckingTogether<'a, 'd> {
+    gate: &'a Gate,
+    checks: &'a [Check<'a, 'd>],
+    charged: Option<&'a mut Charged>,
+    progress: Progress<'a, Together>,
+}
+
+impl<'a> CheckingTogether<'a, '_> {
+    /// Stores in `charged` what was charged, as [`Gate::charge`] does.
+    pub fn charge(mut self, charged: &'a mut Charged) -> Self {
+        charged.clear();
+        self.charged = Some(charged);
+        self
+    }
+
+    /// Decides without waiting.
+    ///
+    /// # Errors
+    /// As [`CheckingTogether`] says; [`StoreError::MustWait`] if an engine would have to be asked.
+    pub fn now(self) -> Result<Together, StoreError> {
+        let Self { gate, checks, charged, .. } = self;
+        match charged {
+            None => run_without_waiting(gate.decide_together(checks, &mut (), Waits::No, Tried::Nothing)),
+            Some(charged) => {
+                run_without_waiting(gate.decide_together(checks, charged, Waits::No, Tried::Nothing))
+            }
+        }
+    }
+}
+
+impl Future for CheckingTogether<'_, '_> {
+    type Output = Result<Together, StoreError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { gate, checks, charged, progress } = self.get_mut();
+        if let Progress::Asked = progress {
+            let decided = match charged {
+                None => gate.decide_together_first(checks, &mut ()),
+                Some(charged) => gate.decide_together_first(checks, *charged),
+            };
+            let tried = match decided {
+                Ok(together) => {
+                    *progress = Progress::Over;
+                    return Poll::Ready(together);
+                }
+                Err(tried) => tried,
+            };
+            let (gate, checks) = (*gate, *checks);
+            // Boxed, since it is large, and otherwise every caller's future would contain it.
+            *progress = Progress::Waits(match charged.take() {
+                None => {
+                    Box::pin(async move { gate.decide_together(checks, &mut (), Waits::Yes, tried).await })
+                }
+                Some(charged) => Box::pin(gate.decide_together(checks, charged, Waits::Yes, tried)),
+            });
+        }
+        progress.poll(cx)
+    }
+}
+
+impl fmt::Debug for CheckingTogether<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckingTogether").field("checks", &self.checks).finish_non_exhaustive()
+    }
+}
+
+/// What was tried already for checks of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Nothing,
+    /// One step of the gate's own store, which cannot decide them.
+    OneStep,
+}
+
 impl Gate {
     /// Decides several checks of one call as one: either all are charged or none is.
     ///
@@ -42,10 +129,6 @@ impl Gate {
     ///
     /// Compares all pairs of keys, so the time grows with the square of the number of limits: intended for a handful of
     /// checks.
-    ///
-    /// # Errors
-    /// As [`Gate::check`]; nothing was charged then. [`StoreError::TwoQuotas`] if two checks bring different quotas for
-    /// one key.
     ///
     /// # Examples
     /// ```
@@ -57,49 +140,21 @@ impl Gate {
     /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000)?;
     /// let (one, other) = (Descriptor::new().with("client.ip", "192.0.2.1"), Descriptor::new().with("client.ip", "192.0.2.2"));
     /// let three = |request| Check::of(request).cost(3);
-    /// assert!(gate.check_together(&[three(&one), three(&other)])?.allowed);
+    /// assert!(gate.check_together(&[three(&one), three(&other)]).now()?.allowed);
     /// // The second has 2 left: the first is not charged either.
-    /// assert!(!gate.check_together(&[Check::of(&one), three(&other)])?.allowed);
-    /// assert_eq!(gate.peek(&one)?.limits[0].decision.standing.remaining, 2);
+    /// assert!(!gate.check_together(&[Check::of(&one), three(&other)]).now()?.allowed);
+    /// assert_eq!(gate.check(Check::of(&one).peek()).now()?.limits[0].decision.standing.remaining, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn check_together(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
-        run_without_waiting(self.decide_together(checks, &mut (), Waits::No))
+    pub const fn check_together<'a, 'd>(&'a self, checks: &'a [Check<'a, 'd>]) -> CheckingTogether<'a, 'd> {
+        CheckingTogether { gate: self, checks, charged: None, progress: Progress::Asked }
     }
 
-    /// Decides like [`Gate::check_together`], and waits for engines that answer later.
+    /// Returns the undecided checks, under one set of policies even if another is put in force meanwhile, and that set.
     ///
     /// # Errors
-    /// As [`Gate::check_async`] and [`Gate::check_together`].
-    ///
-    /// # Cancel safety
-    /// As [`Gate::check_async`].
-    pub async fn check_together_async(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
-        self.decide_together(checks, &mut (), Waits::Yes).await
-    }
-
-    /// Decides like [`Gate::check_together_async`], and stores in `charged` what was charged, as [`Gate::charge`] does.
-    ///
-    /// # Errors
-    /// As [`Gate::check_together_async`]; nothing was charged then.
-    ///
-    /// # Cancel safety
-    /// As [`Gate::check_async`].
-    pub async fn charge_together_async(
-        &self,
-        checks: &[Check<'_, '_>],
-        charged: &mut Charged,
-    ) -> Result<Together, StoreError> {
-        charged.clear();
-        self.decide_together(checks, charged, Waits::Yes).await
-    }
-
-    async fn decide_together<K: Keep>(
-        &self,
-        checks: &[Check<'_, '_>],
-        keep: &mut K,
-        waits: Waits,
-    ) -> Result<Together, StoreError> {
+    /// [`StoreError::NotACost`].
+    fn undecided_together(&self, checks: &[Check<'_, '_>]) -> Result<(Together, InForce), StoreError> {
         if checks.iter().any(|check| check.cost.is_wrong()) {
             return Err(StoreError::NotACost);
         }
@@ -110,7 +165,6 @@ impl Gate {
             by: DecidedBy::Local,
             decisions: checks.iter().map(|check| self.undecided(check)).collect(),
         };
-        // One set for all checks, even if another is put in force meanwhile.
         let in_force = InForce(self.policies.load());
         for (check, decision) in checks.iter().zip(&mut together.decisions) {
             if check.among.is_none() && !Arc::ptr_eq(&decision.policies, &in_force) {
@@ -118,16 +172,54 @@ impl Gate {
             }
             self.sense(&decision.policies);
         }
+        Ok((together, in_force))
+    }
+
+    /// Decides checks that their caller awaits, as far as that takes no waiting.
+    ///
+    /// # Errors
+    /// What was tried, if it takes [`Gate::decide_together`]; nothing was charged.
+    fn decide_together_first<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        keep: &mut K,
+    ) -> Result<Result<Together, StoreError>, Tried> {
+        let (mut together, in_force) = match self.undecided_together(checks) {
+            Ok(undecided) => undecided,
+            Err(error) => return Ok(Err(error)),
+        };
+        let more = |decision: &GateDecision| {
+            decision.policies.charges_always() || self.stores_blocks(&decision.policies)
+        };
+        if together.decisions.iter().any(more) {
+            return Err(Tried::Nothing);
+        }
+        match self.decide_together_plain(checks, &in_force, &mut together, keep) {
+            Ok(true) => Ok(Ok(together)),
+            Ok(false) => Err(Tried::OneStep),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    async fn decide_together<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        keep: &mut K,
+        waits: Waits,
+        tried: Tried,
+    ) -> Result<Together, StoreError> {
+        let (mut together, in_force) = self.undecided_together(checks)?;
         for (check, decision) in checks.iter().zip(&mut together.decisions) {
             if self.stores_blocks(&decision.policies) {
                 let policies = decision.keep_policies();
                 Box::pin(self.learn_blocks(check, &policies, waits)).await;
             }
         }
-        let is_decided = self.decide_together_plain(checks, &in_force, &mut together, keep)?;
+        let is_decided =
+            tried == Tried::Nothing && self.decide_together_plain(checks, &in_force, &mut together, keep)?;
         drop(in_force);
         if !is_decided {
-            // Boxed, since it is large, and otherwise every caller's future would contain it.
+            // Boxed, since it is large, and calls that one step decides do not need it.
             together = Box::pin(self.decide_together_routed(checks, together, keep, waits)).await?;
         }
         let allowed = together.allowed;

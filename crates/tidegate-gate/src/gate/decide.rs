@@ -2,8 +2,11 @@
 //!
 //! The usual check asks one store that answers at once, in one step. All other cases are in [`super::several_stores`].
 
+use std::fmt;
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::Guard;
@@ -12,7 +15,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::charged::{Charged, Keep, keep_allowed};
 use super::inline_quota::replaces;
-use super::waits::Waits;
+use super::waits::{Progress, Waits};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
 use tidegate_limits::Precision;
@@ -21,14 +24,82 @@ use tidegate_limits::store::{
 };
 use tidegate_limits::{Borrowed, Buffers};
 
+/// A check that is decided when it is asked for its answer: at once by [`Checking::now`], or awaited as a future, which
+/// also waits for engines that answer later. See [`Gate::check`] and [`Gate::charge`].
+///
+/// If no store has to be awaited, the first poll decides and allocates nothing. Dropped before it was polled, it has asked
+/// nobody.
+///
+/// # Errors
+/// [`StoreError`] if no decision could be made; nothing stays charged then, and the caller chooses whether to fail open or
+/// closed. [`StoreError::MustWait`] from [`Checking::now`] if an engine would have to be asked.
+/// [`StoreError::DeadlinePassed`] from the future if an engine has not answered by the
+/// [deadline](Check#structfield.deadline): refuse such a request even if you let undecided ones pass.
+///
+/// # Cancel safety
+/// If the future is dropped before completion, what was taken is given back. A step that an engine is being asked to settle
+/// is awaited in the background (see [`Gate::with_background`]) and then undone. Until that is done, or if the engine's
+/// answer is lost, its charges stand: no more is let through than allowed, but some request may be refused too early.
+#[must_use = "a check decides nothing before it is asked for its answer: call `now`, or await it"]
+pub struct Checking<'a, 'd> {
+    gate: &'a Gate,
+    check: Check<'a, 'd>,
+    charged: Option<&'a mut Charged>,
+    progress: Progress<'a, GateDecision>,
+}
+
+impl Checking<'_, '_> {
+    /// Decides without waiting.
+    ///
+    /// # Errors
+    /// As [`Checking`] says; [`StoreError::MustWait`] if an engine would have to be asked. Nothing was spent then.
+    ///
+    /// # Panics
+    /// If the future was polled before.
+    #[inline(always)]
+    pub fn now(self) -> Result<GateDecision, StoreError> {
+        assert!(matches!(self.progress, Progress::Asked), "not polled before");
+        match self.charged {
+            None => self.gate.decide(&self.check, &mut ()),
+            Some(charged) => self.gate.decide(&self.check, charged),
+        }
+    }
+}
+
+impl Future for Checking<'_, '_> {
+    type Output = Result<GateDecision, StoreError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { gate, check, charged, progress } = self.get_mut();
+        if let Progress::Asked = progress {
+            let decided = match charged {
+                None => gate.decide_first(check, &mut ()),
+                Some(charged) => gate.decide_first(check, *charged),
+            };
+            if decided.is_ready() {
+                *progress = Progress::Over;
+                return decided;
+            }
+            let (gate, check) = (*gate, *check);
+            *progress = Progress::Waits(match charged.take() {
+                None => Box::pin(async move { gate.decide_later(&check, &mut ()).await }),
+                Some(charged) => Box::pin(async move { gate.decide_later(&check, charged).await }),
+            });
+        }
+        progress.poll(cx)
+    }
+}
+
+impl fmt::Debug for Checking<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checking").field("check", &self.check).finish_non_exhaustive()
+    }
+}
+
 impl Gate {
     /// Decides a request and spends its cost, on all matching limits or on none.
     ///
-    /// Answers without waiting. If a store would have to be awaited, use [`Gate::check_async`].
-    ///
-    /// # Errors
-    /// [`StoreError`] if no decision could be made; the caller chooses whether to fail open or closed. [`StoreError::MustWait`] if an engine would
-    /// have to be asked; nothing was spent then.
+    /// Nothing happens until the returned [`Checking`] is asked for its answer, at once or awaited.
     ///
     /// # Examples
     /// ```
@@ -36,72 +107,34 @@ impl Gate {
     /// use tidegate::policy::Limit;
     /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
     ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
     /// let request = Descriptor::new();
-    /// assert!(gate.check(&request)?.allowed);
-    /// assert!(!gate.check(Check::of(&request).cost(61))?.allowed);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// assert!(gate.check(&request).now()?.allowed);
+    /// assert!(gate.check(&request).await?.allowed, "the same, and waits for an engine if there is one");
+    /// assert!(!gate.check(Check::of(&request).cost(61)).now()?.allowed);
+    /// # Ok(())
+    /// # }
     /// ```
-    pub fn check<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
-        self.decide(&check.into(), &mut ())
-    }
-
-    /// Decides like [`Gate::check`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// [`StoreError`] if no decision could be made; [`StoreError::DeadlinePassed`] if an engine has not answered by the
-    /// [deadline](Check#structfield.deadline): refuse such a request even if you let undecided ones pass. What stores before the failing one had taken is given back.
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, what was taken is given back. A step that an engine is being asked to settle is awaited in the background (see
-    /// [`Gate::with_background`]) and then undone. Until that is done, or if the engine's answer is lost, its charges stand: no more is let through
-    /// than allowed, but some request may be refused too early.
-    pub async fn check_async<'a, 'd: 'a>(
-        &self,
-        check: impl Into<Check<'a, 'd>>,
-    ) -> Result<GateDecision, StoreError> {
-        self.decide_async(&check.into(), &mut ()).await
-    }
-
-    /// Decides like [`Gate::check`] and spends nothing.
-    ///
-    /// # Errors
-    /// As [`Gate::check`].
-    pub fn peek<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
-        self.check(check.into().peek())
+    #[inline(always)]
+    pub fn check<'a, 'd: 'a>(&'a self, check: impl Into<Check<'a, 'd>>) -> Checking<'a, 'd> {
+        Checking { gate: self, check: check.into(), charged: None, progress: Progress::Asked }
     }
 
     /// Decides like [`Gate::check`], and stores in `charged` what was charged, for [`Gate::finish`]. If the work is finished in the same place,
     /// [`Gate::admit`] is shorter.
     ///
     /// `charged` is emptied first, and stays empty if the request is refused. Costs a check and two allocations.
-    ///
-    /// # Errors
-    /// As [`Gate::check`]; nothing was charged then.
+    #[inline(always)]
     pub fn charge<'a, 'd: 'a>(
-        &self,
+        &'a self,
         check: impl Into<Check<'a, 'd>>,
-        charged: &mut Charged,
-    ) -> Result<GateDecision, StoreError> {
+        charged: &'a mut Charged,
+    ) -> Checking<'a, 'd> {
         charged.clear();
-        self.decide(&check.into(), charged)
-    }
-
-    /// Decides like [`Gate::charge`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::check_async`].
-    ///
-    /// # Cancel safety
-    /// As [`Gate::check_async`].
-    pub async fn charge_async<'a, 'd: 'a>(
-        &self,
-        check: impl Into<Check<'a, 'd>>,
-        charged: &mut Charged,
-    ) -> Result<GateDecision, StoreError> {
-        charged.clear();
-        self.decide_async(&check.into(), charged).await
+        Checking { charged: Some(charged), ..self.check(check) }
     }
 
     pub(super) fn decide<K: Keep>(
@@ -124,16 +157,52 @@ impl Gate {
         decided
     }
 
-    pub(super) async fn decide_async<K: Keep>(
+    /// Decides a check that its caller awaits, as far as that takes no waiting. Pending: it takes [`Gate::decide_later`];
+    /// nothing was spent, and the check says whether it was planned.
+    pub(super) fn decide_first<K: Keep>(
+        &self,
+        check: &mut Check<'_, '_>,
+        keep: &mut K,
+    ) -> Poll<Result<GateDecision, StoreError>> {
+        if check.cost.is_wrong() {
+            return Poll::Ready(Err(StoreError::NotACost));
+        }
+        // Filled in place, as in [`Gate::decide`].
+        let mut decided = Poll::Ready(Ok(self.undecided(check)));
+        let Poll::Ready(Ok(decision)) = &mut decided else { return decided };
+        let is_plain = self.routes.are_plain(decision.policies.shares());
+        if !is_plain && !self.needs_no_more_than_readings(&decision.policies) {
+            return Poll::Pending;
+        }
+        match self.decide_plain(check, decision, keep) {
+            Ok(()) if is_plain => {}
+            Ok(()) => self.count(check, decision),
+            // The engine was not asked yet; it is asked and awaited next.
+            Err(StoreError::MustWait) => {
+                check.planned = true;
+                return Poll::Pending;
+            }
+            Err(error) => decided = Poll::Ready(Err(error)),
+        }
+        decided
+    }
+
+    /// Takes the readings that the policies need, and reports whether that is all that distinguishes them from policies that
+    /// one step of the gate's own store decides.
+    #[inline(never)]
+    fn needs_no_more_than_readings(&self, policies: &PolicySet) -> bool {
+        self.sense(policies);
+        self.routes.are_plain(policies.shares().with_prepared(false))
+            && !(policies.demotes() || policies.charges_always() || self.stores_blocks(policies))
+    }
+
+    /// Decides a check that its caller awaits, where [`Gate::decide_first`] could not.
+    pub(super) async fn decide_later<K: Keep>(
         &self,
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.cost.is_wrong() {
-            return Err(StoreError::NotACost);
-        }
         let mut decision = self.undecided(check);
-        self.sense(&decision.policies);
         let demoted;
         let check = if decision.policies.demotes() {
             let policies = decision.keep_policies();
@@ -149,8 +218,9 @@ impl Gate {
             // Boxed: otherwise all other checks would reserve space for it.
             Box::pin(self.learn_blocks(check, &policies, Waits::Yes)).await;
         }
+        let is_plain = self.routes.are_plain(decision.policies.shares().with_prepared(false));
         let planned;
-        let check = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
+        let check = if is_plain && !check.planned {
             match self.decide_plain(check, &mut decision, keep) {
                 // The engine was not asked yet; it is asked and awaited below.
                 Err(StoreError::MustWait) => {
@@ -166,10 +236,23 @@ impl Gate {
         } else {
             check
         };
-        // Boxed, since it is large, and otherwise every caller's future would contain it.
-        let mut decision = Box::pin(self.decide_routed_async(decision, check, keep)).await?;
+        let mut decision = self.decide_parts(decision, check, keep, Waits::Yes).await?;
         self.conclude_check(check, &mut decision, stores_blocks).await;
         Ok(decision)
+    }
+
+    /// Decides a check and waits for engines.
+    pub(super) async fn decide_async<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        let mut check = *check;
+        match self.decide_first(&mut check, keep) {
+            Poll::Ready(decided) => decided,
+            // Boxed, since it is large, and otherwise every caller's future would contain it.
+            Poll::Pending => Box::pin(self.decide_later(&check, keep)).await,
+        }
     }
 
     /// Does what follows a decision that can be awaited.

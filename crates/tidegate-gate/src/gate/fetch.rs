@@ -32,7 +32,7 @@ impl Gate {
     /// gate.fetch(&requests);
     /// let mut allowed = Vec::new();
     /// for request in &requests {
-    ///     allowed.push(gate.check(request)?.allowed);
+    ///     allowed.push(gate.check(request).now()?.allowed);
     /// }
     /// assert_eq!(allowed, [true, true, false]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

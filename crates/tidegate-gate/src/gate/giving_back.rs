@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Quota, Receipt, Tick, Transition};
 
-use super::waits::{Waits, run_without_waiting};
+use super::waits::{Asking, Waits};
 use super::{Check, Gate};
 use crate::policy::{Line, Plan};
 use tidegate_limits::store::{Charge, Ending, Op, Step, StepClock, StoreError};
@@ -25,7 +25,11 @@ impl Gate {
     /// it have given back. Between the steps one unit may be charged, and another request refused because of it.
     ///
     /// # Errors
-    /// As [`Gate::check`].
+    /// As for [`Checking`](super::Checking).
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some limits may have given back and others not; an engine that is being asked
+    /// gives back in the background.
     ///
     /// # Examples
     /// ```
@@ -35,30 +39,19 @@ impl Gate {
     /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
     /// let request = Descriptor::new();
-    /// assert!(gate.check(Check::of(&request).cost(7))?.allowed);
-    /// gate.give_back(Check::of(&request).cost(4))?;
-    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 7);
-    /// gate.give_back(Check::of(&request).cost(1000))?;
-    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 10, "never fuller than full");
+    /// assert!(gate.check(Check::of(&request).cost(7)).now()?.allowed);
+    /// gate.give_back(Check::of(&request).cost(4)).now()?;
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 7);
+    /// gate.give_back(Check::of(&request).cost(1000)).now()?;
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 10, "never fuller than full");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn give_back<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
-        run_without_waiting(self.give_back_parts(&check.into(), Waits::No))
-    }
-
-    /// Gives back like [`Gate::give_back`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::check_async`].
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, some limits may have given back and others not; an engine that is being asked
-    /// gives back in the background.
-    pub async fn give_back_async<'a, 'd: 'a>(
-        &self,
+    pub fn give_back<'a, 'd: 'a>(
+        &'a self,
         check: impl Into<Check<'a, 'd>>,
-    ) -> Result<(), StoreError> {
-        self.give_back_parts(&check.into(), Waits::Yes).await
+    ) -> Asking<'a, Result<(), StoreError>> {
+        let check = check.into();
+        Asking::new(move |waits| async move { self.give_back_parts(&check, waits).await })
     }
 
     async fn give_back_parts(&self, check: &Check<'_, '_>, waits: Waits) -> Result<(), StoreError> {
@@ -149,7 +142,7 @@ mod tests {
     }
 
     fn left(gate: &Gate) -> u64 {
-        gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining
+        gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0].decision.standing.remaining
     }
 
     proptest! {
@@ -171,14 +164,14 @@ mod tests {
                     let check = Check::of(&request).cost(*units);
                     match step {
                         0 => {
-                            gate.give_back(check).unwrap();
+                            gate.give_back(check).now().unwrap();
                             used = u64::saturating_sub(used, *units);
                         }
                         1 => {
-                            gate.book(check).unwrap();
+                            gate.book(check, 1).now().unwrap();
                             used += *units;
                         }
-                        _ if gate.check(check).unwrap().allowed => used += *units,
+                        _ if gate.check(check).now().unwrap().allowed => used += *units,
                         _ => {}
                     }
                     prop_assert_eq!(left(&gate), u64::saturating_sub(10, used), "{:?} {}", quota, used);
@@ -194,13 +187,13 @@ mod tests {
     fn what_was_charged_before_a_block_is_given_back_under_it() {
         let (gate, clock) = gate(Quota::per_hour(10).gcra().unwrap());
         let request = Descriptor::new();
-        assert!(gate.check(Check::of(&request).cost(7)).unwrap().allowed);
+        assert!(gate.check(Check::of(&request).cost(7)).now().unwrap().allowed);
         let now = clock.now();
         let block = Block::new("(all)", now, now.after(Duration::from_secs(3600)), "looked into");
-        gate.block("all", &request, block).unwrap();
-        assert!(!gate.check(Check::of(&request).cost(1)).unwrap().allowed, "a request is refused");
-        gate.give_back(Check::of(&request).cost(4)).unwrap();
-        gate.unblock("all", &request).unwrap();
+        gate.blocks().add("all", &request, block).unwrap();
+        assert!(!gate.check(Check::of(&request).cost(1)).now().unwrap().allowed, "a request is refused");
+        gate.give_back(Check::of(&request).cost(4)).now().unwrap();
+        gate.blocks().remove("all", &request).now().unwrap().unwrap();
         assert_eq!(left(&gate), 7);
     }
 
@@ -215,17 +208,23 @@ mod tests {
             let gate = Gate::in_memory(PolicySet::new(vec![tokens]).unwrap(), 1000).unwrap();
             let gate = gate.with_clock(ManualClock::at(Tick::from_secs(1_800_014_400)));
             let seven = Descriptor::new().with("llm.tokens", "7");
-            assert!(gate.check(&seven).unwrap().allowed);
-            gate.give_back(&Descriptor::new()).unwrap();
+            assert!(gate.check(&seven).now().unwrap().allowed);
+            gate.give_back(&Descriptor::new()).now().unwrap();
             let one = Descriptor::new().with("llm.tokens", "1");
-            assert_eq!(gate.peek(&one).unwrap().limits[0].decision.standing.remaining, 3);
-            gate.give_back(&Descriptor::new().with("llm.tokens", "2")).unwrap();
-            assert_eq!(gate.peek(&one).unwrap().limits[0].decision.standing.remaining, 5);
+            assert_eq!(
+                gate.check(Check::of(&one).peek()).now().unwrap().limits[0].decision.standing.remaining,
+                3
+            );
+            gate.give_back(&Descriptor::new().with("llm.tokens", "2")).now().unwrap();
+            assert_eq!(
+                gate.check(Check::of(&one).peek()).now().unwrap().limits[0].decision.standing.remaining,
+                5
+            );
             // A look at an unknown cost is no request without one.
             let errors = || gate.policies().cost_errors(0).at_check;
             let before = errors();
-            assert!(gate.peek(&Descriptor::new()).is_ok() && errors() == before);
-            assert!(gate.check(&Descriptor::new()).is_ok() && errors() == before + 1);
+            assert!(gate.check(Check::of(&Descriptor::new()).peek()).now().is_ok() && errors() == before);
+            assert!(gate.check(&Descriptor::new()).now().is_ok() && errors() == before + 1);
         }
     }
 
@@ -233,8 +232,8 @@ mod tests {
     fn a_log_of_charges_gives_nothing_back() {
         let (gate, _) = gate(Quota::per_hour(10).sliding_log().unwrap());
         let request = Descriptor::new();
-        assert!(gate.check(Check::of(&request).cost(7)).unwrap().allowed);
-        gate.give_back(Check::of(&request).cost(3)).unwrap();
+        assert!(gate.check(Check::of(&request).cost(7)).now().unwrap().allowed);
+        gate.give_back(Check::of(&request).cost(3)).now().unwrap();
         assert_eq!(left(&gate), 3);
     }
 }

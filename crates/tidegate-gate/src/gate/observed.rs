@@ -137,7 +137,7 @@ impl Gate {
     ///     .with_clock(ManualClock::default())
     ///     .with_observer(refusals.clone());
     /// for _ in 0..2 {
-    ///     gate.check(&Descriptor::new())?;
+    ///     gate.check(&Descriptor::new()).now()?;
     /// }
     /// assert_eq!(*refusals.0.lock().unwrap(), ["one a minute"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -30,9 +30,9 @@ impl GateDecision {
     /// heavy.over = Over::Demote { to: None };
     /// let gate = Gate::in_memory(PolicySet::new(vec![heavy])?, 1000)?.with_clock(ManualClock::default());
     /// let request = Descriptor::new();
-    /// assert_eq!(gate.check(&request)?.over().count(), 0);
+    /// assert_eq!(gate.check(&request).now()?.over().count(), 0);
     ///
-    /// let second = gate.check(&request)?;
+    /// let second = gate.check(&request).now()?;
     /// assert!(second.allowed);
     /// assert_eq!(second.over().next(), Some(("heavy", Over::Demote { to: None })));
     /// assert_eq!(second.priority.level(), Criticality::SheddablePlus);

@@ -40,7 +40,7 @@ impl Gate {
     ///
     /// let at_once = Quota::concurrency(50, Duration::from_secs(30))?;
     /// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("reports", Limit::new(at_once, "50"))])?, 1000)?;
-    /// let admission = gate.admit(&Descriptor::new())?.admitted().expect("nobody is inside");
+    /// let admission = gate.admit(&Descriptor::new()).now()?.admitted().expect("nobody is inside");
     /// let places = gate.places();
     /// assert_eq!((places[0].standing.limit, places[0].in_use()), (50, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -140,6 +140,11 @@ impl Routes {
             .unwrap_or_else(|| self.own().home())
     }
 
+    /// Reports whether any step of the store that decides policies with a `share:` word may have to be awaited.
+    pub(super) fn may_wait(&self, share: Option<Share>) -> bool {
+        self.of(share).is_ok_and(|store| self.stores[store].caps().may_wait)
+    }
+
     pub(super) fn store(&self, at: usize) -> &dyn Store {
         &*self.stores[at]
     }

@@ -17,6 +17,101 @@ use crate::switches::Switches;
 use tidegate_limits::signals::Reading;
 use tidegate_limits::store::StoreError;
 
+/// The numbers that the policies of a gate go by, see [`Gate::signals`].
+#[derive(Clone, Copy, Debug)]
+pub struct Signals<'g>(&'g Gate);
+
+impl Signals<'_> {
+    /// Applies the present state of the switches to the policies at once, rather than within a tenth of a second. For
+    /// callers that have just changed a switch.
+    pub fn notice_switches(self) {
+        self.0.notice_switches();
+    }
+
+    /// Reports the value of a signal that policies use, as in `when: signal NAME above 10`. It takes effect at once,
+    /// and lasts until the next report or until the condition considers the value stale. Takes a short lock, and work
+    /// for each condition of the policies.
+    ///
+    /// # Errors
+    /// [`SignalError`] if no policy in force and no trigger uses the signal, or the value is not finite; nothing changes then.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+    ///     .when("signal queue-length above 1000, until 800".parse()?);
+    /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request).now()?.limits.is_empty(), "nobody has said how long the queue is");
+    ///
+    /// gate.signals().report("queue-length", 1200.0)?;
+    /// assert!(gate.check(&request).now()?.allowed);
+    /// assert!(!gate.check(&request).now()?.allowed);
+    ///
+    /// gate.signals().report("queue-length", 700.0)?;
+    /// assert!(gate.check(&request).now()?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn report(self, name: &str, value: f64) -> Result<(), SignalError> {
+        self.0.policies.load().report(name, value, self.0.time.now())?;
+        self.0.trigger(&[(Source::Signal(name.into()), value)]);
+        Ok(())
+    }
+
+    /// Returns the sources that the policies in force use, with their last readings.
+    #[must_use]
+    pub fn list(self) -> Vec<SourceStanding> {
+        self.0.policies.load().sources(self.0.time.now())
+    }
+
+    /// Takes the readings that conditions and moving rates need, if any are due: at most ten times a second. Checks do so
+    /// by themselves; this is for pages, metrics and logs that are to be right while no checks come. Reads the load of
+    /// the machine, and where a condition is on another policy, the store of this process.
+    pub fn read(self) {
+        self.0.sense(&self.0.policies.load());
+    }
+
+    /// Counts work that begins as in flight, for conditions and moving rates on `in-flight`. For callers that settle
+    /// what [`Gate::charge`] charged by themselves; admissions and tickets are counted without it. Call
+    /// [`Signals::end_work`] once for each call. Costs one atomic addition.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Clock as _, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    ///
+    /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+    ///     .when("in-flight above 1, until 0".parse()?);
+    /// let clock = ManualClock::default();
+    /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?.with_clock(clock.clone());
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request).now()?.limits.is_empty());
+    ///
+    /// gate.signals().begin_work();
+    /// gate.signals().begin_work();
+    /// clock.advance(Duration::from_millis(100));
+    /// assert_eq!(gate.check(&request).now()?.limits.len(), 1, "two are in flight");
+    ///
+    /// gate.signals().end_work(Duration::from_millis(100));
+    /// gate.signals().end_work(Duration::from_millis(100));
+    /// clock.advance(Duration::from_millis(100));
+    /// assert!(gate.check(&request).now()?.limits.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn begin_work(self) {
+        self.0.sensing.load.begin();
+    }
+
+    /// Counts the end of work that [`Signals::begin_work`] counted, and how long it took, for conditions and moving rates
+    /// on `latency`. Costs three atomic additions.
+    pub fn end_work(self, took: Duration) {
+        self.0.end(&CountedAdmission { finished: true }, || took);
+    }
+}
+
 impl Gate {
     /// Replaces the source of the machine's load, for policies that use it, by `read`. A check calls `read` up to ten
     /// times per second, so it should return at once. The default is [`Watch`](tidegate_limits::signals::Watch), whose thread
@@ -48,9 +143,9 @@ impl Gate {
     ///
     /// let request = Descriptor::new();
     /// let report = || Check::of(&request).priority(Criticality::Sheddable);
-    /// assert!(gate.check(report())?.allowed);
-    /// assert!(!gate.check(report())?.allowed);
-    /// assert!(gate.check(&request)?.limits.is_empty(), "on for what is critical");
+    /// assert!(gate.check(report()).now()?.allowed);
+    /// assert!(!gate.check(report()).now()?.allowed);
+    /// assert!(gate.check(&request).now()?.limits.is_empty(), "on for what is critical");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -59,9 +154,14 @@ impl Gate {
         self
     }
 
-    /// Applies the present state of the switches to the policies at once, rather than within a tenth of a second. For
-    /// callers that have just changed a switch.
-    pub fn notice_switches(&self) {
+    /// Returns the numbers that conditions and moving rates go by: to report and to read them.
+    #[must_use]
+    pub const fn signals(&self) -> Signals<'_> {
+        Signals(self)
+    }
+
+    /// Applies the present state of the switches to the policies.
+    fn notice_switches(&self) {
         self.policies.load().sense(self.time.now(), |source| match source {
             Source::Switch(name) => self.levels_off(name),
             _ => None,
@@ -72,56 +172,11 @@ impl Gate {
         self.sensing.switches.as_ref()?.levels_off(name).map(f64::from)
     }
 
-    /// Reports the value of a signal that policies use, as in `when: signal NAME above 10`. It takes effect at once,
-    /// and lasts until the next report or until the condition considers the value stale. Takes a short lock, and work
-    /// for each condition of the policies.
-    ///
-    /// # Errors
-    /// [`SignalError`] if no policy in force and no trigger uses the signal, or the value is not finite; nothing changes then.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
-    ///     .when("signal queue-length above 1000, until 800".parse()?);
-    /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?;
-    /// let request = Descriptor::new();
-    /// assert!(gate.check(&request)?.limits.is_empty(), "nobody has said how long the queue is");
-    ///
-    /// gate.report_signal("queue-length", 1200.0)?;
-    /// assert!(gate.check(&request)?.allowed);
-    /// assert!(!gate.check(&request)?.allowed);
-    ///
-    /// gate.report_signal("queue-length", 700.0)?;
-    /// assert!(gate.check(&request)?.allowed);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
-        self.policies.load().report(name, value, self.time.now())?;
-        self.trigger(&[(Source::Signal(name.into()), value)]);
-        Ok(())
-    }
-
     /// Tells the switches what was read, and the policies which switches that turned.
     fn trigger(&self, readings: &[(Source, f64)]) {
         if self.sensing.switches.as_ref().is_some_and(|switches| switches.take(readings)) {
             self.notice_switches();
         }
-    }
-
-    /// Returns the sources that the policies in force use, with their last readings.
-    #[must_use]
-    pub fn sources(&self) -> Vec<SourceStanding> {
-        self.policies.load().sources(self.time.now())
-    }
-
-    /// Takes the readings that conditions and moving rates need, if any are due: at most ten times a second. Checks do so
-    /// by themselves; this is for pages, metrics and logs that are to be right while no checks come. Reads the load of
-    /// the machine, and where a condition is on another policy, the store of this process.
-    pub fn take_readings(&self) {
-        self.sense(&self.policies.load());
     }
 
     /// Takes the readings that the policies need, if any are due.
@@ -241,44 +296,6 @@ impl Gate {
         if self.policies.load().sensed().is_some() {
             self.sensing.load.finish(span);
         }
-    }
-
-    /// Counts work that begins as in flight, for conditions and moving rates on `in-flight`. For callers that settle
-    /// what [`Gate::charge`] charged by themselves; admissions and tickets are counted without it. Call
-    /// [`Gate::end_work`] once for each call. Costs one atomic addition.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Clock as _, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
-    ///
-    /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
-    ///     .when("in-flight above 1, until 0".parse()?);
-    /// let clock = ManualClock::default();
-    /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?.with_clock(clock.clone());
-    /// let request = Descriptor::new();
-    /// assert!(gate.check(&request)?.limits.is_empty());
-    ///
-    /// gate.begin_work();
-    /// gate.begin_work();
-    /// clock.advance(Duration::from_millis(100));
-    /// assert_eq!(gate.check(&request)?.limits.len(), 1, "two are in flight");
-    ///
-    /// gate.end_work(Duration::from_millis(100));
-    /// gate.end_work(Duration::from_millis(100));
-    /// clock.advance(Duration::from_millis(100));
-    /// assert!(gate.check(&request)?.limits.is_empty());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn begin_work(&self) {
-        self.sensing.load.begin();
-    }
-
-    /// Counts the end of work that [`Gate::begin_work`] counted, and how long it took, for conditions and moving rates
-    /// on `latency`. Costs three atomic additions.
-    pub fn end_work(&self, took: Duration) {
-        self.end(&CountedAdmission { finished: true }, || took);
     }
 
     /// Counts the end of an admission; `took` returns its duration.

@@ -12,9 +12,9 @@ use tidegate_core::Outcome;
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge, Part};
-use super::endings::{ChangedLimit, Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
+use super::endings::{ChangedLimit, Claimed, Claims, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
-use super::waits::{Waits, run_without_waiting};
+use super::waits::{Asking, Waits, run_without_waiting};
 use tidegate_limits::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 /// The marks that a settlement takes in the stores, each a key of one unit.
@@ -40,60 +40,6 @@ impl<'m> Marks<'m> {
 }
 
 impl Gate {
-    /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
-    /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
-    /// if more was spent, the excess is booked as a debt.
-    ///
-    /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
-    /// [`Outcome::Success`] forgets everything held against the key, as long as the policy still charges failures only;
-    /// otherwise it undoes the charge. Every other outcome undoes the charge. If another request's success has
-    /// meanwhile forgotten a charge that is to be kept, the charge is booked again, provided that the policy still has
-    /// that limit: otherwise an attacker with one valid password could try wrong ones alongside it for free.
-    ///
-    /// Takes one step per store and tag; each step is all or nothing. Charges that this value has settled before are
-    /// not settled again, and are not in the result.
-    ///
-    /// # Errors
-    /// [`StoreError`] if a store did not settle its part: of that part nothing was given back or booked; the parts of
-    /// other stores are settled all the same. Calling again settles the rest. After [`StoreError::Unavailable`] it is
-    /// unknown whether the part was settled, and settling it twice might give back what others hold, so this value does
-    /// not settle that part again. A ticket can be tried again.
-    pub fn finish<'c>(
-        &self,
-        charged: &'c Charged,
-        part: Part,
-        outcome: Outcome,
-        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-    ) -> Result<Finished<'c>, StoreError> {
-        let Endings { mut finished, mut parts } =
-            self.endings(charged, charged.of(part), outcome, used, Claims::Yes, Settles::All)?;
-        // Only marks can refuse a settlement, and there are none here.
-        run_without_waiting(self.settle_parts(&mut finished, &mut parts, None, Waits::No))?;
-        Ok(finished)
-    }
-
-    /// Settles like [`Gate::finish`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::finish`].
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, an engine that is being asked settles its part in the background (see
-    /// [`Gate::with_background`]), and the parts of stores that were not asked yet stay unsettled. Calling again
-    /// settles those; no part is settled twice.
-    pub async fn finish_async<'c>(
-        &self,
-        charged: &'c Charged,
-        part: Part,
-        outcome: Outcome,
-        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-    ) -> Result<Finished<'c>, StoreError> {
-        let Endings { mut finished, mut parts } =
-            self.endings(charged, charged.of(part), outcome, used, Claims::Yes, Settles::All)?;
-        self.settle_parts(&mut finished, &mut parts, None, Waits::Yes).await?;
-        Ok(finished)
-    }
-
     /// Settles like [`Gate::finish`], but asks no store for charges that would not change.
     pub(super) fn finish_changes(
         &self,
@@ -245,19 +191,11 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] if a store did not settle it. The other stores were asked all the same, and the call can be
     /// repeated.
-    pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
-        run_without_waiting(self.reset_parts(charges, Waits::No))
-    }
-
-    /// Forgets keys like [`Gate::reset_charges`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::reset_charges`].
     ///
     /// # Cancel safety
     /// If dropped before completion, some stores may have forgotten the keys and others not. The call can be repeated.
-    pub async fn reset_charges_async(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
-        self.reset_parts(charges, Waits::Yes).await
+    pub fn reset_charges<'a>(&'a self, charges: &'a [Charge<'a>]) -> Asking<'a, Result<(), StoreError>> {
+        Asking::new(move |waits| self.reset_parts(charges, waits))
     }
 
     /// Asks every store, since a key is forgotten wherever it is.

@@ -285,16 +285,7 @@ impl Gate {
         run_without_waiting(self.decide_parts(decision, check, keep, Waits::No))
     }
 
-    pub(super) async fn decide_routed_async<K: Keep>(
-        &self,
-        decision: GateDecision,
-        check: &Check<'_, '_>,
-        keep: &mut K,
-    ) -> Result<GateDecision, StoreError> {
-        self.decide_parts(decision, check, keep, Waits::Yes).await
-    }
-
-    async fn decide_parts<K: Keep>(
+    pub(super) async fn decide_parts<K: Keep>(
         &self,
         mut decision: GateDecision,
         check: &Check<'_, '_>,

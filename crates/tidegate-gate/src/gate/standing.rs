@@ -16,7 +16,7 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Changes nothing, so it may be dropped at any time.
-    pub async fn standing_async(
+    pub async fn standing(
         &self,
         share: Option<Share>,
         charge: Charge<'_>,

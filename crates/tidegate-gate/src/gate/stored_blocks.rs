@@ -3,7 +3,7 @@
 //! A stored block is one more key of the policy, under a limit of 1 for the time of the block: the refusal that begins the
 //! block charges it, so it is empty until the block ends, and refusals by other nodes do not make it longer. Before a
 //! request is decided, the gate looks at that key, unless it knows of a block that holds. What it finds is kept in
-//! [`Blocks`](super::blocks::Blocks) like a block of this process, for a second if other nodes may end it.
+//! [`BlockTable`](super::blocks::BlockTable) like a block of this process, for a second if other nodes may end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,15 +89,8 @@ impl Gate {
         }
     }
 
-    /// Returns the block of one key of a policy, by hand or by a limit, that is in effect. Asks the store that keeps it,
-    /// if there is one.
-    ///
-    /// # Errors
-    /// [`StoreError`] if a store that keeps the block did not answer.
-    ///
-    /// # Cancel safety
-    /// Nothing depends on the answer.
-    pub async fn block_of(
+    /// Returns the block of a key that is in effect, and asks the store that keeps it.
+    pub(super) async fn block_of(
         &self,
         policy: &str,
         key: &Descriptor<'_>,
@@ -110,14 +103,8 @@ impl Gate {
         Ok(self.blocks.get(policy, &bytes).filter(|block| now < block.until))
     }
 
-    /// Ends the block of a key like [`Gate::unblock`], also where a store keeps it, and waits for that store.
-    ///
-    /// # Errors
-    /// [`StoreError`] if a store that keeps the block did not answer: it has not ended.
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, the block may have ended or not.
-    pub async fn unblock_async(
+    /// Ends the block of a key, also where a store keeps it, and waits for that store.
+    pub(super) async fn unblock_stored(
         &self,
         policy: &str,
         key: &Descriptor<'_>,
@@ -308,23 +295,23 @@ mod tests {
     fn a_block_outlives_its_gate_where_the_counters_do() {
         let (store, clock) = (kept(Home::of_process()), ManualClock::at(NOON));
         let first = gate(&store, &clock);
-        let answers = [0; 3].map(|_| first.check(&user("1")).unwrap().allowed);
+        let answers = [0; 3].map(|_| first.check(&user("1")).now().unwrap().allowed);
         assert_eq!(answers, [true, true, false]);
         drop(first);
         clock.advance(secs(300));
         let second = gate(&store, &clock);
-        assert!(second.blocks("per-user").is_empty());
-        let looked = second.peek(&user("1")).unwrap();
+        assert!(second.blocks().list("per-user").is_empty());
+        let looked = second.check(Check::of(&user("1")).peek()).now().unwrap();
         assert_eq!((looked.allowed, looked.retry()), (false, Retry::After(secs(300))));
-        let block = second.blocks("per-user").remove(0);
+        let block = second.blocks().list("per-user").remove(0);
         assert_eq!((block.since, block.until, block.by_limit), (NOON, NOON.after(secs(600)), true));
         assert_eq!(&*block.key, "user.id=1");
-        assert!(second.check(&user("2")).unwrap().allowed);
+        assert!(second.check(&user("2")).now().unwrap().allowed);
         clock.advance(secs(299));
-        let refused = second.check(&user("1")).unwrap();
+        let refused = second.check(&user("1")).now().unwrap();
         assert_eq!((refused.retry(), refused.refusal.unwrap().status), (Retry::After(secs(1)), 429));
         clock.advance(secs(1));
-        assert!(second.check(&user("1")).unwrap().allowed, "refusals did not make it longer");
+        assert!(second.check(&user("1")).now().unwrap().allowed, "refusals did not make it longer");
     }
 
     #[test]
@@ -332,31 +319,31 @@ mod tests {
         let (store, clock) = (kept(Home::Nodes), ManualClock::at(NOON));
         let (one, other) = (gate(&store, &clock), gate(&store, &clock));
         for _ in 0..2 {
-            assert!(one.check(&user("1")).unwrap().allowed);
+            assert!(one.check(&user("1")).now().unwrap().allowed);
         }
-        assert!(!other.check(&user("1")).unwrap().allowed, "the limit is shared");
+        assert!(!other.check(&user("1")).now().unwrap().allowed, "the limit is shared");
         clock.advance(secs(60));
-        let refused = block_on(one.check_async(&user("1"))).unwrap();
+        let refused = block_on(one.check(&user("1"))).unwrap();
         assert_eq!((refused.allowed, refused.retry()), (false, Retry::After(secs(540))));
-        let together = one.check_together(&[Check::of(&user("2")), Check::of(&user("1"))]).unwrap();
+        let together = one.check_together(&[Check::of(&user("2")), Check::of(&user("1"))]).now().unwrap();
         assert!(!together.allowed && together.decisions[1].refusal.is_some());
-        let each = one.check_each(&[Check::of(&user("1")), Check::of(&user("2"))]);
+        let each = one.check_each(&[Check::of(&user("1")), Check::of(&user("2"))]).now();
         let each: Vec<bool> = each.into_iter().map(|decided| decided.unwrap().allowed).collect();
         assert_eq!(each, [false, true]);
         // Ended at one node, it holds at the other for a second more at most.
-        let ended = block_on(one.unblock_async("per-user", &user("1"))).unwrap().unwrap();
+        let ended = block_on(one.blocks().remove("per-user", &user("1"))).unwrap().unwrap();
         assert_eq!(ended.until, NOON.after(secs(600)));
-        assert!(one.check(&user("1")).unwrap().allowed);
+        assert!(one.check(&user("1")).now().unwrap().allowed);
         clock.advance(secs(1));
-        assert!(other.check(&user("1")).unwrap().allowed);
-        assert!(other.blocks("per-user").is_empty());
-        assert_eq!(block_on(other.block_of("per-user", &user("1"))).unwrap(), None);
-        assert_eq!(block_on(other.unblock_async("per-user", &user("1"))).unwrap(), None);
+        assert!(other.check(&user("1")).now().unwrap().allowed);
+        assert!(other.blocks().list("per-user").is_empty());
+        assert_eq!(block_on(other.blocks().find("per-user", &user("1"))).unwrap(), None);
+        assert_eq!(block_on(other.blocks().remove("per-user", &user("1"))).unwrap(), None);
         // Begun in a call of several checks, it is kept too.
-        assert!(!one.check_together(&[Check::of(&user("1")).cost(2)]).unwrap().allowed);
-        assert!(block_on(other.block_of("per-user", &user("1"))).unwrap().is_some());
-        assert!(one.unblock("per-user", &user("1")).is_some());
-        assert_eq!(block_on(other.block_of("per-user", &user("1"))).unwrap(), None);
+        assert!(!one.check_together(&[Check::of(&user("1")).cost(2)]).now().unwrap().allowed);
+        assert!(block_on(other.blocks().find("per-user", &user("1"))).unwrap().is_some());
+        assert!(one.blocks().remove("per-user", &user("1")).now().unwrap().is_some());
+        assert_eq!(block_on(other.blocks().find("per-user", &user("1"))).unwrap(), None);
     }
 
     /// An outage frees nobody whom this process knows to be blocked.
@@ -364,20 +351,22 @@ mod tests {
     fn a_block_that_is_known_holds_while_its_store_is_gone() {
         let (store, clock) = (kept(Home::Nodes), ManualClock::at(NOON));
         let (one, other) = (gate(&store, &clock), gate(&store, &clock));
-        let answers = [0; 3].map(|_| one.check(&user("1")).unwrap().allowed);
+        let answers = [0; 3].map(|_| one.check(&user("1")).now().unwrap().allowed);
         assert_eq!(answers, [true, true, false]);
         store.is_gone.store(true, Ordering::Relaxed);
         for _ in 0..9 {
             clock.advance(secs(60));
-            assert!(one.check(&user("1")).unwrap().refusal.is_some());
-            assert!(other.check(&user("1")).is_err(), "the limit has no store");
-            assert!(block_on(other.block_of("per-user", &user("1"))).is_err());
-            assert!(block_on(one.unblock_async("per-user", &user("1"))).is_err(), "it has not ended");
+            assert!(one.check(&user("1")).now().unwrap().refusal.is_some());
+            assert!(other.check(&user("1")).now().is_err(), "the limit has no store");
+            assert!(block_on(other.blocks().find("per-user", &user("1"))).is_err());
+            assert!(block_on(one.blocks().remove("per-user", &user("1"))).is_err(), "it has not ended");
         }
         store.is_gone.store(false, Ordering::Relaxed);
-        assert!(!other.check(&user("1")).unwrap().allowed);
+        assert!(!other.check(&user("1")).now().unwrap().allowed);
         clock.advance(secs(60));
-        assert!(one.check(&user("1")).unwrap().allowed && other.check(&user("1")).unwrap().allowed);
+        assert!(
+            one.check(&user("1")).now().unwrap().allowed && other.check(&user("1")).now().unwrap().allowed
+        );
     }
 
     /// A person's block is of this process, and the store, which has none, does not end it.
@@ -385,10 +374,13 @@ mod tests {
     fn a_block_by_hand_stays_where_the_store_has_none() {
         let (store, clock) = (kept(Home::Nodes), ManualClock::at(NOON));
         let (one, other) = (gate(&store, &clock), gate(&store, &clock));
-        one.block("per-user", &user("1"), Block::new("user.id=1", NOON, NOON.after(secs(90)), "abuse"))
+        one.blocks()
+            .add("per-user", &user("1"), Block::new("user.id=1", NOON, NOON.after(secs(90)), "abuse"))
             .unwrap();
         clock.advance(secs(30));
-        assert!(!one.check(&user("1")).unwrap().allowed && other.check(&user("1")).unwrap().allowed);
-        assert_eq!(&*block_on(one.block_of("per-user", &user("1"))).unwrap().unwrap().reason, "abuse");
+        assert!(
+            !one.check(&user("1")).now().unwrap().allowed && other.check(&user("1")).now().unwrap().allowed
+        );
+        assert_eq!(&*block_on(one.blocks().find("per-user", &user("1"))).unwrap().unwrap().reason, "abuse");
     }
 }

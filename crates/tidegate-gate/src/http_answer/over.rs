@@ -13,9 +13,9 @@
 //! let gate = Gate::in_memory(PolicySet::new(vec![soft])?, 1000)?.with_clock(ManualClock::default());
 //! let request = Descriptor::new();
 //! let mut headers = HeaderMap::new();
-//! over::replace(&gate.check(&request)?, &mut headers);
+//! over::replace(&gate.check(&request).now()?, &mut headers);
 //! assert!(headers.is_empty(), "within its limits");
-//! over::replace(&gate.check(&request)?, &mut headers);
+//! over::replace(&gate.check(&request).now()?, &mut headers);
 //! assert_eq!(headers[over::MARKED], "per%20user");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -423,11 +423,11 @@ mod tests {
         limit.max_wait = Duration::from_secs(2);
         let set = PolicySet::new(vec![Policy::new("W", limit)]).unwrap();
         let gate = Gate::in_memory(set, 1000).unwrap().with_clock(ManualClock::default());
-        assert!(gate.check(&Descriptor::new()).unwrap().allowed);
+        assert!(gate.check(&Descriptor::new()).now().unwrap().allowed);
 
         let told = |timeout: &str| {
             let request = Descriptor::new().with("request.header.grpc-timeout", timeout);
-            let decision = gate.check(&request).unwrap();
+            let decision = gate.check(&request).now().unwrap();
             let text = HttpAnswer::of_gate(&decision, &request).body().unwrap_or_default();
             (decision.allowed, text)
         };

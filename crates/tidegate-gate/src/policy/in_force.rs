@@ -49,9 +49,9 @@ impl PolicySet {
     ///     .when("signal queue-length above 1000".parse()?);
     /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?;
     /// assert_eq!(gate.policies().holding(0), Some(Holding::Unknown));
-    /// gate.report_signal("queue-length", 1200.0)?;
+    /// gate.signals().report("queue-length", 1200.0)?;
     /// assert_eq!(gate.policies().holding(0), Some(Holding::Yes { below: None }));
-    /// gate.report_signal("queue-length", 700.0)?;
+    /// gate.signals().report("queue-length", 700.0)?;
     /// assert_eq!(gate.policies().holding(0), Some(Holding::No));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

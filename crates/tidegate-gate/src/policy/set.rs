@@ -82,7 +82,7 @@ pub enum PolicySetError {
 /// per_user.by = vec!["user.id".to_owned()];
 /// let all = Policy::new("all", Limit::new(Quota::per_second(1000).gcra()?, "1000/s"));
 /// let gate = Gate::in_memory(PolicySet::new(vec![per_user, all])?, 100_000)?;
-/// assert!(gate.check(&Descriptor::new().with("user.id", "42"))?.allowed);
+/// assert!(gate.check(&Descriptor::new().with("user.id", "42")).now()?.allowed);
 ///
 /// let twice = ["all", "all"].map(|name| Policy::new(name, Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s")));
 /// assert!(PolicySet::new(twice.to_vec()).is_err(), "each name is given once");

@@ -244,7 +244,7 @@ impl PolicySet {
     /// let switches = Switches::of(&set)?;
     /// let gate = Gate::in_memory(set, 1000)?.with_switches(switches.clone());
     ///
-    /// gate.report_signal("queue-length", 1200.0)?;
+    /// gate.signals().report("queue-length", 1200.0)?;
     /// let off = switches.why_off("previews", Priority::default()).expect("it is off");
     /// assert_eq!(off.reason(), "signal queue-length above 1000, until 800: read as 1200");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -59,9 +59,9 @@ impl fmt::Display for Kept {
 /// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("all", limit)])?, 1000)?.with_clock(ManualClock::default());
 /// let request = Descriptor::new();
 /// let report = Check::of(&request).priority(Criticality::Sheddable);
-/// let allowed = (0..20).filter(|_| gate.check(report).is_ok_and(|decision| decision.allowed)).count();
+/// let allowed = (0..20).filter(|_| gate.check(report).now().is_ok_and(|decision| decision.allowed)).count();
 /// assert_eq!(allowed, 8, "two of ten are kept for critical requests");
-/// assert!(gate.check(&request)?.allowed, "and this is one");
+/// assert!(gate.check(&request).now()?.allowed, "and this is one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -79,7 +79,7 @@ impl Conditions {
 
     /// Takes readings if they are due, and tells what changed since the last call.
     pub(crate) fn tell(&self) {
-        self.base.gate.take_readings();
+        self.base.gate.signals().read();
         self.tell_policies(&self.base.live());
         self.tell_unknown(&self.base.live());
         self.tell_costs(&self.base.live());
@@ -215,12 +215,12 @@ impl Conditions {
     /// # Errors
     /// [`SignalError`] if no policy uses the signal, or the value is not finite.
     pub(crate) fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
-        self.base.gate.report_signal(name, value)
+        self.base.gate.signals().report(name, value)
     }
 
     /// Returns every number that policies depend on, with its last value.
     pub(crate) fn sources(&self) -> Vec<SourceStanding> {
-        self.base.gate.sources()
+        self.base.gate.signals().list()
     }
 }
 

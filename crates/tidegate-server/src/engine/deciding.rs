@@ -64,8 +64,8 @@ impl Deciding {
         if self.base.decides_at_once && held.is_none() && only.is_none() {
             let start = self.base.metrics.start();
             let decided = match want {
-                Want::Take => self.base.gate.check(check),
-                Want::Peek => self.base.gate.peek(check),
+                Want::Take => self.base.gate.check(check).now(),
+                Want::Peek => self.base.gate.check(check.peek()).now(),
             };
             self.base.metrics.note_time(transport, start);
             return self.conclude(live, &check, only, decided, want, transport);
@@ -91,9 +91,9 @@ impl Deciding {
         let check = check.among(among.as_ref());
         let deciding = async {
             match want {
-                Want::Take if keeps => self.base.gate.charge_async(check, held).await,
-                Want::Take => self.base.gate.check_async(check).await,
-                Want::Peek => self.base.gate.check_async(check.peek()).await,
+                Want::Take if keeps => self.base.gate.charge(check, held).await,
+                Want::Take => self.base.gate.check(check).await,
+                Want::Peek => self.base.gate.check(check.peek()).await,
             }
         };
         // Pinned: passed by value it would take up space twice.
@@ -121,7 +121,7 @@ impl Deciding {
         let checks: Vec<Check<'_, '_>> =
             each.map(|((check, _), among)| check.among(among.as_ref())).collect();
         let mut charged: Vec<Charged> = Vec::new();
-        let deciding = self.base.gate.charge_each_async(&checks, &mut charged, most_limits);
+        let deciding = self.base.gate.check_each(&checks).charge(&mut charged).most_limits(most_limits);
         let decided = self.base.metrics.time_each(deciding).await;
         if live.breaks {
             for charged in &charged {
@@ -152,7 +152,7 @@ impl Deciding {
             None => Among::new(Arc::clone(set), 0..set.len()),
         };
         let check = check.among(&among).peek();
-        match self.base.gate.check_async(check).await {
+        match self.base.gate.check(check).await {
             Ok(mut decision) if decision.by == DecidedBy::Fallback => {
                 self.left_by_engine(&mut decision).unwrap_or(Conclusion::Decided(decision))
             }
@@ -175,11 +175,11 @@ impl Deciding {
     ) -> Result<(), StoreError> {
         let settled = if self.base.decides_at_once {
             let start = self.base.metrics.start();
-            let settled = self.base.gate.settle_charge(op, charge, out);
+            let settled = self.base.gate.settle_charge(op, charge, out).now();
             self.base.metrics.note_time(Transport::resp, start);
             settled
         } else {
-            let settling = pin!(self.base.gate.settle_charge_async(op, charge, out));
+            let settling = pin!(self.base.gate.settle_charge(op, charge, out));
             self.base.metrics.time(Transport::resp, settling).await
         };
         settled.inspect_err(|_| self.base.count_store_error())
@@ -353,8 +353,8 @@ mod together {
         ) -> Result<Together, StoreError> {
             let deciding = async {
                 match held {
-                    Some(held) => self.base.gate.charge_together_async(checks, held).await,
-                    None => self.base.gate.check_together_async(checks).await,
+                    Some(held) => self.base.gate.check_together(checks).charge(held).await,
+                    None => self.base.gate.check_together(checks).await,
                 }
             };
             let together = match self.base.metrics.time(transport, deciding).await {

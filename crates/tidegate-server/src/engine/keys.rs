@@ -110,7 +110,7 @@ impl PolicyKeys {
         let quotas: Vec<_> = quotas.collect();
         let charges: Vec<_> =
             quotas.iter().map(|(at, key, quota)| charge_of(words, *at, key, quota)).collect();
-        let reset = self.base.gate.reset_charges_async(&charges).await;
+        let reset = self.base.gate.reset_charges(&charges).await;
         reset.inspect_err(|_| self.base.count_store_error())
     }
 
@@ -132,7 +132,7 @@ impl PolicyKeys {
                 None => None,
                 Some((bytes, quota)) => {
                     let charge = Charge::new(bytes, quota, Cost::ONE);
-                    let looked = self.base.gate.standing_async(words.share, charge).await;
+                    let looked = self.base.gate.standing(words.share, charge).await;
                     looked.inspect_err(|_| self.base.count_store_error())?
                 }
             };
@@ -155,7 +155,7 @@ impl PolicyKeys {
     ) -> Result<Block, BlockError> {
         let now = self.base.now();
         let block = Block::new(text, now, now.after(lasts), reason);
-        self.base.gate.block(policy, key, block.clone())?;
+        self.base.gate.blocks().add(policy, key, block.clone())?;
         self.tell_key(Some(policy), text, "blocked");
         Ok(block)
     }
@@ -165,7 +165,7 @@ impl PolicyKeys {
     /// # Errors
     /// [`StoreError`] if the store that keeps it did not answer; it has not ended then.
     pub(crate) async fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Result<bool, StoreError> {
-        let ended = self.base.gate.unblock_async(policy, key).await;
+        let ended = self.base.gate.blocks().remove(policy, key).await;
         let ended = ended.inspect_err(|_| self.base.count_store_error())?;
         let Some(ended) = ended else { return Ok(false) };
         self.tell_key(Some(policy), &ended.key, "unblocked");
@@ -181,7 +181,7 @@ impl PolicyKeys {
         policy: &str,
         key: &Descriptor<'_>,
     ) -> Result<Option<Arc<Block>>, StoreError> {
-        self.base.gate.block_of(policy, key).await.inspect_err(|_| self.base.count_store_error())
+        self.base.gate.blocks().find(policy, key).await.inspect_err(|_| self.base.count_store_error())
     }
 
     /// Blocks a caller for all policies.
@@ -196,31 +196,31 @@ impl PolicyKeys {
     ) -> Result<Block, BlockError> {
         let (now, text) = (self.base.now(), global_deny_list::key(&entry));
         let block = Block::new(&text, now, now.after(lasts), reason);
-        self.base.gate.block_everywhere(entry, block.clone())?;
+        self.base.gate.blocks().add_everywhere(entry, block.clone())?;
         self.tell_key(None, &text, "blocked");
         Ok(block)
     }
 
     /// Returns whether there was a block to end.
     pub(crate) fn unblock_everywhere(&self, entry: &AccessEntry) -> bool {
-        let Some(ended) = self.base.gate.unblock_everywhere(entry) else { return false };
+        let Some(ended) = self.base.gate.blocks().remove_everywhere(entry) else { return false };
         self.tell_key(None, &ended.key, "unblocked");
         true
     }
 
     /// Returns the blocks for all policies.
     pub(crate) fn blocks_everywhere(&self) -> Vec<Arc<Block>> {
-        self.base.gate.blocks_everywhere()
+        self.base.gate.blocks().list_everywhere()
     }
 
     /// Returns the block for all policies that refuses these attributes.
     pub(crate) fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
-        self.base.gate.blocked_everywhere(request)
+        self.base.gate.blocks().find_everywhere(request)
     }
 
     /// Returns how many blocks by limits found no room.
     pub(crate) fn blocks_left_out(&self) -> u64 {
-        self.base.gate.blocks_left_out()
+        self.base.gate.blocks().left_out()
     }
 
     /// `policy`: `None` for all.
@@ -233,17 +233,17 @@ impl PolicyKeys {
     #[cfg(feature = "grpc")]
     pub(crate) fn number_in_force(&self, live: &ActiveConfig) -> u64 {
         // Both only grow, so the sum changes whenever either does.
-        live.number + self.base.gate.block_changes()
+        live.number + self.base.gate.blocks().changes()
     }
 
     /// Returns how many keys of each policy are blocked.
     pub(crate) fn blocked_keys(&self) -> Vec<(String, usize)> {
-        self.base.gate.blocked_keys()
+        self.base.gate.blocks().counts()
     }
 
     /// Returns the blocks of a policy.
     pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
-        self.base.gate.blocks(policy)
+        self.base.gate.blocks().list(policy)
     }
 
     /// Returns the places of each policy with a single key. Of several limits, the smallest counts.
@@ -272,7 +272,7 @@ impl PolicyKeys {
             }
             gauges.show_blocks(&policy.name, blocked.get(&policy.name).copied().unwrap_or(0));
         }
-        gauges.show_blocks(global_deny_list::BLOCKS, self.blocks_everywhere().len());
+        gauges.show_blocks(global_deny_list::BLOCKS, self.base.gate.blocks().list_everywhere().len());
     }
 }
 

@@ -339,7 +339,7 @@ impl Tickets {
         let keys = &self.seal.keys;
         let open = keys.open(ticket, self.base.now())?;
         let id = self.telemetry.fresh_id(self.base.now());
-        self.base.gate.extend_async(&open, keys, self.seal.ttl, Some(id.into())).await
+        self.base.gate.extend(&open, keys, self.seal.ttl, Some(id.into())).await
     }
 
     fn seal_all(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {

@@ -98,7 +98,7 @@ impl Run {
         let of_work = |source: &Source| matches!(source, Source::InFlight | Source::Latency);
         Ok(Self {
             name,
-            measures: gate.sources().iter().any(|standing| of_work(&standing.source)),
+            measures: gate.signals().list().iter().any(|standing| of_work(&standing.source)),
             gate,
             switches,
             off: Vec::new(),
@@ -132,9 +132,9 @@ impl Run {
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match ending.outcome {
-            Some(_) if self.reports => self.gate.charge(check, &mut charged),
-            _ if self.guards.is_some() => self.gate.charge(check, &mut charged),
-            _ => self.gate.check(check),
+            Some(_) if self.reports => self.gate.charge(check, &mut charged).now(),
+            _ if self.guards.is_some() => self.gate.charge(check, &mut charged).now(),
+            _ => self.gate.check(check).now(),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;
@@ -193,7 +193,7 @@ impl Run {
         }
         if charged.awaits_report()
             && let Some(outcome) = ending.outcome
-            && self.gate.finish(&charged, Part::Outcome, outcome, |_| None).is_err()
+            && self.gate.finish(&charged, Part::Outcome, outcome, |_| None).now().is_err()
         {
             self.totals.errors += 1;
         }
@@ -204,7 +204,7 @@ impl Run {
         let is_work = self.measures && decision.allowed;
         let work = ending.took.filter(|_| is_work).map(|took| decision.wait.saturating_add(took));
         if work.is_some() {
-            self.gate.begin_work();
+            self.gate.signals().begin_work();
         }
         (work.is_some() || !places.is_empty()).then(|| Admitted {
             delay: decision.wait,
@@ -221,12 +221,12 @@ impl Run {
 
     pub(super) fn leave(&mut self, at: Tick, leaving: &Leaving) {
         if let Some(took) = leaving.work {
-            self.gate.end_work(took);
+            self.gate.signals().end_work(took);
         }
         if leaving.places.is_empty() {
             return;
         }
-        if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).is_err() {
+        if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).now().is_err() {
             self.totals.errors += 1;
         }
         if let Some(guards) = &mut self.guards {

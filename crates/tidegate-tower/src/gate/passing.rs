@@ -53,7 +53,7 @@ impl<D, C, A> GateRules<D, C, A> {
                 .maybe_cost(self.describe.cost(&request))
                 .priority(self.describe.priority(&request));
             check.deadline = deadline;
-            let entry = self.gate.admit_owned_async(check).await;
+            let entry = Admission::ask(Arc::clone(&self.gate), check).await;
             if self.passes_undecided(&entry) {
                 drop(entry);
                 if self.gate.policies().lets_through() {
@@ -119,14 +119,14 @@ impl<D, C, A> GateRules<D, C, A> {
         let (admission, spent) = inside.ended(outcome);
         if is_before_work {
             // Boxed, here and below, because few requests end so.
-            return self.settle(Box::pin(admission.cancel_async()).as_mut(), deadline).await;
+            return self.settle(Box::pin(admission.cancel()).as_mut(), deadline).await;
         }
         match spent.as_ref().and_then(Spent::usage) {
             Some(usage) => {
-                let mut ending = Box::pin(admission.finish_by_async(outcome, &usage));
+                let mut ending = Box::pin(admission.finish(outcome).usage(&usage));
                 self.settle(ending.as_mut(), deadline).await;
             }
-            None => self.settle(pin!(admission.finish_async(outcome)), deadline).await,
+            None => self.settle(pin!(admission.finish(outcome)), deadline).await,
         }
     }
 
@@ -221,7 +221,7 @@ impl fmt::Debug for HeldAdmission {
 /// Ends an admission whose end nobody awaits, by what the handler has reported.
 fn finish_unwatched(admission: Admission<Arc<Gate>>, spent: Option<&Spent>, outcome: Outcome, name: &Name) {
     let usage = spent.and_then(Spent::usage);
-    if let Err(error) = admission.finish_unwatched(outcome, usage.as_ref()) {
+    if let Err(error) = admission.finish(outcome).usage(usage.as_ref()).unwatched() {
         name.not_settled(&error);
     }
 }

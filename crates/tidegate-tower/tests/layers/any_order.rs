@@ -12,7 +12,7 @@ use http::{Request, Response};
 use proptest::prelude::*;
 use tidegate::breaker::CircuitBreaker;
 use tidegate::policy::Limit;
-use tidegate::{Breaker, Bulkhead, Descriptor, Gate, Limiter, ManualClock, Policy, PolicySet, Quota};
+use tidegate::{Breaker, Bulkhead, Check, Descriptor, Gate, Limiter, ManualClock, Policy, PolicySet, Quota};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, GateLayer, LoadShedLayer, RateLimitLayer,
 };
@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(inner.0.lock().unwrap().len(), 0);
         prop_assert_eq!((places.standing().remaining, places.waiting()), (PLACES, 0));
         prop_assert_eq!(semaphore.available_permits(), CALLS);
-        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
+        let limits = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
         prop_assert_eq!(limits[0].decision.standing.remaining, 4);
         // No probe's place is lost: after an open time a call is let through, and the last of the steps closes the
         // breaker.

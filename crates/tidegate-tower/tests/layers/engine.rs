@@ -54,7 +54,7 @@ impl Engine {
     /// What is left of each limit.
     pub(crate) fn left(&self, gate: &Gate) -> Vec<u64> {
         let request = Descriptor::new();
-        let mut looking = Box::pin(gate.check_async(tidegate::Check::of(&request).peek()));
+        let mut looking = Box::pin(gate.check(tidegate::Check::of(&request).peek()));
         let Poll::Ready(looked) = poll(looking.as_mut()) else { panic!("it does not answer") };
         looked.unwrap().limits.iter().map(|limit| limit.decision.standing.remaining).collect()
     }

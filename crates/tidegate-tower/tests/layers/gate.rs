@@ -4,7 +4,7 @@ use std::time::Duration;
 use http::Request;
 use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
 use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Cost, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+use tidegate::{Check, Cost, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
 use tidegate_tower::parameter::{Describe, WhenUndecided};
 use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, ServerStack, Spent};
 use tower_layer::Layer;
@@ -35,7 +35,7 @@ fn anybody(_: &Request<String>) -> Descriptor<'static> {
 }
 
 fn left(gate: &Gate) -> Vec<u64> {
-    let limits = gate.peek(&Descriptor::new()).unwrap().limits;
+    let limits = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
     limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 

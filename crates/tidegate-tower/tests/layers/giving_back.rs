@@ -10,7 +10,7 @@ use tidegate::deadline::{Timeouts, carry};
 use tidegate::policy::Limit;
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
 use tidegate::{
-    Breaker, Bulkhead, Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit,
+    Breaker, Bulkhead, Check, Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit,
     Policy, PolicySet, Quota,
 };
 use tidegate_tower::classify::{ByStatus, Classify};
@@ -78,7 +78,7 @@ fn a_gate_takes_back_what_it_charged_a_request_that_an_inner_layer_refuses() {
         Gate::in_memory(PolicySet::new(all).unwrap(), 1000).unwrap().with_clock(ManualClock::default());
     let gate = Arc::new(gate);
     let left = || {
-        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
+        let limits = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
         limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>()
     };
     let layer = GateLayer::new(Arc::clone(&gate), |_: &Request<String>| Descriptor::new());
@@ -145,7 +145,10 @@ fn a_call_that_was_tried_before_keeps_its_charge_at_a_gate() {
     let inner = ScriptedService::answering([status(503)]);
     let refused = answer(&mut gated.layer(retry.layer(places.layer(inner.clone()))), get()).unwrap();
     assert!(Refused::of_response(&refused).is_some() && inner.calls() == 1);
-    assert_eq!(gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining, 9);
+    assert_eq!(
+        gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0].decision.standing.remaining,
+        9
+    );
 }
 
 /// A limit inside the retries charges each try, and gives back the charge of the one that was refused.
@@ -248,7 +251,10 @@ fn a_service_that_works_and_returns_the_refusal_of_its_client_keeps_the_charge()
             assert_eq!(refusal(answer(&mut gated.layer(service.clone()), get())), Some(cause));
         });
         assert_eq!((*worked.lock().unwrap(), limiter.standing().remaining), (4, 7), "{cause}");
-        let left = gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining;
+        let left = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0]
+            .decision
+            .standing
+            .remaining;
         assert_eq!(left, 9, "{cause}");
     }
 }

@@ -61,10 +61,10 @@ fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
         let set = PolicySet::new(vec![policy("places", places), policy("all", per_hour(10))]).unwrap();
         let gate = Gate::new(set, store).with_clock(ManualClock::default());
         // A charge of another caller, which would show if something were given back twice.
-        admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
+        admit(&gate, 1).unwrap().finish(Outcome::Success).now().unwrap();
         let held = admit(&gate, 1).unwrap().undo_if_dropped(undo);
         *fails.lock() = Some((landed, error.clone()));
-        let ended = if finishes { held.finish(Outcome::Success) } else { held.cancel() };
+        let ended = if finishes { held.finish(Outcome::Success).now() } else { held.cancel().now() };
         assert_eq!(ended, Err(error), "{told}");
         assert_eq!(levels(&gate), left, "{told}");
     }
@@ -100,16 +100,16 @@ fn an_ending_that_changes_nothing_asks_no_store() {
         asked.load(Ordering::Relaxed) - before
     };
     let limit = gate(vec![policy("all", per_hour(100))]);
-    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Failure).unwrap()), 1);
-    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(3)).unwrap()), 1);
+    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Failure).now().unwrap()), 1);
+    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Success).used(|_| Some(3)).now().unwrap()), 1);
     assert_eq!(steps(&limit, &|held| drop(held)), 1);
     assert_eq!(levels(&limit), [91]);
-    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(2)).unwrap()), 2);
-    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(4)).unwrap()), 2);
-    assert_eq!(steps(&limit, &|held| held.cancel().unwrap()), 2);
+    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Success).used(|_| Some(2)).now().unwrap()), 2);
+    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Success).used(|_| Some(4)).now().unwrap()), 2);
+    assert_eq!(steps(&limit, &|held| held.cancel().now().unwrap()), 2);
     assert_eq!(levels(&limit), [85]);
     let told = |held: Admission<&Gate>| {
-        let left = held.finish_and_tell(Outcome::Success, |_| None, |done| done[0].standing.remaining);
+        let left = held.finish(Outcome::Success).used(|_| None).tell(|done| done[0].standing.remaining);
         assert_eq!(left, Ok(82), "somebody wants to know");
     };
     assert_eq!(steps(&limit, &told), 2);
@@ -119,7 +119,7 @@ fn an_ending_that_changes_nothing_asks_no_store() {
     for guarded in [failures, policy("places", places)] {
         let gate = gate(vec![policy("all", per_hour(100)), guarded]);
         for outcome in [Outcome::Success, Outcome::CallersFault, Outcome::Ignored] {
-            assert_eq!(steps(&gate, &|held| held.finish(outcome).unwrap()), 2, "{outcome:?}");
+            assert_eq!(steps(&gate, &|held| held.finish(outcome).now().unwrap()), 2, "{outcome:?}");
         }
     }
 }
@@ -133,7 +133,7 @@ fn a_panic_while_ending_leaves_the_places_once() {
         let held = admit(&gate, 1).unwrap().undo_if_dropped(true);
         let used = |_: &tidegate::gate::ChargedLine<'_>| if asked { panic!("while asked") } else { None };
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            held.finish_and_tell(Outcome::Success, used, |_| assert!(!told, "while told"))
+            held.finish(Outcome::Success).used(used).tell(|_| assert!(!told, "while told"))
         }));
         assert_eq!(ended.is_err(), asked || told);
         levels(&gate)

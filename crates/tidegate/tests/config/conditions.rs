@@ -216,9 +216,9 @@ fn what_was_read_goes_on_when_policies_are_replaced() {
     };
     let gate = Gate::in_memory(set(1), 1000).unwrap().with_clock(ManualClock::default());
     let request = Descriptor::new();
-    let limited = |gate: &Gate| !gate.peek(&request).unwrap().limits.is_empty();
-    gate.report_signal("errors", 11.0).unwrap();
-    gate.report_signal("errors", 7.0).unwrap();
+    let limited = |gate: &Gate| !gate.check(Check::of(&request).peek()).now().unwrap().limits.is_empty();
+    gate.signals().report("errors", 11.0).unwrap();
+    gate.signals().report("errors", 7.0).unwrap();
     assert!(limited(&gate), "it ends at 5");
     gate.replace(set(2));
     assert!(limited(&gate), "and is not forgotten by a reload");
@@ -255,11 +255,11 @@ fn a_switch_puts_policies_in_force_for_the_priorities_that_it_is_off_for() {
     let gate = Gate::in_memory(config.policies, 1000).unwrap().with_clock(clock.clone());
     let (any, large) = (Descriptor::new(), Descriptor::new().with("feature", "large"));
     let asked = |gate: &Gate, request, level: Criticality| {
-        let decision = gate.check(Check::of(request).priority(level)).unwrap();
+        let decision = gate.check(Check::of(request).priority(level)).now().unwrap();
         (decision.allowed, decision.limits.len())
     };
     let why = |gate: &Gate, level: Criticality| {
-        gate.explain(Check::of(&any).priority(level)).unwrap().reasons[0].why.clone()
+        gate.explain(Check::of(&any).priority(level)).now().unwrap().reasons[0].why.clone()
     };
     let (low, usual) = (Criticality::Sheddable, Criticality::Critical);
     assert_eq!(asked(&gate, &any, low), (true, 0), "a gate without switches");
@@ -302,15 +302,15 @@ fn a_stale_reading_is_not_known() {
     let clock = ManualClock::default();
     let gate = Gate::in_memory(config.policies, 1000).unwrap().with_clock(clock.clone());
     let any = Descriptor::new();
-    let why = || gate.explain(&any).unwrap().reasons[0].why.clone();
+    let why = || gate.explain(&any).now().unwrap().reasons[0].why.clone();
     let condition = "not charged: holds while signal queue above 1000, until 900, stale after 3s";
     assert_eq!(why(), format!("{condition}: it is not known"));
-    gate.report_signal("queue", 800.0).unwrap();
+    gate.signals().report("queue", 800.0).unwrap();
     assert_eq!(why(), format!("{condition}: last read as 800"));
-    gate.report_signal("queue", 1200.0).unwrap();
+    gate.signals().report("queue", 1200.0).unwrap();
     assert_eq!(why(), "charged");
     clock.advance(std::time::Duration::from_secs(4));
-    assert!(gate.check(&any).unwrap().allowed);
+    assert!(gate.check(&any).now().unwrap().allowed);
     let stale = format!("{condition}: it is not known; last read as 1200, more than 3s ago");
     assert_eq!(why(), stale);
     gate.replace(gate.policies());

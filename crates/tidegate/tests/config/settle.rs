@@ -318,9 +318,9 @@ fn a_first_call_is_never_refused_by_its_own_estimate() {
         let (config, _) = Config::parse(&text, "t", Format::Yaml).unwrap();
         let gate = Gate::in_memory(config.policies, 100).unwrap();
         (0..30).for_each(|_| gate.policies().learn(0, 5_000_000));
-        let first = gate.check(&Descriptor::new()).unwrap();
+        let first = gate.check(&Descriptor::new()).now().unwrap();
         assert!(first.allowed, "{limit}: {:?}", first.limits);
-        let second = gate.check(&Descriptor::new()).unwrap();
+        let second = gate.check(&Descriptor::new()).now().unwrap();
         assert!(
             !second.allowed,
             "{limit}: it is reserved all the same: {:?} {:?}",

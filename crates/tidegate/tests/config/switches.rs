@@ -148,7 +148,7 @@ fn a_gate_turns_its_switches_by_what_it_reads() {
         cpu.store(thousandths, Ordering::Relaxed);
         clock.advance(Duration::from_secs(seconds));
         let check = Check::of(&request).priority(Criticality::Sheddable);
-        gate.check(check).unwrap().limits.iter().any(|limit| limit.policy == 2)
+        gate.check(check).now().unwrap().limits.iter().any(|limit| limit.policy == 2)
     };
     assert!(!limited(800, 1), "at the mark");
     assert!(limited(801, 1));
@@ -159,7 +159,7 @@ fn a_gate_turns_its_switches_by_what_it_reads() {
     assert!(!limited(10, 1));
     assert!(limited(900, 1) && limited(0, 59), "an absent number turns nothing on");
     assert!(!limited(0, 1) && !limited(0, 1), "until its end");
-    let sources = gate.sources();
+    let sources = gate.signals().list();
     let of_cpu = sources.iter().find(|one| one.source.to_string() == "cpu").unwrap();
     assert_eq!((of_cpu.value, of_cpu.last), (None, Some(90.0)));
 }

@@ -33,7 +33,7 @@ fn gate(limit: Limit) -> (Gate, ManualClock) {
 }
 
 fn fill<'g>(gate: &'g Gate, check: &Check<'_, '_>) -> Vec<Admission<&'g Gate>> {
-    std::iter::from_fn(|| gate.admit(*check).unwrap().admitted()).collect()
+    std::iter::from_fn(|| gate.admit(*check).now().unwrap().admitted()).collect()
 }
 
 fn limit(gate: &Gate) -> u64 {
@@ -47,14 +47,14 @@ fn what_leaves_teaches_the_law_and_what_is_dropped_does_not() {
     let check = Check::of(&request);
     let inside = fill(&gate, &check);
     assert_eq!((inside.len(), gate.places()[0].in_use()), (10, 10));
-    let refused = gate.check(check).unwrap();
+    let refused = gate.check(check).now().unwrap();
     assert_eq!((refused.allowed, refused.retry()), (false, Retry::Unknown));
     clock.advance(Duration::from_millis(10));
     drop(inside);
     assert_eq!((limit(&gate), gate.places()[0].in_use()), (10, 0), "a dropped admission says nothing");
 
     for admission in fill(&gate, &check) {
-        admission.finish(Outcome::Success).unwrap();
+        admission.finish(Outcome::Success).now().unwrap();
     }
     // The fifth to the tenth admission found at least half of the places taken, so six samples raised the limit by one
     // each.
@@ -62,7 +62,7 @@ fn what_leaves_teaches_the_law_and_what_is_dropped_does_not() {
     let slow = fill(&gate, &check);
     clock.advance(Duration::from_millis(51));
     for admission in slow {
-        admission.finish(Outcome::Success).unwrap();
+        admission.finish(Outcome::Success).now().unwrap();
     }
     assert!(limit(&gate) < 5, "{}", limit(&gate));
 }
@@ -77,8 +77,8 @@ fn a_check_that_another_limit_refuses_teaches_nothing() {
     ];
     let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).unwrap().with_clock(clock);
     let request = Descriptor::new();
-    assert!(gate.check(&request).unwrap().allowed);
-    assert!(!gate.check(&request).unwrap().allowed);
+    assert!(gate.check(&request).now().unwrap().allowed);
+    assert!(!gate.check(&request).now().unwrap().allowed);
     assert_eq!((limit(&gate), gate.places()[0].in_use()), (10, 1));
 }
 
@@ -91,12 +91,12 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
     let (plain, low) = (Check::of(&request), Check::of(&request).priority(Criticality::Sheddable));
     let sheddable = fill(&gate, &low);
     assert_eq!(sheddable.len(), 15, "three quarters of 20");
-    let refused = gate.check(low).unwrap();
+    let refused = gate.check(low).now().unwrap();
     assert_eq!((refused.limits[0].kept_back, refused.limits[0].remaining()), (5, 0));
     let critical = fill(&gate, &plain);
     assert_eq!(critical.len(), 5);
     for admission in sheddable.into_iter().chain(critical) {
-        admission.finish(Outcome::Success).unwrap();
+        admission.finish(Outcome::Success).now().unwrap();
     }
     let grown = limit(&gate);
     assert!(grown > 30, "{grown}");
@@ -104,16 +104,16 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
 
     // Down to a limit of one place: no part of one place can be kept for ever.
     for _ in 0..200 {
-        let admission = gate.admit(plain).unwrap().admitted().unwrap();
+        let admission = gate.admit(plain).now().unwrap().admitted().unwrap();
         clock.advance(Duration::from_millis(60));
-        admission.finish(Outcome::Success).unwrap();
+        admission.finish(Outcome::Success).now().unwrap();
     }
     assert_eq!((limit(&gate), fill(&gate, &low).len()), (1, 1));
 
     let mut all = Limit::new(aimd(1, 20, 200), "aimd");
     all.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(100));
     let (gate, _) = self::gate(all);
-    assert_eq!(gate.check(low).unwrap().retry(), Retry::Never);
+    assert_eq!(gate.check(low).now().unwrap().retry(), Retry::Never);
     let mut units = Limit::new(aimd(1, 20, 200), "aimd");
     units.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Units(5));
     let error = PolicySet::new(vec![Policy::new("p", units)]).unwrap_err().to_string();
@@ -143,22 +143,22 @@ fn bbr_follows_the_machine(law: Bbr) {
     let request = Descriptor::new();
     let mut inside = std::collections::VecDeque::new();
     for _ in 0..500 {
-        inside.push_back(gate.admit(&request).unwrap().admitted().unwrap());
+        inside.push_back(gate.admit(&request).now().unwrap().admitted().unwrap());
         clock.advance(Duration::from_millis(2));
         if inside.len() > 9 {
-            inside.pop_front().unwrap().finish(Outcome::Success).unwrap();
+            inside.pop_front().unwrap().finish(Outcome::Success).now().unwrap();
         }
     }
     assert_eq!(limit(&gate), 200, "it has time");
     cpu.store(900, Ordering::Relaxed);
     clock.advance(Duration::from_millis(100));
-    drop(gate.admit(&request).unwrap());
+    drop(gate.admit(&request).now().unwrap());
     let busy = limit(&gate);
     assert!((9..=11).contains(&busy), "{busy}");
     cpu.store(100, Ordering::Relaxed);
     clock.advance(Duration::from_secs(2));
     drop(inside);
-    gate.admit(&request).unwrap().admitted().unwrap().finish(Outcome::Success).unwrap();
+    gate.admit(&request).now().unwrap().admitted().unwrap().finish(Outcome::Success).now().unwrap();
     assert_eq!(limit(&gate), 200);
 }
 
@@ -200,7 +200,7 @@ fn explain_tells_where_the_limit_stands() {
     let (gate, _) = gate(Limit::new(aimd(1, 2, 100), "adaptive aimd 1..100 ttl 30s"));
     let request = Descriptor::new();
     let _inside = fill(&gate, &Check::of(&request));
-    let text = gate.explain(&request).unwrap().to_string();
+    let text = gate.explain(&request).now().unwrap().to_string();
     let told = "adaptive aimd 1..100 ttl 30s: needs 1, 2 of 2 places in use; key (all)";
     assert!(text.contains(told), "{text}");
 }

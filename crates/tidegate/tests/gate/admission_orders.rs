@@ -31,8 +31,8 @@ const ENDS: [End; 5] = [End::Finish, End::Cancel, End::Drop, End::DropUndone, En
 impl End {
     fn end(self, admission: Admission<Arc<Gate>>) {
         match self {
-            Self::Finish => admission.finish(Outcome::Success).unwrap(),
-            Self::Cancel => admission.cancel().unwrap(),
+            Self::Finish => admission.finish(Outcome::Success).now().unwrap(),
+            Self::Cancel => admission.cancel().now().unwrap(),
             Self::Drop => drop(admission),
             Self::DropUndone => drop(admission.undo_if_dropped(true)),
             Self::HangUp => drop(admission.delayed()),
@@ -127,7 +127,7 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
     let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).unwrap().with_clock(clock.clone());
     let gate = Arc::new(gate);
     let left = || {
-        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
+        let limits = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
         limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>()
     };
     let start = Model { places, units, asked: 0, inside: Vec::new() };
@@ -140,7 +140,10 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
                 Event::Admit => {
                     let cost = 1_u64 << model.asked;
                     let admission =
-                        gate.admit_owned(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted();
+                        Admission::ask(Arc::clone(&gate), Check::of(&Descriptor::new()).cost(cost))
+                            .now()
+                            .unwrap()
+                            .admitted();
                     assert_eq!(admission.is_some(), model.admit(), "{history:?}");
                     held.extend(admission);
                 }

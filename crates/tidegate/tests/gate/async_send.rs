@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tidegate::gate::{Check, Entry};
+use tidegate::gate::{Admission, Check, Entry};
 use tidegate::policy::Limit;
 use tidegate::store::{CasStore, Later};
 use tidegate::{Descriptor, Gate, Outcome, Policy, PolicySet, Quota};
@@ -23,26 +23,26 @@ async fn calls_over_an_engine_are_spawned() {
             let request = Descriptor::new();
             let two = Check::of(&request).cost(2);
             let mut charged = tidegate::Charged::default();
-            let first = gate.charge_async(two, &mut charged).await.unwrap();
-            let finished =
-                gate.finish_async(&charged, tidegate::gate::Part::All, Outcome::Success, |_| Some(1));
+            let first = gate.charge(two, &mut charged).await.unwrap();
+            let finished = gate.finish(&charged, tidegate::gate::Part::All, Outcome::Success, |_| Some(1));
             assert_eq!(finished.await.unwrap().len(), 1);
             let mut kept = Vec::new();
-            let each = gate.charge_each_async(&[two, two], &mut kept, usize::MAX).await;
+            let each = gate.check_each(&[two, two]).charge(&mut kept).await;
             assert_eq!(kept.len(), 2);
-            assert_eq!(gate.check_each_async(&[two.peek()]).await.len(), 1);
-            let together = gate.check_together_async(&[two, two]).await.unwrap();
-            let Entry::Admitted(admission) = gate.admit_owned_async(&request).await.unwrap() else {
+            assert_eq!(gate.check_each(&[two.peek()]).await.len(), 1);
+            let together = gate.check_together(&[two, two]).await.unwrap();
+            let Entry::Admitted(admission) = Admission::ask(Arc::clone(&gate), &request).await.unwrap()
+            else {
                 panic!()
             };
-            admission.cancel_async().await.unwrap();
+            admission.cancel().await.unwrap();
             first.allowed
                 && each.iter().all(|one| one.as_ref().is_ok_and(|one| one.allowed))
                 && together.allowed
         }
     });
     assert!(tokio::spawn(spawned).await.unwrap());
-    let left = gate.check_async(Check::of(&Descriptor::new()).peek()).await.unwrap();
+    let left = gate.check(Check::of(&Descriptor::new()).peek()).await.unwrap();
     assert_eq!(left.limits[0].decision.standing.remaining, 1, "1 + 2 + 2 + 4 of 10");
 }
 
@@ -50,6 +50,6 @@ async fn calls_over_an_engine_are_spawned() {
 fn a_call_that_cannot_wait_asks_no_engine() {
     let gate = gate();
     let request = Descriptor::new();
-    assert_eq!(gate.check(&request).unwrap_err(), tidegate::store::StoreError::MustWait);
+    assert_eq!(gate.check(&request).now().unwrap_err(), tidegate::store::StoreError::MustWait);
     assert_eq!(gate.occupancy().used, 0);
 }

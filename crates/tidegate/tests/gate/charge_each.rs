@@ -88,15 +88,15 @@ fn each_request_has_its_own_decision_and_its_own_charges() {
         let checks = users.each_ref().map(Check::of);
         let before = exchanges.load(Ordering::Relaxed);
         let mut charged = vec![Charged::default(); 9];
-        let decisions = run(gate.charge_each_async(&checks, &mut charged, usize::MAX));
+        let decisions = run(gate.check_each(&checks).charge(&mut charged));
         assert_eq!(exchanges.load(Ordering::Relaxed) - before, asked);
         let allowed: Vec<bool> = decisions.iter().map(|one| one.as_ref().unwrap().allowed).collect();
         assert_eq!(allowed, [true, true, false, true]);
         assert_eq!(charged.iter().map(|charged| charged.lines().count()).collect::<Vec<_>>(), [2, 2, 0, 2]);
-        let finished = run(gate.finish_async(&charged[0], Part::All, Outcome::Ignored, |_| Some(0))).unwrap();
+        let finished = run(gate.finish(&charged[0], Part::All, Outcome::Ignored, |_| Some(0))).unwrap();
         assert_eq!(finished.len(), 2);
-        assert!(run(gate.check_async(&users[0])).unwrap().allowed, "one of two came back");
-        assert!(!run(gate.check_async(&users[0])).unwrap().allowed);
+        assert!(run(gate.check(&users[0])).unwrap().allowed, "one of two came back");
+        assert!(!run(gate.check(&users[0])).unwrap().allowed);
     }
 }
 
@@ -108,10 +108,14 @@ fn no_more_are_decided_than_the_answer_has_room_for() {
         let checks = [Check::of(&request); 5];
         for (most, decided) in [(0, 0), (1, 1), (2, 1), (3, 2), (usize::MAX, 5)] {
             let mut charged = Vec::new();
-            assert_eq!(run(gate.charge_each_async(&checks, &mut charged, most)).len(), decided, "{most}");
+            assert_eq!(
+                run(gate.check_each(&checks).charge(&mut charged).most_limits(most)).len(),
+                decided,
+                "{most}"
+            );
             assert_eq!(charged.len(), decided);
         }
-        let left = run(gate.check_async(Check::of(&Descriptor::new()).peek())).unwrap();
+        let left = run(gate.check(Check::of(&Descriptor::new()).peek())).unwrap();
         assert_eq!(
             left.limits[0].decision.standing.remaining, 98,
             "two were allowed, and those not asked took nothing"

@@ -22,24 +22,26 @@ fn gate(policies: Vec<Policy>) -> Gate {
 }
 
 fn remaining(gate: &Gate, request: &Descriptor<'_>) -> Vec<u64> {
-    let decision = gate.peek(request).unwrap();
+    let decision = gate.check(Check::of(request).peek()).now().unwrap();
     decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 
 fn charge(gate: &Gate, check: Check<'_, '_>) -> Option<Charged> {
     let mut charged = Charged::default();
-    gate.charge(check, &mut charged).unwrap().allowed.then_some(charged)
+    gate.charge(check, &mut charged).now().unwrap().allowed.then_some(charged)
 }
 
 /// Gives back what was charged, or at most `cost` of each charge.
 fn refund<'c>(gate: &Gate, charged: &'c Charged, cost: Option<Cost>) -> Finished<'c> {
     let used = |units: u64| units.saturating_sub(cost.map_or(units, Cost::units));
-    gate.finish(charged, Part::Spent, Outcome::Ignored, |line| Some(used(line.charged.units()))).unwrap()
+    gate.finish(charged, Part::Spent, Outcome::Ignored, |line| Some(used(line.charged.units())))
+        .now()
+        .unwrap()
 }
 
 /// Reports how the work ended.
 fn report<'c>(gate: &Gate, charged: &'c Charged, outcome: Outcome) -> Finished<'c> {
-    gate.finish(charged, Part::Outcome, outcome, |_| None).unwrap()
+    gate.finish(charged, Part::Outcome, outcome, |_| None).now().unwrap()
 }
 
 fn on_failure(name: &str, per_hour: u64) -> Policy {
@@ -82,7 +84,7 @@ fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let first = charge(&gate, Check::of(&request).cost(5)).unwrap();
     let set = |policies| PolicySet::new(policies).unwrap();
     gate.replace(set(vec![policy("comes", 100), policy("stays", 100), policy("changes", 200)]));
-    assert!(gate.check(Check::of(&request).cost(7)).unwrap().allowed);
+    assert!(gate.check(Check::of(&request).cost(7)).now().unwrap().allowed);
     assert_eq!(remaining(&gate, &request), [93, 88, 188]);
     let fates: Vec<_> = refund(&gate, &first, None).iter().map(|one| (one.policy, one.fate)).collect();
     let returned = Fate::Returned;
@@ -109,8 +111,9 @@ fn what_is_used_beyond_a_charge_counts_under_the_limit_of_now() {
             let work = charge(&gate, Check::of(&request)).unwrap();
             assert_eq!(refund(&gate, &work, None)[0].standing.limit, 12);
         }
-        let settle =
-            |charged, used| gate.finish(charged, Part::Spent, Outcome::Success, |_| Some(used)).unwrap()[0];
+        let settle = |charged, used| {
+            gate.finish(charged, Part::Spent, Outcome::Success, |_| Some(used)).now().unwrap()[0]
+        };
         for (charged, used) in [(&same, 2), (&less, 1)] {
             let standing = settle(charged, used).standing;
             assert_eq!((standing.limit, standing.remaining), (12, 12), "{used_since}");
@@ -136,7 +139,7 @@ fn a_clock_that_is_set_back_in_two_stages_fills_no_key() {
         let request = Descriptor::new();
         let asks = |seconds: u64| {
             clock.set(start.before(Duration::from_secs(seconds)));
-            (0..3).filter(|_| gate.check(Check::of(&request)).unwrap().allowed).count()
+            (0..3).filter(|_| gate.check(Check::of(&request)).now().unwrap().allowed).count()
         };
         assert_eq!(asks(0), 3);
         let passed: usize = [first, right].into_iter().chain((0..=second).rev()).map(asks).sum();
@@ -249,10 +252,10 @@ fn what_was_charged_is_printed_without_its_keys() {
 #[test]
 fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
     let gate = gate(vec![policy("before", 100)]);
-    let kept: Vec<_> = (0..20).map(|_| gate.check(&Descriptor::new()).unwrap()).collect();
+    let kept: Vec<_> = (0..20).map(|_| gate.check(&Descriptor::new()).now().unwrap()).collect();
     let copy = kept[0].clone();
     gate.replace(PolicySet::new(vec![policy("after", 100)]).unwrap());
-    let after = gate.check(&Descriptor::new()).unwrap();
+    let after = gate.check(&Descriptor::new()).now().unwrap();
     let name = |decision: &tidegate::GateDecision| decision.policies.policies()[0].name.clone();
     let names =
         std::thread::spawn(move || kept.iter().chain([&copy]).map(name).collect::<Vec<_>>()).join().unwrap();
@@ -273,12 +276,12 @@ fn a_quota_that_a_caller_brings_leaves_the_places_of_guards_alone() {
     let brought = Arc::new(Quota::per_hour(100).sliding_log().unwrap());
     let check = Check::of(&request).quota(&brought);
     let first = charge(&gate, check).unwrap();
-    let decision = gate.peek(check).unwrap();
+    let decision = gate.check(check.peek()).now().unwrap();
     let limits: Vec<u64> = decision.limits.iter().map(|limit| limit.decision.standing.limit).collect();
     assert_eq!(limits, [100, 2]);
     let _second = charge(&gate, check).unwrap();
     assert!(charge(&gate, check).is_none(), "both places are taken");
-    gate.finish(&first, Part::All, Outcome::Success, |_| None).unwrap();
+    gate.finish(&first, Part::All, Outcome::Success, |_| None).now().unwrap();
     assert!(charge(&gate, check).is_some(), "one was left");
 }
 
@@ -294,11 +297,11 @@ fn a_quota_that_a_caller_brings_takes_the_place_of_limits_and_makes_none() {
     let gate = gate(vec![shadow, tiers]);
     let one = Arc::new(Quota::per_hour(1).sliding_log().unwrap());
     let (gold, other) = (Descriptor::new().with("tier", "gold"), Descriptor::new());
-    assert!(gate.check(Check::of(&gold).quota(&one)).unwrap().allowed);
-    let decision = gate.check(Check::of(&gold).quota(&one)).unwrap();
+    assert!(gate.check(Check::of(&gold).quota(&one)).now().unwrap().allowed);
+    let decision = gate.check(Check::of(&gold).quota(&one)).now().unwrap();
     assert!(decision.allowed && decision.limits.len() == 1 && !decision.limits[0].decision.is_allowed());
-    assert!(gate.check(Check::of(&other).quota(&one)).unwrap().allowed);
-    assert!(!gate.check(Check::of(&other).quota(&one)).unwrap().allowed);
+    assert!(gate.check(Check::of(&other).quota(&one)).now().unwrap().allowed);
+    assert!(!gate.check(Check::of(&other).quota(&one)).now().unwrap().allowed);
 }
 
 /// Regression: answers mixed the numbers of the brought quota with the window and the label of the policy's own.
@@ -317,19 +320,19 @@ fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
         pairs.into_iter().find(|(name, _)| name == header).map(|(_, value)| value).unwrap_or_default()
     };
     let places = r#""places";q=2;qu="concurrent-requests""#;
-    let decision = gate.check(check.cost(5)).unwrap();
+    let decision = gate.check(check.cost(5)).now().unwrap();
     assert!(decision.allowed);
     assert_eq!(shown(&decision, "ratelimit-policy"), format!(r#""rate";q=5;w=60, {places}"#));
-    let refused = gate.check(check).unwrap();
+    let refused = gate.check(check).now().unwrap();
     let body = HttpAnswer::of_gate(&refused, &request).body().unwrap();
     let wait = refused.retry().after().unwrap();
     assert!(
         wait <= Duration::from_secs(60) && body.contains(&format!("\"retry_after_ms\":{}", wait.as_millis()))
     );
-    let told = gate.explain(check).unwrap().to_string();
+    let told = gate.explain(check).now().unwrap().to_string();
     assert!(told.contains("the check's own quota: needs 1, has 0 of 5"), "{told}");
     assert!(told.contains("would be allowed with   rate >= 6 per window"), "{told}");
-    let own = gate.check(&request).unwrap();
+    let own = gate.check(&request).now().unwrap();
     assert_eq!(shown(&own, "ratelimit-policy"), format!(r#""rate";q=1;w=3600, {places}"#));
     assert!(own.brought.is_none() && refused.brought.as_ref() == Some(&brought));
 }
@@ -347,8 +350,8 @@ fn of_the_limits_of_a_policy_that_refuse_the_one_that_lasts_longest_is_shown() {
     two.limits.push(day);
     let gate = gate(vec![two]);
     let request = Descriptor::new();
-    assert!(gate.check(&request).unwrap().allowed);
-    let refused = gate.check(&request).unwrap();
+    assert!(gate.check(&request).now().unwrap().allowed);
+    let refused = gate.check(&request).now().unwrap();
     let pairs = HttpAnswer::of_gate(&refused, &request).pairs();
     let header = |name: &str| {
         let found = pairs.iter().find(|(known, _)| known == name);
@@ -378,7 +381,7 @@ fn the_end_of_a_charge_says_that_its_quota_was_brought() {
     let brought = Arc::new(Quota::per_hour(100).sliding_log().unwrap());
     let request = Descriptor::new();
     let charged = charge(&gate, Check::of(&request).quota(&brought)).unwrap();
-    gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0)).unwrap();
+    gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0)).now().unwrap();
 }
 
 /// Regression: a store for a share that another store had replaced was still sent resets, and its failure failed them.
@@ -400,11 +403,11 @@ fn a_store_that_another_one_has_replaced_is_not_asked() {
         .with_store(Share::Central, Gone)
         .with_store(Share::Central, PlainStore::default());
     let request = Descriptor::new();
-    assert!(gate.check(&request).unwrap().allowed && !gate.check(&request).unwrap().allowed);
+    assert!(gate.check(&request).now().unwrap().allowed && !gate.check(&request).now().unwrap().allowed);
     let (key, quota) =
         (gate.policies().key(1, 0, &request).unwrap(), Quota::per_hour(1).sliding_log().unwrap());
-    gate.reset_charges(&[Charge::new(&key, &Arc::new(quota), Cost::ONE)]).unwrap();
-    assert!(gate.check(&request).unwrap().allowed);
+    gate.reset_charges(&[Charge::new(&key, &Arc::new(quota), Cost::ONE)]).now().unwrap();
+    assert!(gate.check(&request).now().unwrap().allowed);
     // The gate's own store stays in use for policies without `share`, even if another store now decides `share: local`.
     let gate = gate.with_store(Share::Local, PlainStore::default());
     assert_eq!(remaining(&gate, &request)[0], 3);
@@ -423,7 +426,7 @@ fn calendar_windows_follow_a_clock_that_is_corrected() {
     let keyed = KeyedLimiter::new(hourly(), 100).unwrap().with_clock(clock.clone());
     let request = Descriptor::new();
     let resets = || {
-        let decision = gate.check(&request).unwrap();
+        let decision = gate.check(&request).now().unwrap();
         assert!(decision.allowed);
         let of_gate = decision.limits[0].decision.standing.reset_after;
         let [one, of_key] = [limiter.allow(), keyed.allow("ann")].map(|answer| {
@@ -442,7 +445,7 @@ fn calendar_windows_follow_a_clock_that_is_corrected() {
     assert_eq!(resets(), 3600, "the hour is over when the wall clock says so");
     // Back by two minutes: the hour before is not opened again.
     clock.set_wall(Tick::from_secs(11 * 3600 + 58 * 60));
-    assert!(!gate.check(&request).unwrap().allowed && !limiter.allow().is_allowed());
+    assert!(!gate.check(&request).now().unwrap().allowed && !limiter.allow().is_allowed());
     assert!(!keyed.allow("ann").is_allowed());
     clock.advance(Duration::from_secs(120));
     assert_eq!(resets(), 3600);
@@ -460,7 +463,7 @@ fn aligned_refills_follow_a_clock_that_is_corrected() {
     let keyed = KeyedLimiter::new(hourly(), 100).unwrap().with_clock(clock.clone());
     let request = Descriptor::new();
     let resets = || {
-        let decision = gate.check(&request).unwrap();
+        let decision = gate.check(&request).now().unwrap();
         assert!(decision.allowed);
         let of_gate = decision.limits[0].decision.standing.reset_after;
         let [one, of_key] = [limiter.allow(), keyed.allow("ann")].map(|answer| {

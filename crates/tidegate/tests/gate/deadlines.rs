@@ -80,12 +80,12 @@ async fn a_gate_delays_nobody_beyond_the_deadline() {
     let request = Descriptor::new();
     let deadline = TokioInstant::now() + 2 * SECOND;
     let waits = [0; 4].map(|_| {
-        let decision = gate.check(Check::of(&request).deadline(deadline)).unwrap();
+        let decision = gate.check(Check::of(&request).deadline(deadline)).now().unwrap();
         decision.allowed.then_some(decision.wait)
     });
     assert_eq!(waits, [Some(Duration::ZERO), Some(SECOND), Some(2 * SECOND), None]);
     assert!(
-        gate.check_each(&[Check::of(&request)])[0].as_ref().unwrap().allowed,
+        gate.check_each(&[Check::of(&request)]).now()[0].as_ref().unwrap().allowed,
         "without a deadline it waits"
     );
 }
@@ -107,7 +107,7 @@ fn a_gate_delays_nobody_for_longer_than_he_says_that_he_waits() {
         queue.share = (number == 2).then_some(Share::Central);
         let gate = gate(PolicySet::new(vec![queue]).unwrap()).with_clock(ManualClock::default());
         let wait = |check: Check<'_, '_>| {
-            let decision = gate.check(check).unwrap();
+            let decision = gate.check(check).now().unwrap();
             decision.allowed.then_some(decision.wait)
         };
         let anybody = Descriptor::new();
@@ -115,7 +115,7 @@ fn a_gate_delays_nobody_for_longer_than_he_says_that_he_waits() {
         assert_eq!(wait(Check::of(&anybody)), Some(Duration::ZERO));
         assert_eq!(wait(Check::of(&hurried)), Some(SECOND), "store {number}");
         assert_eq!(wait(Check::of(&hurried)), None, "store {number}: he does not wait for 2 s");
-        let together = gate.check_together(&[Check::of(&hurried)]).unwrap();
+        let together = gate.check_together(&[Check::of(&hurried)]).now().unwrap();
         assert!(!together.allowed, "store {number}: nor does he in a call of several checks");
         let later = Check::of(&hurried).deadline(Tick::from_secs(9));
         assert_eq!(wait(later), None, "store {number}: a later deadline of the check does not help");

@@ -113,7 +113,7 @@ fn gcra(count: u64) -> Quota {
 }
 
 fn passes(gate: &Gate, request: &Descriptor<'_>, level: Criticality) -> GateDecision {
-    gate.check(Check::of(request).priority(level)).unwrap()
+    gate.check(Check::of(request).priority(level)).now().unwrap()
 }
 
 /// Returns how many requests are allowed one after the other before the first refusal.
@@ -193,7 +193,7 @@ fn a_share_is_one_of_the_limit_that_holds() {
     assert_eq!(passes(&gate, &pro, Sheddable).limits[0].kept_back, 20);
     let brought = Arc::new(gcra(50));
     let check = Check::of(&free).quota(&brought).priority(Sheddable);
-    assert_eq!(gate.check(check).unwrap().limits[0].kept_back, 10);
+    assert_eq!(gate.check(check).now().unwrap().limits[0].kept_back, 10);
 }
 
 /// An estimate is bounded by what is left for the request's level; a larger one would never pass.
@@ -204,7 +204,7 @@ fn a_learned_estimate_leaves_what_is_kept_back() {
     let gate =
         Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 10).unwrap().with_clock(ManualClock::at(NOW));
     let request = Descriptor::new();
-    let peek = |level: Criticality| gate.peek(Check::of(&request).priority(level)).unwrap();
+    let peek = |level: Criticality| gate.check(Check::of(&request).priority(level).peek()).now().unwrap();
     assert_eq!((peek(Critical).allowed, peek(Critical).limits[0].cost), (true, units(100)));
     assert_eq!((peek(Sheddable).allowed, peek(Sheddable).limits[0].cost), (true, units(70)));
 }
@@ -214,20 +214,20 @@ fn a_learned_estimate_leaves_what_is_kept_back() {
 fn checks_of_one_call_leave_what_one_of_them_has_to_leave() {
     let (gate, request) = (gate(kept(gcra(10), Critical, Kept::Units(4))), Descriptor::new());
     let of = |level: Criticality, cost| Check::of(&request).priority(level).cost(units(cost));
-    let together = gate.check_together(&[of(Critical, 4), of(Sheddable, 3)]).unwrap();
+    let together = gate.check_together(&[of(Critical, 4), of(Sheddable, 3)]).now().unwrap();
     assert!(!together.allowed, "7 and 4 are more than 10");
     assert!(together.decisions.iter().all(|decision| decision.limits[0].kept_back == 4));
-    assert!(gate.check_together(&[of(Critical, 4), of(Sheddable, 2)]).unwrap().allowed);
-    assert!(gate.check_together(&[of(Critical, 2), of(Critical, 2)]).unwrap().allowed);
+    assert!(gate.check_together(&[of(Critical, 4), of(Sheddable, 2)]).now().unwrap().allowed);
+    assert!(gate.check_together(&[of(Critical, 2), of(Critical, 2)]).now().unwrap().allowed);
 }
 
 #[test]
 fn a_cost_that_never_leaves_enough_is_refused_for_good() {
     let (gate, request) = (gate(kept(gcra(10), Critical, Kept::Units(4))), Descriptor::new());
-    let never = gate.check(Check::of(&request).priority(Sheddable).cost(units(7))).unwrap();
+    let never = gate.check(Check::of(&request).priority(Sheddable).cost(units(7))).now().unwrap();
     assert_eq!((never.allowed, never.retry()), (false, Retry::Never));
     let later = {
-        assert!(gate.check(Check::of(&request).cost(units(6))).unwrap().allowed);
+        assert!(gate.check(Check::of(&request).cost(units(6))).now().unwrap().allowed);
         passes(&gate, &request, Sheddable)
     };
     assert_eq!(later.retry(), Retry::After(Duration::from_secs(360)), "one unit of ten in an hour");
@@ -266,12 +266,12 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
     assert_eq!(allowed(&node, &request, Sheddable), 6, "a third of the 18 that are not kept");
     assert_eq!(allowed(&node, &request, Critical), 4, "and the rest of a third of 30");
     let large = |cost| Check::of(&request).priority(Sheddable).cost(units(cost));
-    assert!(make().check(large(6)).unwrap().allowed);
+    assert!(make().check(large(6)).now().unwrap().allowed);
     for cost in [7, 18] {
-        let refused = make().check(large(cost)).unwrap();
+        let refused = make().check(large(cost)).now().unwrap();
         assert_eq!((refused.allowed, refused.retry()), (false, Retry::Unknown), "the engine grants {cost}");
     }
-    assert_eq!(make().check(large(19)).unwrap().retry(), Retry::Never);
+    assert_eq!(make().check(large(19)).now().unwrap().retry(), Retry::Never);
 }
 
 /// Peeks, batches and waits of the word table agree with the plain map, for two keys in turn.

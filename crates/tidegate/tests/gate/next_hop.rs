@@ -28,7 +28,7 @@ fn search() -> Gate {
 
 /// What the edge does: it decides, and replaces the headers of the request that it sends on.
 fn pass(edge: &Gate, user: &str, headers: &mut HeaderMap) {
-    let decision = edge.check(&Descriptor::new().with("user.id", user)).unwrap();
+    let decision = edge.check(&Descriptor::new().with("user.id", user)).now().unwrap();
     assert!(decision.allowed);
     over::replace(&decision, headers);
 }
@@ -47,7 +47,7 @@ fn what_the_edge_marks_has_a_limit_of_its_own_at_the_next_hop() {
     let passing = |user: &str| {
         let mut headers = HeaderMap::new();
         pass(&edge, user, &mut headers);
-        search.check(&describe(&headers)).unwrap().allowed
+        search.check(&describe(&headers)).now().unwrap().allowed
     };
     assert_eq!((0..100).filter(|_| passing("ann")).count(), 100, "within her limit at the edge");
     assert_eq!((0..50).filter(|_| passing("ann")).count(), 20, "marked");
@@ -57,7 +57,7 @@ fn what_the_edge_marks_has_a_limit_of_its_own_at_the_next_hop() {
     assert_eq!(headers[over::MARKED], "per-user");
     let elsewhere =
         Descriptor::new().with("request.path", "/").with("request.header.x-tidegate-marked", "per-user");
-    assert!(search.check(&elsewhere).unwrap().allowed, "the policy is about searches");
+    assert!(search.check(&elsewhere).now().unwrap().allowed, "the policy is about searches");
 }
 
 /// Of several names, one fits.
@@ -68,10 +68,10 @@ fn a_request_that_several_policies_marked_is_found_by_each() {
         describe(&HeaderMap::from_iter([(over::MARKED, HeaderValue::from_static(marks))]))
     };
     for marks in ["per-user", "per-ip, per-user", "per-user, per-ip"] {
-        let decision = search.check(&marked(marks)).unwrap();
+        let decision = search.check(&marked(marks)).now().unwrap();
         assert_eq!(decision.limits.len(), 1, "{marks}");
     }
-    assert_eq!(search.check(&marked("per-ip")).unwrap().limits.len(), 0);
+    assert_eq!(search.check(&marked("per-ip")).now().unwrap().limits.len(), 0);
 }
 
 /// A stranger marks himself: the edge sends on what it has found itself, and nothing else.
@@ -84,7 +84,7 @@ fn a_strangers_own_mark_does_not_reach_the_next_hop() {
     }
     pass(&edge, "eve", &mut headers);
     assert!(headers.is_empty(), "{headers:?}");
-    assert_eq!(search.check(&describe(&headers)).unwrap().limits.len(), 0);
+    assert_eq!(search.check(&describe(&headers)).now().unwrap().limits.len(), 0);
 
     // A gate that marks nobody leaves the headers, as the manual says. So at the edge they are removed.
     headers.insert(over::MARKED, HeaderValue::from_static("per-user"));

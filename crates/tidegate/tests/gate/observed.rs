@@ -81,15 +81,15 @@ fn each_limit_that_was_charged_or_that_refused_is_told() {
     let all = policy("all", Quota::per_hour(3).gcra().unwrap());
     let each = by_user("each", Quota::per_hour(2).gcra().unwrap());
     let (gate, told) = gate(vec![all, each, watched], &ManualClock::default());
-    assert!(gate.peek(&ann()).unwrap().allowed);
+    assert!(gate.check(Check::of(&ann()).peek()).now().unwrap().allowed);
     assert!(told.take().is_empty(), "a peek is not told");
-    let _ = gate.check(&ann()).unwrap();
+    let _ = gate.check(&ann()).now().unwrap();
     let first =
         ["all: limit 0 allows 1", "each: limit 0 allows 1 for a key", "watched: limit 0 allows 1 in shadow"];
     assert_eq!(told.take(), first);
-    let _ = gate.check(&ann()).unwrap();
+    let _ = gate.check(&ann()).now().unwrap();
     assert_eq!(told.take()[2], "watched: limit 0 refuses 1 in shadow");
-    assert!(!gate.check(&ann()).unwrap().allowed);
+    assert!(!gate.check(&ann()).now().unwrap().allowed);
     assert_eq!(told.take(), ["each: limit 0 refuses 1 for a key", "watched: limit 0 refuses 1 in shadow"]);
 }
 
@@ -99,17 +99,17 @@ fn what_charges_became_is_told() {
         gate(vec![policy("units", Quota::per_hour(100).gcra().unwrap())], &ManualClock::default());
     let admit = || {
         let anyone = Descriptor::new();
-        let admission = gate.admit(Check::of(&anyone).cost(10)).unwrap().admitted().unwrap();
+        let admission = gate.admit(Check::of(&anyone).cost(10)).now().unwrap().admitted().unwrap();
         told.take();
         admission
     };
-    admit().finish(Outcome::Success).unwrap();
+    admit().finish(Outcome::Success).now().unwrap();
     assert!(told.take().is_empty(), "nothing has changed");
-    admit().finish_with(Outcome::Success, |_| Some(4)).unwrap();
+    admit().finish(Outcome::Success).used(|_| Some(4)).now().unwrap();
     assert_eq!(told.take(), ["units: settles 4 of 10"]);
-    admit().finish_with(Outcome::Success, |_| Some(14)).unwrap();
+    admit().finish(Outcome::Success).used(|_| Some(14)).now().unwrap();
     assert_eq!(told.take(), ["units: settles 14 of 10"]);
-    admit().cancel().unwrap();
+    admit().cancel().now().unwrap();
     assert_eq!(told.take(), ["units: gives back 10"]);
     drop(admit().undo_if_dropped(true));
     assert_eq!(told.take(), ["units: gives back 10"]);
@@ -121,19 +121,19 @@ fn the_states_of_a_breaker_are_told() {
     let (gate, told) = gate(vec![policy("stock", breaker())], &clock);
     let changes = || told.take().into_iter().filter(|line| line.contains(" to ")).collect::<Vec<_>>();
     for _ in 0..2 {
-        gate.admit(&ann()).unwrap().admitted().unwrap().finish(Outcome::Failure).unwrap();
+        gate.admit(&ann()).now().unwrap().admitted().unwrap().finish(Outcome::Failure).now().unwrap();
     }
     assert_eq!(changes(), ["stock: closed to open"]);
-    assert!(!gate.check(&ann()).unwrap().allowed);
+    assert!(!gate.check(&ann()).now().unwrap().allowed);
     assert_eq!(told.take(), ["stock: limit 0 refuses 1"]);
     clock.advance(Duration::from_secs(5));
-    let probe = gate.admit(&ann()).unwrap().admitted().unwrap();
+    let probe = gate.admit(&ann()).now().unwrap().admitted().unwrap();
     assert_eq!(changes(), ["stock: open to half-open"]);
-    probe.finish(Outcome::Failure).unwrap();
+    probe.finish(Outcome::Failure).now().unwrap();
     // One failed probe may be chance.
     let mut probes = 1;
-    while let Some(probe) = gate.admit(&ann()).unwrap().admitted() {
-        probe.finish(Outcome::Failure).unwrap();
+    while let Some(probe) = gate.admit(&ann()).now().unwrap().admitted() {
+        probe.finish(Outcome::Failure).now().unwrap();
         probes += 1;
         assert!(probes < 100);
     }
@@ -147,9 +147,9 @@ fn a_person_who_forces_a_breaker_is_told_and_so_is_each_key() {
     let plan = set.plan(&request, None);
     let charge = plan.charges().next().unwrap();
     let forced = Forced::new(Force::Open, None, "upgrade");
-    gate.handle_breaker(None, &charge, Handling::Force(&forced)).unwrap();
+    gate.handle_breaker(None, &charge, Handling::Force(&forced)).now().unwrap();
     assert_eq!(told.take(), ["stock: a key's closed to forced-open"]);
-    gate.handle_breaker(None, &charge, Handling::Look).unwrap();
+    gate.handle_breaker(None, &charge, Handling::Look).now().unwrap();
     assert!(told.take().is_empty());
 }
 
@@ -165,9 +165,10 @@ fn a_limit_that_its_law_moves_is_told_whatever_store_keeps_it() {
         let told = Arc::new(Told::default());
         let gate = gate.with_clock(ManualClock::default()).with_observer(Arc::clone(&told));
         // AIMD begins at 20 and grows where more than half of the places are in use.
-        let mut many: Vec<_> = (0..15).map(|_| gate.admit(&ann()).unwrap().admitted().unwrap()).collect();
+        let mut many: Vec<_> =
+            (0..15).map(|_| gate.admit(&ann()).now().unwrap().admitted().unwrap()).collect();
         told.take();
-        many.pop().unwrap().finish(Outcome::Success).unwrap();
+        many.pop().unwrap().finish(Outcome::Success).now().unwrap();
         assert_eq!(told.take(), ["places: 20 to 21 places"]);
     }
 }
@@ -184,11 +185,11 @@ fn a_request_over_two_stores_is_told_once() {
             .with_clock(ManualClock::default())
             .with_observer(Arc::clone(&told));
     for _ in 0..2 {
-        gate.admit(&ann()).unwrap().admitted().unwrap().finish(Outcome::Failure).unwrap();
+        gate.admit(&ann()).now().unwrap().admitted().unwrap().finish(Outcome::Failure).now().unwrap();
     }
     let both = ["here: limit 0 allows 1", "there: limit 0 allows 1"].map(str::to_owned);
     let change = ["here: closed to open".to_owned()];
     assert_eq!(told.take(), [&both[..], &both[..], &change[..]].concat());
-    assert!(!gate.check(&ann()).unwrap().allowed);
+    assert!(!gate.check(&ann()).now().unwrap().allowed);
     assert_eq!(told.take(), ["here: limit 0 refuses 1"]);
 }

@@ -69,39 +69,39 @@ fn all_checks_say_who_is_over_and_decide_by_what_priority_is_left() {
     let six = || 0..6;
 
     let plain = gate(soft());
-    assert_eq!(six().map(|_| told(&plain.check(check).unwrap())).collect::<Vec<_>>(), expected());
-    let peek = plain.peek(check).unwrap();
+    assert_eq!(six().map(|_| told(&plain.check(check).now().unwrap())).collect::<Vec<_>>(), expected());
+    let peek = plain.check(check.peek()).now().unwrap();
     assert_eq!((told(&peek), peek.limits[2].kept_back), (expected().pop().unwrap(), 5));
 
     let waiting = gate(soft());
-    let answers = six().map(|_| told(&block_on(waiting.check_async(check)).unwrap()));
+    let answers = six().map(|_| told(&block_on(waiting.check(check)).unwrap()));
     assert_eq!(answers.collect::<Vec<_>>(), expected());
 
     let charging = gate(soft());
     let mut charged = Charged::default();
     let answers = six().map(|_| {
-        let told = told(&charging.charge(check, &mut charged).unwrap());
+        let told = told(&charging.charge(check, &mut charged).now().unwrap());
         assert_eq!(charged.is_empty(), !told.2);
         told
     });
     assert_eq!(answers.collect::<Vec<_>>(), expected());
 
     let admitting = gate(soft());
-    let answers = six().map(|_| told(admitting.admit(check).unwrap().decision()));
+    let answers = six().map(|_| told(admitting.admit(check).now().unwrap().decision()));
     assert_eq!(answers.collect::<Vec<_>>(), expected());
 
     let of_each = |answers: Vec<Result<GateDecision, _>>| {
         answers.into_iter().map(|one| told(&one.unwrap())).collect::<Vec<_>>()
     };
-    assert_eq!(of_each(gate(soft()).check_each(&[check; 6])), expected());
-    assert_eq!(of_each(block_on(gate(soft()).check_each_async(&[check; 6]))), expected());
+    assert_eq!(of_each(gate(soft()).check_each(&[check; 6]).now()), expected());
+    assert_eq!(of_each(block_on(gate(soft()).check_each(&[check; 6]))), expected());
     let bounded = gate(soft());
     let mut kept = Vec::new();
-    let answers = of_each(block_on(bounded.charge_each_async(&[check; 6], &mut kept, 4)));
+    let answers = of_each(block_on(bounded.check_each(&[check; 6]).charge(&mut kept).most_limits(4)));
     assert_eq!((answers, kept.len()), (expected()[..2].to_vec(), 2), "two meet six limits");
 
     let together = gate(soft());
-    let answers = six().map(|_| told(&together.check_together(&[check]).unwrap().decisions[0]));
+    let answers = six().map(|_| told(&together.check_together(&[check]).now().unwrap().decisions[0]));
     assert_eq!(answers.collect::<Vec<_>>(), expected());
 }
 
@@ -114,7 +114,7 @@ fn an_engine_decides_the_same() {
     let request = Descriptor::new();
     let gate = Gate::new(set(), engine.clone()).with_clock(ManualClock::default());
     let checks = [Check::of(&request); 6];
-    let answers = block_on(gate.check_each_async(&checks));
+    let answers = block_on(gate.check_each(&checks));
     assert_eq!(answers.iter().map(|one| told(one.as_ref().unwrap())).collect::<Vec<_>>(), expected());
 
     // Policies in two stores: the engine's policies demote the request, and the local store's policy keeps the part.
@@ -125,14 +125,14 @@ fn an_engine_decides_the_same() {
     let engine = Engine::default();
     let gate =
         Gate::new(set, engine.clone()).with_store(Share::Local, local).with_clock(ManualClock::default());
-    let answers = (0..6).map(|_| told(&block_on(gate.check_async(&request)).unwrap()));
+    let answers = (0..6).map(|_| told(&block_on(gate.check(&request)).unwrap()));
     let mut expected = expected();
     expected[5].0.clear();
     assert_eq!(answers.collect::<Vec<_>>(), expected, "of the last, the engine was not asked any more");
 
     // While the engine fails, nothing is demoted, and the limits that it decides have no answer.
     engine.be(Mood::Errs);
-    assert!(block_on(gate.check_async(&request)).is_err());
+    assert!(block_on(gate.check(&request)).is_err());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn each_policy_takes_a_level_and_only_those_that_are_asked() {
     let gate = gate(two);
     let request = Descriptor::new();
     let most = Check::of(&request).priority(Priority::of(CriticalPlus));
-    let level = |check| gate.check(check).unwrap().priority.level();
+    let level = |check| gate.check(check).now().unwrap().priority.level();
     assert_eq!((level(most), level(most)), (CriticalPlus, SheddablePlus));
     let one = Among::new(gate.policies(), [0, 2]);
     assert_eq!(level(most.among(&one)), Critical);
@@ -164,7 +164,7 @@ fn policies_in_shadow_and_shadow_limits_lower_nothing() {
     let gate = gate(vec![shadow, tried]);
     let request = Descriptor::new();
     for _ in 0..3 {
-        assert_eq!(told(&gate.check(&request).unwrap()), (vec![], Critical, true));
+        assert_eq!(told(&gate.check(&request).now().unwrap()), (vec![], Critical, true));
     }
 }
 
@@ -174,8 +174,8 @@ fn a_request_of_a_call_is_looked_at_by_itself() {
     heavy.by = vec!["user.id".to_owned()];
     let gate = gate(vec![heavy, limit("all", 100)]);
     let (ann, bob) = (Descriptor::new().with("user.id", "ann"), Descriptor::new().with("user.id", "bob"));
-    assert!(gate.check(Check::of(&ann).cost(2)).unwrap().allowed);
-    let answer = gate.check_together(&[Check::of(&ann), Check::of(&bob)]).unwrap();
+    assert!(gate.check(Check::of(&ann).cost(2)).now().unwrap().allowed);
+    let answer = gate.check_together(&[Check::of(&ann), Check::of(&bob)]).now().unwrap();
     let levels: Vec<_> = answer.decisions.iter().map(|decision| decision.priority.level()).collect();
     assert_eq!((answer.allowed, levels), (true, vec![Sheddable, Critical]));
     let lines = answer.decisions[0].limits.iter();
@@ -195,15 +195,15 @@ fn the_next_hop_is_told_in_place_of_what_a_caller_sent() {
         names.into_iter().map(|name| (name, HeaderValue::from_static("forged"))).collect::<HeaderMap>()
     };
     let mut headers = sent();
-    over::replace(&gate.check(&request).unwrap(), &mut headers);
+    over::replace(&gate.check(&request).now().unwrap(), &mut headers);
     assert!(headers.is_empty());
-    let _ = gate.check(&request).unwrap();
+    let _ = gate.check(&request).now().unwrap();
     headers = sent();
-    over::replace(&gate.check(&request).unwrap(), &mut headers);
+    over::replace(&gate.check(&request).now().unwrap(), &mut headers);
     let read = |name| headers[&name].to_str().unwrap();
     assert_eq!([over::MARKED, over::DEMOTED, over::PRIORITY].map(read), ["soft", "heavy", "sheddable-plus"]);
     let plain = self::gate(vec![shared()]);
     headers = sent();
-    over::replace(&plain.check(&request).unwrap(), &mut headers);
+    over::replace(&plain.check(&request).now().unwrap(), &mut headers);
     assert_eq!(headers.len(), 3, "of a proxy in front, perhaps");
 }

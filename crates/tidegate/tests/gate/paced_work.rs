@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use tidegate::config::{Config, Format};
-use tidegate::gate::Part;
 use tidegate::gate::ticket::TicketKeys;
+use tidegate::gate::{Check, Part};
 use tidegate::{Descriptor, Gate, ManualClock, Outcome, Tick};
 
 /// One request a second, of which up to twenty wait for their turn, then a guard.
@@ -39,7 +39,7 @@ const VEGAS: &str = "  - name: places
 /// Lets ten requests in at once, each of which works for `millis` from its turn on. Ends them by a ticket if `by_ticket`.
 fn ten_take(gate: &Gate, clock: &ManualClock, millis: u64, by_ticket: bool) {
     let keys = TicketKeys::new([7; 32]);
-    let admit = || gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
+    let admit = || gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap();
     let mut waits = Vec::new();
     let admitted: Vec<_> = (0..10)
         .map(|_| {
@@ -54,9 +54,9 @@ fn ten_take(gate: &Gate, clock: &ManualClock, millis: u64, by_ticket: bool) {
         if by_ticket {
             let ticket = admission.into_ticket(&keys, Duration::from_secs(60)).unwrap();
             let open = keys.open(&ticket, gate.now()).unwrap();
-            gate.settle(&open, Part::All, Outcome::Success, |_| None).unwrap();
+            gate.settle(&open, Part::All, Outcome::Success, |_| None).now().unwrap();
         } else {
-            admission.finish(Outcome::Success).unwrap();
+            admission.finish(Outcome::Success).now().unwrap();
         }
         wait(clock, 1000 - millis);
     }
@@ -68,7 +68,7 @@ fn a_breaker_does_not_take_our_own_queue_for_slow_calls() {
         let clock = ManualClock::at(Tick::from_secs(1000));
         let gate = paced(SLOW_CALLS, &clock);
         ten_take(&gate, &clock, 10, by_ticket);
-        assert!(gate.check(&Descriptor::new()).unwrap().allowed, "by ticket: {by_ticket}");
+        assert!(gate.check(&Descriptor::new()).now().unwrap().allowed, "by ticket: {by_ticket}");
     }
 }
 
@@ -76,12 +76,13 @@ fn a_breaker_does_not_take_our_own_queue_for_slow_calls() {
 fn calls_that_are_slow_after_their_turn_still_count() {
     let clock = ManualClock::at(Tick::from_secs(1000));
     let gate = paced(SLOW_CALLS, &clock);
-    let slow: Vec<_> = (0..4).map(|_| gate.admit(&Descriptor::new()).unwrap().admitted().unwrap()).collect();
+    let slow: Vec<_> =
+        (0..4).map(|_| gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap()).collect();
     wait(&clock, 10_000);
     for admission in slow {
-        admission.finish(Outcome::Success).unwrap();
+        admission.finish(Outcome::Success).now().unwrap();
     }
-    assert!(!gate.check(&Descriptor::new()).unwrap().allowed);
+    assert!(!gate.check(&Descriptor::new()).now().unwrap().allowed);
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn the_latency_in_conditions_begins_with_the_turn() {
         let clock = ManualClock::at(Tick::from_secs(1000));
         let gate = paced(LATENCY, &clock);
         ten_take(&gate, &clock, 10, by_ticket);
-        assert_eq!((0..5).filter(|_| gate.check(&Descriptor::new()).unwrap().allowed).count(), 5);
+        assert_eq!((0..5).filter(|_| gate.check(&Descriptor::new()).now().unwrap().allowed).count(), 5);
     }
 }
 
@@ -98,7 +99,8 @@ fn the_latency_in_conditions_begins_with_the_turn() {
 fn a_law_measures_the_work_and_not_the_wait() {
     let clock = ManualClock::at(Tick::from_secs(1000));
     let gate = paced(VEGAS, &clock);
-    let places = || gate.peek(&Descriptor::new()).unwrap().limits[1].decision.standing.limit;
+    let places =
+        || gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[1].decision.standing.limit;
     for _ in 0..50 {
         ten_take(&gate, &clock, 10, false);
     }
@@ -111,11 +113,12 @@ fn work_that_ends_before_its_turn_teaches_nothing() {
     let clock = ManualClock::at(Tick::from_secs(1000));
     let gate = paced(VEGAS, &clock);
     let admitted: Vec<_> =
-        (0..10).map(|_| gate.admit(&Descriptor::new()).unwrap().admitted().unwrap()).collect();
+        (0..10).map(|_| gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap()).collect();
     // The first has no wait.
     for admission in admitted.into_iter().skip(1) {
-        admission.finish(Outcome::Overloaded).unwrap();
+        admission.finish(Outcome::Overloaded).now().unwrap();
     }
-    let standing = gate.peek(&Descriptor::new()).unwrap().limits[1].decision.standing;
+    let standing =
+        gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[1].decision.standing;
     assert_eq!((standing.limit, standing.remaining), (20, 20));
 }

@@ -37,7 +37,9 @@ fn gate(shared: bool) -> Gate {
 }
 
 fn left(gate: &Gate) -> [u64; 4] {
-    let of = |name, limit: usize| gate.peek(&user(name)).unwrap().limits[limit].decision.standing.remaining;
+    let of = |name, limit: usize| {
+        gate.check(Check::of(&user(name)).peek()).now().unwrap().limits[limit].decision.standing.remaining
+    };
     [of("ann", 0), of("bob", 0), of("eve", 0), of("ann", 1)]
 }
 
@@ -66,7 +68,7 @@ fn calls_agree_with_a_plain_count() {
                         after[at] = after[at].saturating_sub(*cost);
                     }
                 }
-                let Together { allowed, decisions, .. } = gate.check_together(&checks).unwrap();
+                let Together { allowed, decisions, .. } = gate.check_together(&checks).now().unwrap();
                 assert_eq!(allowed, fits, "seed {seed}, shared {shared}: {asked:?} of {model:?}");
                 assert_eq!(decisions.len(), checks.len());
                 assert_eq!(decisions.iter().all(|decision| decision.allowed), allowed, "{decisions:?}");
@@ -82,9 +84,9 @@ fn calls_agree_with_a_plain_count() {
 #[test]
 fn a_refused_call_names_the_check_that_refuses() {
     let gate = gate(false);
-    assert!(gate.check(Check::of(&user("eve")).cost(10)).unwrap().allowed);
+    assert!(gate.check(Check::of(&user("eve")).cost(10)).now().unwrap().allowed);
     let (ann, eve) = (user("ann"), user("eve"));
-    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(3)]).unwrap();
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(3)]).now().unwrap();
     assert!(!together.allowed);
     let refuses = |at: usize| {
         let decision = &together.decisions[at];
@@ -101,10 +103,10 @@ fn looks_refuse_and_charge_nothing() {
     let gate = gate(false);
     let (ann, eve) = (user("ann"), user("eve"));
     let look = Check::of(&eve).cost(5).peek();
-    assert!(gate.check_together(&[Check::of(&ann), look]).unwrap().allowed);
+    assert!(gate.check_together(&[Check::of(&ann), look]).now().unwrap().allowed);
     assert_eq!(left(&gate), [11, 12, 12, 11], "the look has spent nothing");
-    assert!(gate.check(Check::of(&eve).cost(10)).unwrap().allowed);
-    assert!(!gate.check_together(&[Check::of(&ann), look]).unwrap().allowed);
+    assert!(gate.check(Check::of(&eve).cost(10)).now().unwrap().allowed);
+    assert!(!gate.check_together(&[Check::of(&ann), look]).now().unwrap().allowed);
     assert_eq!(left(&gate), [11, 12, 2, 1]);
 }
 
@@ -115,9 +117,12 @@ fn a_list_that_refuses_one_refuses_the_call() {
     let set = PolicySet::with(vec![policy("all", &[])], access, 64).unwrap();
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::default());
     let (ann, eve) = (user("ann"), user("eve"));
-    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve)]).unwrap();
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve)]).now().unwrap();
     assert!(!together.allowed && together.decisions[1].refusal.is_some());
-    assert_eq!(gate.peek(&ann).unwrap().limits[0].decision.standing.remaining, BURST);
+    assert_eq!(
+        gate.check(Check::of(&ann).peek()).now().unwrap().limits[0].decision.standing.remaining,
+        BURST
+    );
 }
 
 #[tokio::test]
@@ -126,9 +131,9 @@ async fn what_a_call_charged_is_settled_like_any_charge() {
     let (ann, bob) = (user("ann"), user("bob"));
     let mut charged = Charged::default();
     let checks = [Check::of(&ann).cost(3), Check::of(&bob).cost(4)];
-    assert!(gate.charge_together_async(&checks, &mut charged).await.unwrap().allowed);
+    assert!(gate.check_together(&checks).charge(&mut charged).await.unwrap().allowed);
     assert_eq!(left(&gate), [9, 8, 12, 5]);
-    gate.finish_async(&charged, Part::All, Outcome::Ignored, |_| Some(0)).await.unwrap();
+    gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0)).await.unwrap();
     assert_eq!(left(&gate), [12, 12, 12, 12], "a line that two checks met is settled once");
 }
 
@@ -141,14 +146,14 @@ fn one_key_under_two_quotas_is_a_mistake_that_names_the_policy() {
         let [wide, narrow, alike] =
             [20, 3, 3].map(|burst| Arc::new(Quota::per_day(1).burst(burst).gcra().unwrap()));
         let both = [Check::of(&ann).quota(&wide), Check::of(&ann).quota(&narrow)];
-        let refused = gate.check_together(&both).unwrap_err();
+        let refused = gate.check_together(&both).now().unwrap_err();
         assert_eq!(refused, StoreError::TwoQuotas { policy: "user".to_owned() });
         assert!(refused.to_string().contains("policy `user`"), "{refused}");
         assert_eq!(left(&gate), [BURST; 4]);
         // Equal quotas count as the same one, even if they are separate allocations.
         let both = [Check::of(&ann).quota(&narrow), Check::of(&bob).quota(&alike)];
-        assert!(gate.check_together(&both).unwrap().allowed);
-        assert!(!gate.check_together(&both).unwrap().allowed, "four of three for all");
+        assert!(gate.check_together(&both).now().unwrap().allowed);
+        assert!(!gate.check_together(&both).now().unwrap().allowed, "four of three for all");
     }
 }
 
@@ -157,14 +162,14 @@ fn one_key_under_two_quotas_is_a_mistake_that_names_the_policy() {
 fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
     let gate = gate(true);
     let (ann, eve) = (user("ann"), user("eve"));
-    assert!(gate.check(Check::of(&eve).cost(10)).unwrap().allowed);
+    assert!(gate.check(Check::of(&eve).cost(10)).now().unwrap().allowed);
     let look = Check::of(&eve).cost(5).peek();
-    let together = gate.check_together(&[Check::of(&ann), look]).unwrap();
+    let together = gate.check_together(&[Check::of(&ann), look]).now().unwrap();
     let unasked = &together.decisions[0];
     assert!(!unasked.allowed && unasked.limits.is_empty());
     assert_eq!(unasked.retry(), Retry::Unknown);
     // The first store refused, so the second store was not asked. Nobody knows the answer of the check that needs both.
-    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(5)]).unwrap();
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(5)]).now().unwrap();
     let half = &together.decisions[0];
     assert_eq!((half.limits.len(), half.allowed, half.retry()), (1, false, Retry::Unknown));
 }
@@ -176,11 +181,11 @@ async fn places_that_two_checks_took_together_are_left_together() {
     let set = PolicySet::new(vec![Policy::new("places", Limit::new(places, "3 at once"))]).unwrap();
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::default());
     let request = Descriptor::new();
-    let free = || gate.peek(&request).unwrap().limits[0].decision.standing.remaining;
+    let free = || gate.check(Check::of(&request).peek()).now().unwrap().limits[0].decision.standing.remaining;
     let mut charged = Charged::default();
-    assert!(gate.charge_together_async(&[Check::of(&request); 2], &mut charged).await.unwrap().allowed);
+    assert!(gate.check_together(&[Check::of(&request); 2]).charge(&mut charged).await.unwrap().allowed);
     assert_eq!(free(), 1);
-    assert!(!gate.check_together(&[Check::of(&request); 2]).unwrap().allowed);
-    gate.finish(&charged, Part::All, Outcome::Success, |_| None).unwrap();
+    assert!(!gate.check_together(&[Check::of(&request); 2]).now().unwrap().allowed);
+    gate.finish(&charged, Part::All, Outcome::Success, |_| None).now().unwrap();
     assert_eq!(free(), 3);
 }

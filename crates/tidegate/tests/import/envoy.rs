@@ -174,7 +174,7 @@ descriptors:
     let gate = tidegate::Gate::in_memory(std::sync::Arc::clone(&set), 100).unwrap();
     let passes = |key| {
         let request = described("shop", 0, &[(key, "x")]);
-        [gate.check(&request).unwrap().allowed, gate.check(&request).unwrap().allowed]
+        [gate.check(&request).now().unwrap().allowed, gate.check(&request).now().unwrap().allowed]
     };
     assert_eq!(["a", "b", "c"].map(passes), [[true, true], [true, true], [true, false]]);
     assert_eq!(set.policies()[0].mode, Mode::Shadow);

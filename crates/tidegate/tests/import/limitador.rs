@@ -95,7 +95,7 @@ fn conditions_are_matches() {
 fn a_limit_of_nothing_refuses() {
     let text = "- { namespace: shop, max_value: 0, seconds: 60, conditions: [\"descriptors[0].k == 'a'\"] }";
     let gate = tidegate::Gate::in_memory(imported(Peer::Limitador, text).config.policies, 10).unwrap();
-    let passes = |value| gate.check(&described("shop", 0, &[("k", value)])).unwrap().allowed;
+    let passes = |value| gate.check(&described("shop", 0, &[("k", value)])).now().unwrap().allowed;
     assert_eq!(["a", "b"].map(passes), [false, true]);
 }
 

@@ -182,15 +182,18 @@ fn a_check_of_no_cost_is_an_error_and_charges_nothing() {
     let none = Check::of(&request).cost(0);
     let told =
         "the cost of a check is not a number from 1 to 18446744073709551615; peek to look without spending";
-    assert_eq!(gate.check(none).unwrap_err().to_string(), told);
-    assert!(gate.peek(none).is_err() && gate.admit(none).is_err());
-    assert!(gate.check_together(&[Check::of(&request), none]).is_err());
-    let each = gate.check_each(&[Check::of(&request), none, Check::of(&request).cost(2)]);
+    assert_eq!(gate.check(none).now().unwrap_err().to_string(), told);
+    assert!(gate.check(none.peek()).now().is_err() && gate.admit(none).now().is_err());
+    assert!(gate.check_together(&[Check::of(&request), none]).now().is_err());
+    let each = gate.check_each(&[Check::of(&request), none, Check::of(&request).cost(2)]).now();
     let allowed: Vec<bool> =
         each.iter().map(|decision| decision.as_ref().is_ok_and(|decision| decision.allowed)).collect();
     assert_eq!(allowed, [true, false, true]);
-    assert_eq!(gate.peek(&request).unwrap().limits[0].decision.standing.remaining, 7);
-    assert!(!gate.check(Check::of(&request).cost(u64::MAX)).unwrap().allowed);
+    assert_eq!(
+        gate.check(Check::of(&request).peek()).now().unwrap().limits[0].decision.standing.remaining,
+        7
+    );
+    assert!(!gate.check(Check::of(&request).cost(u64::MAX)).now().unwrap().allowed);
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) fn compare(bytes: &[u8]) -> bool {
         // Some policies by name: the same result as with the others switched off.
         let chosen: Vec<usize> = (0..set.len()).filter(|_| choices.below(2) == 0).collect();
         let among = Among::new(Arc::clone(&set), chosen.iter().copied());
-        let decision = GATE.peek(Check::of(&descriptor).among(&among)).expect("memory decides");
+        let decision = GATE.check(Check::of(&descriptor).among(&among).peek()).now().expect("memory decides");
         let decided: Vec<usize> = decision.limits.iter().map(|limit| limit.policy).collect();
         let mut some = file.clone();
         (0..set.len()).filter(|at| !chosen.contains(at)).for_each(|at| some.policies[at].off = true);

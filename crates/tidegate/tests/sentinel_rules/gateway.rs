@@ -27,7 +27,7 @@ impl Gateway {
     }
 
     pub(crate) fn allows(&self, request: &[(&str, &str)]) -> bool {
-        self.gate.check(&descriptor(request)).unwrap().allowed
+        self.gate.check(&descriptor(request)).now().unwrap().allowed
     }
 
     /// Returns how many of `of` requests pass at the same time.
@@ -46,7 +46,7 @@ impl Gateway {
     }
 
     pub(crate) fn why(&self, request: &[(&str, &str)], policy: usize) -> String {
-        self.gate.explain(&descriptor(request)).unwrap().reasons[policy].why.clone()
+        self.gate.explain(&descriptor(request)).now().unwrap().reasons[policy].why.clone()
     }
 }
 

@@ -47,9 +47,9 @@ fn system_by_mean_latency() {
 ",
     );
     let serve = |millis| {
-        let served = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
+        let served = gateway.gate.admit(&descriptor(READ)).now().unwrap().admitted().unwrap();
         gateway.wait(millis);
-        served.finish(Outcome::Success).unwrap();
+        served.finish(Outcome::Success).now().unwrap();
     };
     serve(100);
     assert_eq!(gateway.passing(5, READ), 5);
@@ -59,9 +59,9 @@ fn system_by_mean_latency() {
     assert_eq!(gateway.passing(5, READ), 1);
     // Cancelled work does not show how long work takes.
     gateway.wait(1000);
-    let cancelled = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
+    let cancelled = gateway.gate.admit(&descriptor(READ)).now().unwrap().admitted().unwrap();
     gateway.wait(9000);
-    cancelled.cancel().unwrap();
+    cancelled.cancel().now().unwrap();
     gateway.wait(5000);
     assert_eq!(
         gateway.passing(5, READ),
@@ -82,7 +82,7 @@ fn system_by_requests_in_flight() {
     );
     let write = descriptor(WRITE);
     let mut inside: Vec<_> =
-        (0..4).map(|_| gateway.gate.admit(&write).unwrap().admitted().unwrap()).collect();
+        (0..4).map(|_| gateway.gate.admit(&write).now().unwrap().admitted().unwrap()).collect();
     gateway.wait(100);
     assert_eq!(gateway.passing(5, READ), 1);
     inside.truncate(2);
@@ -161,15 +161,15 @@ fn a_signal_that_nobody_refreshes_is_absent() {
 ",
     );
     assert_eq!(gateway.passing(5, READ), 5);
-    gateway.gate.report_signal("queue-length", 1001.0).unwrap();
+    gateway.gate.signals().report("queue-length", 1001.0).unwrap();
     assert_eq!(gateway.passing(5, READ), 1);
     gateway.wait(29_900);
     assert_eq!(gateway.passing(5, READ), 1);
     gateway.wait(1000);
     assert_eq!(gateway.passing(5, READ), 5);
-    let unknown = gateway.gate.report_signal("queue-lenght", 1.0).unwrap_err().to_string();
+    let unknown = gateway.gate.signals().report("queue-lenght", 1.0).unwrap_err().to_string();
     assert_eq!(unknown, "no policy and no switch uses a signal \"queue-lenght\"; they use queue-length");
-    assert!(gateway.gate.report_signal("queue-length", f64::NAN).is_err());
+    assert!(gateway.gate.signals().report("queue-length", f64::NAN).is_err());
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_gates_bucket_that_starts_empty_fills_while_it_denies() {
     for shadow in [false, true] {
         let gate = Gate::in_memory(policies(shadow), 100).unwrap().with_clock(clock.clone());
         let request = Descriptor::new();
-        let asked = || gate.check(&request).unwrap().limits[0].decision;
+        let asked = || gate.check(&request).now().unwrap().limits[0].decision;
         assert_eq!(asked().retry().after(), Some(UNIT), "shadow: {shadow}");
         clock.advance(UNIT);
         assert!(asked().is_allowed(), "shadow: {shadow}");
@@ -76,8 +76,9 @@ fn only_the_denial_of_a_limit_that_starts_below_full_takes_room() {
     full.by = vec!["client.id".to_owned()];
     let set = PolicySet::new(vec![slow, full]).unwrap();
     let gate = Gate::new(set, store.clone()).with_clock(clock);
-    let ask =
-        |id: &str, cost| gate.check(Check::of(&Descriptor::new().with("client.id", id)).cost(cost)).unwrap();
+    let ask = |id: &str, cost| {
+        gate.check(Check::of(&Descriptor::new().with("client.id", id)).cost(cost)).now().unwrap()
+    };
     assert!(!ask("greedy", 11).allowed);
     assert_eq!(store.occupancy().used, 0, "more than either ever grants");
     assert!(!ask("ann", 1).allowed);

@@ -31,12 +31,13 @@ fn gate_of(set: PolicySet) -> (Gate, ManualClock) {
 }
 
 fn extend(gate: &Gate, ticket: &OpenTicket) -> Result<Extended, TicketError> {
-    gate.extend(ticket, &keys(), TTL, None)
+    gate.extend(ticket, &keys(), TTL, None).now()
 }
 
 /// Places in use of a policy.
 fn in_use(gate: &Gate, policy: usize) -> u64 {
-    let standing = gate.peek(&Descriptor::new()).unwrap().limits[policy].decision.standing;
+    let standing =
+        gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[policy].decision.standing;
     standing.limit - standing.remaining
 }
 
@@ -58,7 +59,7 @@ fn work_that_says_that_it_goes_on_keeps_its_places_and_its_other_charges() {
         assert_eq!([in_use(&gate, 1), in_use(&gate, 2)], [1, 1]);
         current = open(&gate, &extended.ticket).unwrap();
     }
-    let settled = gate.settle(&current, Part::All, Outcome::Success, |_| Some(0)).unwrap();
+    let settled = gate.settle(&current, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
     assert_eq!(settled.len(), 3, "the rate too");
     assert_eq!([in_use(&gate, 1), in_use(&gate, 2)], [0, 0]);
     assert_eq!(extend(&gate, &current), Err(TicketError::Settled));
@@ -101,7 +102,7 @@ fn what_is_in_the_way_is_told_and_the_ticket_stays() {
     clock.advance(PLACE + SECOND);
     refused(&late, "have lapsed");
     assert_eq!(
-        gate.settle(&late, Part::All, Outcome::Success, |_| Some(0)).unwrap()[0].used,
+        gate.settle(&late, Part::All, Outcome::Success, |_| Some(0)).now().unwrap()[0].used,
         0,
         "still a ticket"
     );
@@ -121,11 +122,11 @@ fn a_reset_key_has_no_place_to_hold() {
     let held = open(&gate, &ticket(&gate, 1)).unwrap();
     clock.advance(SECOND);
     let set = gate.policies();
-    let plan = gate.peek(&Descriptor::new()).unwrap();
+    let plan = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap();
     assert_eq!(plan.limits.len(), 3);
     let key = set.key(1, 0, &Descriptor::new()).unwrap();
     let quota = Arc::clone(set.policies()[1].limits[0].terms.quota.as_ref().unwrap());
-    gate.reset_charges(&[tidegate::store::Charge::new(&key, &quota, tidegate::Cost::ONE)]).unwrap();
+    gate.reset_charges(&[tidegate::store::Charge::new(&key, &quota, tidegate::Cost::ONE)]).now().unwrap();
     assert!(matches!(extend(&gate, &held), Err(TicketError::NotExtended { .. })));
     assert_eq!([in_use(&gate, 1), in_use(&gate, 2)], [0, 1], "nothing was held longer");
 }
@@ -135,13 +136,13 @@ fn a_reset_key_has_no_place_to_hold() {
 fn a_cost_may_be_settled_before_the_work_goes_on() {
     let (gate, clock) = gate_of(places());
     let held = open(&gate, &ticket(&gate, 5)).unwrap();
-    gate.settle(&held, Part::Spent, Outcome::Ignored, |_| Some(2)).unwrap();
+    gate.settle(&held, Part::Spent, Outcome::Ignored, |_| Some(2)).now().unwrap();
     clock.advance(PLACE - SECOND);
     let extended = open(&gate, &extend(&gate, &held).unwrap().ticket).unwrap();
     assert!(!extended.has(Part::Spent) && extended.has(Part::Outcome));
-    gate.settle(&extended, Part::All, Outcome::Success, |_| None).unwrap();
+    gate.settle(&extended, Part::All, Outcome::Success, |_| None).now().unwrap();
     let reported = open(&gate, &ticket(&gate, 5)).unwrap();
-    gate.settle(&reported, Part::Outcome, Outcome::Success, |_| None).unwrap();
+    gate.settle(&reported, Part::Outcome, Outcome::Success, |_| None).now().unwrap();
     assert_eq!(extend(&gate, &reported), Err(TicketError::Settled));
 }
 
@@ -150,14 +151,14 @@ fn no_work_is_kept_alive_for_longer_than_a_ticket_may_live() {
     let hour = Duration::from_secs(3600);
     let one = Policy::new("work", Limit::new(Quota::concurrency(1, hour).unwrap(), "concurrency 1"));
     let (gate, clock) = gate_of(PolicySet::new(vec![one]).unwrap());
-    let admission = gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
+    let admission = gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap();
     let mut current = keys().open(&admission.into_ticket(&keys(), hour).unwrap(), gate.now()).unwrap();
     let made = current.made();
     let mut count = 0;
     let ended = loop {
         // Just before the place lapses.
         clock.advance(hour - SECOND);
-        match gate.extend(&current, &keys(), Ticket::MAX_TTL, None) {
+        match gate.extend(&current, &keys(), Ticket::MAX_TTL, None).now() {
             Ok(next) => current = keys().open(&next.ticket, gate.now()).unwrap(),
             Err(error) => break error,
         }
@@ -180,8 +181,8 @@ fn the_work_counts_once_and_from_its_check_on() {
     let (gate, clock) = gate_of(PolicySet::new(set).unwrap());
     let read = |word: &str| {
         clock.advance(SECOND / 10);
-        gate.take_readings();
-        gate.sources().into_iter().find(|one| one.source.to_string() == word).unwrap().value
+        gate.signals().read();
+        gate.signals().list().into_iter().find(|one| one.source.to_string() == word).unwrap().value
     };
     let mut current = open(&gate, &ticket(&gate, 1)).unwrap();
     for _ in 0..3 {
@@ -250,7 +251,7 @@ fn places_are_held_only_if_there_can_be_a_ticket_for_them() {
     let (gate, clock) = gate_of(PolicySet::new(vec![work]).unwrap());
     let issue = |long: usize| {
         let text = "x".repeat(long);
-        let admission = gate.admit(&Descriptor::new().with("key", &text)).unwrap().admitted().unwrap();
+        let admission = gate.admit(&Descriptor::new().with("key", &text)).now().unwrap().admitted().unwrap();
         admission.into_ticket(&keys(), TTL).map_err(|refused| refused.0)
     };
     let bytes = |ticket: &Ticket| ticket.as_bytes().len();
@@ -328,7 +329,7 @@ proptest! {
         for (what, which, pause) in steps {
             match what {
                 0 | 1 => {
-                    if let Some(admission) = gate.admit(&Descriptor::new()).unwrap().admitted() {
+                    if let Some(admission) = gate.admit(&Descriptor::new()).now().unwrap().admitted() {
                         let ticket = admission.into_ticket(&keys(), TTL).unwrap();
                         holders.push((open(&gate, &ticket).unwrap(), now + 30));
                     } else {

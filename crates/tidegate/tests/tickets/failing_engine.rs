@@ -40,14 +40,15 @@ fn a_settlement_whose_answer_is_lost_counts_once() {
         let set = PolicySet::new(vec![Policy::new(format!("tokens-{lost}"), limit)]).unwrap();
         let gate = Gate::new(set, OnTheSpot(CasStore::new(engine.clone()))).with_clock(clock.clone());
         let open = open(&gate, &ticket(&gate, 400)).unwrap();
-        let _ = gate.check(Check::of(&Descriptor::new()).cost(500)).unwrap();
+        let _ = gate.check(Check::of(&Descriptor::new()).cost(500)).now().unwrap();
         engine.0.loses_after.store(lost, Ordering::Relaxed);
         let first = settle(&gate, &open, 1300);
         engine.0.loses_after.store(0, Ordering::Relaxed);
         if first.is_err() {
             assert_eq!(settle(&gate, &open, 1300), Err(TicketError::Settled), "write {lost}");
         }
-        let standing = gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing;
+        let standing =
+            gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0].decision.standing;
         assert_eq!((standing.remaining, standing.debt), (0, 800), "write {lost}");
     }
 }
@@ -61,14 +62,14 @@ fn a_success_that_fails_forgets_nothing() {
     for (at, name) in ["ann", "bob", "eve", "joe"].into_iter().enumerate() {
         let request = Descriptor::new().with("login.name", name);
         let levels = || {
-            let decision = gate.peek(&request).unwrap();
+            let decision = gate.check(Check::of(&request).peek()).now().unwrap();
             decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>()
         };
         let (before, mut charged) = (levels(), tidegate::Charged::default());
-        assert!(gate.charge(&request, &mut charged).unwrap().allowed);
+        assert!(gate.charge(&request, &mut charged).now().unwrap().allowed);
         let charges = levels();
         engine.0.fails_after.store(1 + at as u64, Ordering::Relaxed);
-        let told = gate.finish(&charged, Part::All, Outcome::Success, |_| Some(0)).map(drop);
+        let told = gate.finish(&charged, Part::All, Outcome::Success, |_| Some(0)).now().map(drop);
         engine.0.fails_after.store(0, Ordering::Relaxed);
         assert_eq!(levels(), if told.is_ok() { before } else { charges }, "operation {at}");
     }

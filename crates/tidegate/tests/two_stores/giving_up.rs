@@ -54,7 +54,7 @@ impl World {
         self.background.run();
         assert!(self.background.is_idle());
         let all = Descriptor::new().with("local", "").with("central", "").with("leased", "");
-        let Ended::Done(Ok(looked)) = drive(self.gate.check_async(Check::of(&all).peek()), 20) else {
+        let Ended::Done(Ok(looked)) = drive(self.gate.check(Check::of(&all).peek()), 20) else {
             panic!("all answer")
         };
         std::array::from_fn(|limit| looked.limits[limit].decision.standing.remaining)
@@ -80,11 +80,11 @@ fn a_batch_that_is_dropped_leaves_nothing_charged() {
     for polls in 0..6 {
         world.leased.next(Behaviour::Silent);
         let checks = [Check::of(&local), Check::of(&two), Check::of(&all)];
-        assert!(matches!(drive(world.gate.check_each_async(&checks), polls), Ended::Dropped));
+        assert!(matches!(drive(world.gate.check_each(&checks), polls), Ended::Dropped));
         assert_eq!(world.left(), [LIMIT; 3], "after {polls} polls");
     }
     let checks = [Check::of(&local), Check::of(&two), Check::of(&all)];
-    let Ended::Done(decided) = drive(world.gate.check_each_async(&checks), 20) else { panic!("all answer") };
+    let Ended::Done(decided) = drive(world.gate.check_each(&checks), 20) else { panic!("all answer") };
     assert!(decided.iter().all(|decision| decision.as_ref().is_ok_and(|decision| decision.allowed)));
     assert_eq!(world.left(), [LIMIT - 3, LIMIT - 1, LIMIT - 1], "one that ends keeps its charges");
 }
@@ -98,11 +98,14 @@ fn a_batch_that_cannot_wait_for_all_tells_what_was_decided() {
     let gate = Gate::new(set.unwrap(), store.clone()).with_clock(ManualClock::default());
     let request = Descriptor::new();
     store.next(Behaviour::AtOnce);
-    let decided = gate.check_each(&[Check::of(&request); 2]);
+    let decided = gate.check_each(&[Check::of(&request); 2]).now();
     assert!(decided[0].as_ref().is_ok_and(|decision| decision.allowed), "{decided:?}");
     assert_eq!(decided[1].as_ref().unwrap_err(), &StoreError::MustWait);
     store.next(Behaviour::AtOnce);
-    assert_eq!(gate.peek(&request).unwrap().limits[0].decision.standing.remaining, 4);
+    assert_eq!(
+        gate.check(Check::of(&request).peek()).now().unwrap().limits[0].decision.standing.remaining,
+        4
+    );
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn an_engine_is_given_up_at_the_deadline_and_what_was_charged_comes_back() {
         let all = Descriptor::new().with("local", "").with("central", "").with("leased", "");
         let check = Check::of(&all).deadline(world.in_a_second());
         world.leased.next(behaviour);
-        let mut asked = Box::pin(world.gate.check_async(check));
+        let mut asked = Box::pin(world.gate.check(check));
         for _ in 0..10 {
             assert!(poll(&mut asked).is_pending());
         }
@@ -131,7 +134,7 @@ fn an_answer_before_the_deadline_is_an_answer() {
     let world = World::new();
     let all = Descriptor::new().with("local", "").with("central", "");
     let check = Check::of(&all).deadline(world.in_a_second());
-    let Ended::Done(Ok(decision)) = drive(world.gate.check_async(check), 20) else { panic!("it answers") };
+    let Ended::Done(Ok(decision)) = drive(world.gate.check(check), 20) else { panic!("it answers") };
     assert!(decision.allowed);
     assert_eq!(world.clock.sleepers(), 0);
     assert_eq!(world.left(), [LIMIT - 1, LIMIT - 1, LIMIT]);
@@ -143,7 +146,7 @@ fn after_the_deadline_no_engine_is_asked() {
     let all = Descriptor::new().with("local", "").with("central", "");
     let late = Check::of(&all).deadline(world.clock.now());
     // If the engine were asked, it would charge.
-    let Ended::Done(Err(StoreError::DeadlinePassed)) = drive(world.gate.check_async(late), 1) else {
+    let Ended::Done(Err(StoreError::DeadlinePassed)) = drive(world.gate.check(late), 1) else {
         panic!("it is too late")
     };
     assert!(world.background.is_idle());
@@ -151,7 +154,7 @@ fn after_the_deadline_no_engine_is_asked() {
     // A decision of this process takes no time.
     let local = Descriptor::new().with("local", "");
     let late = Check::of(&local).deadline(world.clock.now());
-    assert!(world.gate.check(late).unwrap().allowed);
+    assert!(world.gate.check(late).now().unwrap().allowed);
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn calls_of_many_checks_are_given_up_too() {
         (Descriptor::new().with("local", "").with("central", ""), Descriptor::new().with("local", ""));
     let checks = [Check::of(&one).deadline(world.in_a_second()), Check::of(&other)];
     world.central.next(Behaviour::Silent);
-    let mut together = Box::pin(world.gate.check_together_async(&checks));
+    let mut together = Box::pin(world.gate.check_together(&checks));
     assert!(poll(&mut together).is_pending());
     world.clock.advance(Duration::from_secs(1));
     assert!(matches!(poll(&mut together), Poll::Ready(Err(StoreError::DeadlinePassed))));
@@ -170,7 +173,7 @@ fn calls_of_many_checks_are_given_up_too() {
 
     let checks = [Check::of(&one).deadline(world.in_a_second()), Check::of(&other)];
     world.central.next(Behaviour::Silent);
-    let mut each = Box::pin(world.gate.check_each_async(&checks));
+    let mut each = Box::pin(world.gate.check_each(&checks));
     assert!(poll(&mut each).is_pending());
     world.clock.advance(Duration::from_secs(1));
     let Poll::Ready(decided) = poll(&mut each) else { panic!("the deadline is over") };
@@ -186,10 +189,10 @@ fn a_refusal_does_not_wait_for_its_undoing_beyond_the_deadline() {
     let world = World::new();
     let leased = Descriptor::new().with("leased", "");
     for _ in 0..LIMIT {
-        assert!(matches!(drive(world.gate.check_async(&leased), 20), Ended::Done(Ok(_))));
+        assert!(matches!(drive(world.gate.check(&leased), 20), Ended::Done(Ok(_))));
     }
     let both = Descriptor::new().with("central", "").with("leased", "");
-    let mut asked = Box::pin(world.gate.check_async(Check::of(&both).deadline(world.in_a_second())));
+    let mut asked = Box::pin(world.gate.check(Check::of(&both).deadline(world.in_a_second())));
     // The first engine answers the request, and then does not answer when it is to undo its charge.
     assert!(poll(&mut asked).is_pending());
     world.central.next(Behaviour::Silent);

@@ -46,7 +46,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
         .with_background(background.take());
     let late = Descriptor::new().with("late", "yes");
     // The second store has no room for the late request.
-    assert!(matches!(drive(gate.check_async(&late), 20), Ended::Done(_)));
+    assert!(matches!(drive(gate.check(&late), 20), Ended::Done(_)));
     let (plain, key) = (PlainStore::default(), [0]);
     let judge = |op: Op<'_>, cost: Cost| {
         // On a guard, a request takes one place whatever it costs.
@@ -57,7 +57,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     let spend = |units: u64| {
         let cost = Cost::new(units).unwrap();
         let others = Descriptor::new();
-        let Ended::Done(Ok(told)) = drive(gate.check_async(Check::of(&others).cost(cost)), 20) else {
+        let Ended::Done(Ok(told)) = drive(gate.check(Check::of(&others).cost(cost)), 20) else {
             panic!("it answers")
         };
         let settled = judge(Op::Take, cost);
@@ -67,7 +67,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     let cost = Cost::new(1 + random.below(3)).unwrap();
     second.next(if random.below(2) == 0 { Behaviour::Silent } else { Behaviour::SilentAfter });
     let polls = std::cell::Cell::new(0);
-    let mut waiting = Box::pin(gate.check_async(Check::of(&late).cost(cost)));
+    let mut waiting = Box::pin(gate.check(Check::of(&late).cost(cost)));
     let mut poll = || {
         polls.set(polls.get() + 1);
         waiting.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
@@ -95,7 +95,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     if let Some(receipt) = taken.lines[0].receipt {
         judge(Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), cost);
     }
-    let stands: Decision = gate.peek(&Descriptor::new()).unwrap().limits[0].decision;
+    let stands: Decision = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0].decision;
     assert_eq!(stands, judge(Op::Peek, Cost::ONE).lines[0].decision, "{quota:?}");
 }
 
@@ -127,10 +127,10 @@ fn a_charge_is_ended_by_whoever_has_made_it() {
     let gate = Gate::new(set, PlainStore::default())
         .with_store(Share::Central, Judged(PlainStore::default(), DecidedBy::Fallback))
         .with_store(Share::Leased, Judged(PlainStore::default(), DecidedBy::Engine));
-    let admission = gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
+    let admission = gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap();
     assert_eq!(admission.by, DecidedBy::Fallback);
-    admission.cancel().unwrap();
-    let left = gate.peek(&Descriptor::new()).unwrap().limits;
+    admission.cancel().now().unwrap();
+    let left = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
     assert!(left.iter().all(|limit| limit.decision.standing.remaining == 5));
 }
 
@@ -164,12 +164,15 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
     let (gate, other) = (node(), node());
     // The key of a limit without `by`: the policy's name with its length, the limit, and no names.
     let key = [&[3], "all".as_bytes(), &[0, 0]].concat();
-    let before = gate.admit(Check::of(&Descriptor::new()).cost(5)).unwrap().admitted().unwrap();
-    other.reset_charges(&[Charge::new(&key, &quota, Cost::ONE)]).unwrap();
+    let before = gate.admit(Check::of(&Descriptor::new()).cost(5)).now().unwrap().admitted().unwrap();
+    other.reset_charges(&[Charge::new(&key, &quota, Cost::ONE)]).now().unwrap();
     clock.advance(Duration::from_secs(1));
-    let _after = gate.admit(Check::of(&Descriptor::new()).cost(5)).unwrap().admitted().unwrap();
-    before.cancel().unwrap();
-    assert_eq!(gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining, 0);
+    let _after = gate.admit(Check::of(&Descriptor::new()).cost(5)).now().unwrap().admitted().unwrap();
+    before.cancel().now().unwrap();
+    assert_eq!(
+        gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[0].decision.standing.remaining,
+        0
+    );
 }
 
 /// A store that spreads keys over machines: each step has one tag, and each key always has the same tag.
@@ -218,17 +221,17 @@ fn a_store_of_shards_is_asked_for_keys_of_one_tag() {
     let store = Arc::new(Sharded::default());
     let gate = Gate::new(PolicySet::new(policies).unwrap(), Arc::clone(&store));
     let left = |request: &Descriptor<'_>| -> Vec<u64> {
-        let limits = gate.peek(request).unwrap().limits;
+        let limits = gate.check(Check::of(request).peek()).now().unwrap().limits;
         limits.iter().map(|limit| limit.decision.standing.remaining).collect()
     };
     let (ann, bob) = (Descriptor::new().with("user.id", "ann"), Descriptor::new().with("user.id", "bob"));
     for _ in 0..2 {
-        assert!(gate.check(&ann).unwrap().allowed);
+        assert!(gate.check(&ann).now().unwrap().allowed);
     }
-    let admission = gate.admit(&bob).unwrap().admitted().unwrap();
-    assert!(!gate.check(&ann).unwrap().allowed, "all have had three");
+    let admission = gate.admit(&bob).now().unwrap().admitted().unwrap();
+    assert!(!gate.check(&ann).now().unwrap().allowed, "all have had three");
     assert_eq!(left(&ann), [3, 2, 0, 98], "refused, it has spent nothing on any shard");
-    admission.cancel().unwrap();
+    admission.cancel().now().unwrap();
     assert_eq!(left(&bob), [5, 4, 1, 100]);
     let tags: BTreeSet<u64> = store.tags.lock().values().copied().collect();
     assert_eq!((store.tags.lock().len(), tags.len()), (7, 5), "two users, their paths, and all");

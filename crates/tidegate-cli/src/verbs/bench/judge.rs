@@ -197,7 +197,7 @@ impl LetThrough {
         let decision = {
             let request = self.question.descriptor(span.key);
             let check = Check::of(&request).maybe_cost(self.question.cost());
-            self.gate.check(check).expect("a gate in memory decides every cost from 1 on")
+            self.gate.check(check).now().expect("a gate in memory decides every cost from 1 on")
         };
         let group = if self.is_keyed { span.key } else { 0 };
         if decision.allowed {

@@ -67,8 +67,8 @@ impl End {
     /// Ends an admission; returns whether the limit keeps its charge.
     fn end(self, admission: Admission<Plain<Gate>>) -> bool {
         match self {
-            Self::Finish => admission.finish(Outcome::Success).unwrap(),
-            Self::Cancel => admission.cancel().unwrap(),
+            Self::Finish => admission.finish(Outcome::Success).now().unwrap(),
+            Self::Cancel => admission.cancel().now().unwrap(),
             Self::Drop => drop(admission),
             Self::DropUndone => drop(admission.undo_if_dropped(true)),
             Self::HangUp => drop(admission.delayed()),
@@ -211,7 +211,9 @@ impl World {
     fn run<const N: usize>(self, ends: [End; N], store: impl Store + 'static) -> usize {
         let (gate, open) = self.gate(store);
         let visit = move |gate: &Plain<Gate>, at: usize| {
-            let entry = gate.admit_owned(Check::of(&Descriptor::new()).cost(1 << at)).unwrap();
+            let entry = Admission::ask(Plain::clone(gate), Check::of(&Descriptor::new()).cost(1 << at))
+                .now()
+                .unwrap();
             entry.admitted().map(|admission| ends[at].end(admission))
         };
         let others: Vec<_> = (1..N)
@@ -226,7 +228,7 @@ impl World {
             iter::once(first).chain(others.into_iter().map(|other| other.join().unwrap())).collect();
         let kept: Vec<u64> = (0..N).filter(|at| ended[*at] == Some(true)).map(|at| 1 << at).collect();
         let told = format!("{ends:?} {ended:?}");
-        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
+        let limits = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
         let left: Vec<u64> = limits.iter().map(|limit| limit.decision.standing.remaining).collect();
         assert_eq!(left[..2], [self.places, self.units - kept.iter().sum::<u64>()], "{told}");
         // Units that are kept as charged are not settled, so exactly those are still open.
@@ -318,7 +320,7 @@ fn two_places_of_the_memory_store_come_back_once() {
     let known = || {
         let store = memory();
         let (gate, _) = WORLD.gate(store.clone());
-        gate.admit(&Descriptor::new()).unwrap().admitted().unwrap().cancel().unwrap();
+        gate.admit(&Descriptor::new()).now().unwrap().admitted().unwrap().cancel().now().unwrap();
         store
     };
     let seen =

@@ -17,7 +17,7 @@ use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::Gate;
 use crate::gate::charged::{MadeCharge, Part};
 use crate::gate::endings::PartEndings;
-use crate::gate::waits::{Waits, run_without_waiting};
+use crate::gate::waits::{Asking, Waits};
 use tidegate_limits::store::{Charge, ChargeRules, Ending, Settled};
 
 /// A ticket whose places are held longer.
@@ -71,6 +71,10 @@ impl Gate {
     /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable), the answer may have been lost: try again, and
     /// [`TicketError::Settled`] means that the places lapse after their time to live.
     ///
+    /// # Cancel safety
+    /// If dropped before completion, the places may or may not be held longer, as after
+    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable).
+    ///
     /// # Examples
     /// ```
     /// use std::time::Duration;
@@ -83,47 +87,29 @@ impl Gate {
     /// let one = Policy::new("reports", Limit::new(Quota::concurrency(1, minute)?, "concurrency 1"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 1000)?.with_clock(clock.clone());
     /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new())? else { panic!("a free place") };
+    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new()).now()? else { panic!("a free place") };
     /// let ticket = admission.into_ticket(&keys, 2 * minute).map_err(|refused| refused.0)?;
     ///
     /// clock.advance(minute / 2);
     /// let open = keys.open(&ticket, gate.now())?;
-    /// let extended = gate.extend(&open, &keys, 2 * minute, None)?;
-    /// assert_eq!(gate.extend(&open, &keys, 2 * minute, None), Err(TicketError::Settled), "by the other ticket");
+    /// let extended = gate.extend(&open, &keys, 2 * minute, None).now()?;
+    /// assert_eq!(gate.extend(&open, &keys, 2 * minute, None).now(), Err(TicketError::Settled), "by the other ticket");
     ///
     /// clock.advance(minute - Duration::from_secs(1));
-    /// assert!(!gate.check(&Descriptor::new())?.allowed, "the place is held");
+    /// assert!(!gate.check(&Descriptor::new()).now()?.allowed, "the place is held");
     /// let open = keys.open(&extended.ticket, gate.now())?;
-    /// gate.settle(&open, Part::All, Outcome::Success, |_| None)?;
-    /// assert!(gate.check(&Descriptor::new())?.allowed);
+    /// gate.settle(&open, Part::All, Outcome::Success, |_| None).now()?;
+    /// assert!(gate.check(&Descriptor::new()).now()?.allowed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn extend(
-        &self,
-        ticket: &OpenTicket,
-        keys: &TicketKeys,
+    pub fn extend<'a>(
+        &'a self,
+        ticket: &'a OpenTicket,
+        keys: &'a TicketKeys,
         ttl: Duration,
         id: Option<u128>,
-    ) -> Result<Extended, TicketError> {
-        run_without_waiting(self.extend_ticket(ticket, keys, ttl, id, Waits::No))
-    }
-
-    /// Extends a ticket like [`Gate::extend`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::extend`].
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, the places may or may not be held longer, as after
-    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable).
-    pub async fn extend_async(
-        &self,
-        ticket: &OpenTicket,
-        keys: &TicketKeys,
-        ttl: Duration,
-        id: Option<u128>,
-    ) -> Result<Extended, TicketError> {
-        self.extend_ticket(ticket, keys, ttl, id, Waits::Yes).await
+    ) -> Asking<'a, Result<Extended, TicketError>> {
+        Asking::new(move |waits| self.extend_ticket(ticket, keys, ttl, id, waits))
     }
 
     async fn extend_ticket(

@@ -10,7 +10,7 @@ use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::endings::{Claims, Endings, Settles};
 use crate::gate::settling::Marks;
-use crate::gate::waits::{Waits, run_without_waiting};
+use crate::gate::waits::{Asking, Waits};
 use crate::gate::{Finished, Gate};
 use crate::policy::{Source, key_space};
 use tidegate_limits::store::{Charge, ChargeRules, Home, StoreError};
@@ -98,6 +98,10 @@ impl Gate {
     /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable), it is unknown whether just its answer was lost: try
     /// again, and [`TicketError::Settled`] means that the first attempt succeeded.
     ///
+    /// # Cancel safety
+    /// If dropped before completion, the ticket may or may not be settled: try again, and [`TicketError::Settled`]
+    /// means that it was.
+    ///
     /// # Examples
     /// ```
     /// use std::time::Duration;
@@ -109,41 +113,23 @@ impl Gate {
     /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
     /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(800))? else { panic!("800 of 1000") };
+    /// let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(800)).now()? else { panic!("800 of 1000") };
     /// let text = admission.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?.to_string();
     ///
     /// let ticket = keys.open(&text.parse()?, gate.now())?;
-    /// let told = gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(1300))?;
+    /// let told = gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(1300)).now()?;
     /// assert_eq!(told[0].standing.debt, 300);
-    /// assert_eq!(gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(0)), Err(TicketError::Settled));
+    /// assert_eq!(gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(0)).now(), Err(TicketError::Settled));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn settle<'t>(
-        &self,
+    pub fn settle<'a, 't: 'a>(
+        &'a self,
         ticket: &'t OpenTicket,
         part: Part,
         outcome: Outcome,
-        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-    ) -> Result<Finished<'t>, TicketError> {
-        run_without_waiting(self.settle_ticket(ticket, part, outcome, used, Waits::No))
-    }
-
-    /// Settles a ticket like [`Gate::settle`], and waits for engines that answer later.
-    ///
-    /// # Errors
-    /// As [`Gate::settle`].
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, the ticket may or may not be settled: try again, and [`TicketError::Settled`]
-    /// means that it was.
-    pub async fn settle_async<'t>(
-        &self,
-        ticket: &'t OpenTicket,
-        part: Part,
-        outcome: Outcome,
-        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-    ) -> Result<Finished<'t>, TicketError> {
-        self.settle_ticket(ticket, part, outcome, used, Waits::Yes).await
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64> + Send + 'a,
+    ) -> Asking<'a, Result<Finished<'t>, TicketError>> {
+        Asking::new(move |waits| self.settle_ticket(ticket, part, outcome, used, waits))
     }
 
     /// Settles a ticket for a caller that waits for engines, or cannot.

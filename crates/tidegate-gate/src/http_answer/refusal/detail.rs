@@ -178,8 +178,8 @@ mod tests {
         let set = PolicySet::new(vec![policy]).unwrap();
         let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new().with("user.id", "ann").with("client.ip", "203.0.113.9");
-        assert!(gate.check(&request).unwrap().allowed);
-        let decision = gate.check(&request).unwrap();
+        assert!(gate.check(&request).now().unwrap().allowed);
+        let decision = gate.check(&request).now().unwrap();
         let refusal = Refusal::of_gate(&decision);
         serde_json::to_value(refusal.problem(refusal.status(), None)).unwrap()["detail"]
             .as_str()

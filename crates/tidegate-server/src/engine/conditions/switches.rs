@@ -64,7 +64,7 @@ impl Conditions {
             (SwitchedBy::Signal, Setting::Off(off)) => self.switches.signal(name, Some(off))?,
             (SwitchedBy::Signal, Setting::KeptOn(..) | Setting::On) => self.switches.signal(name, None)?,
         }
-        self.base.gate.notice_switches();
+        self.base.gate.signals().notice_switches();
         self.tell();
         Ok(())
     }

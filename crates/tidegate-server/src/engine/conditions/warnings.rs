@@ -50,7 +50,7 @@ impl Conditions {
             Source::Latency | Source::InFlight => live.decided(&self.base.metrics) > 0,
             _ => false,
         };
-        let sources = self.base.gate.sources().into_iter();
+        let sources = self.base.gate.signals().list().into_iter();
         sources.filter(move |one| one.last.is_none() && is_told(&one.source)).map(|one| one.source)
     }
 

@@ -128,21 +128,21 @@ impl Tickets {
         self.settle_uncounted(&self.base.live(), ticket, &undone, |_| ()).await
     }
 
-    /// Returns the units that this check would charge ([`tidegate::Gate::give_back_async`]). On an error they stay
+    /// Returns the units that this check would charge ([`tidegate::Gate::give_back`]). On an error they stay
     /// charged; it is counted and logged.
     pub(crate) async fn give_back(&self, check: Check<'_, '_>) {
-        if let Err(error) = self.base.gate.give_back_async(check).await {
+        if let Err(error) = self.base.gate.give_back(check).await {
             self.base.count_store_error();
             tracing::warn!(%error, "units were not given back");
         }
     }
 
-    /// Books what so many requests would charge, even beyond what is left ([`tidegate::Gate::book_many_async`]).
+    /// Books what so many requests would charge, even beyond what is left ([`tidegate::Gate::book`]).
     ///
     /// # Errors
     /// The error of the store. It is counted; the caller logs it.
     pub(crate) async fn book(&self, check: Check<'_, '_>, requests: u64) -> Result<(), StoreError> {
-        let booked = self.base.gate.book_many_async(check, requests).await;
+        let booked = self.base.gate.book(check, requests).await;
         booked.inspect_err(|_| self.base.count_store_error())
     }
 }

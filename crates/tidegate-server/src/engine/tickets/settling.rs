@@ -87,7 +87,7 @@ fn goes_by_cost(policy: &Policy) -> bool {
 impl Tickets {
     /// Undoes the charges of a decision.
     pub(crate) async fn undo(&self, held: &Charged) {
-        let undone = self.base.gate.finish_async(held, Part::All, Outcome::Ignored, |_| Some(0)).await;
+        let undone = self.base.gate.finish(held, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
             self.base.count_store_error();
             tracing::warn!(%error, "the charge of a decision could not be given back");
@@ -224,9 +224,9 @@ impl Tickets {
             }
         };
         match &settlement.spent {
-            Spent::Usage(usage) => self.base.gate.settle_by_async(open, part, outcome, usage).await,
+            Spent::Usage(usage) => self.base.gate.settle_by(open, part, outcome, usage).await,
             _ => {
-                let finished = self.base.gate.settle_async(open, part, outcome, used).await?;
+                let finished = self.base.gate.settle(open, part, outcome, used).await?;
                 Ok(finished.into_iter().map(|one| (one, None)).collect())
             }
         }

@@ -1,7 +1,7 @@
 //! Admissions of a gate that bodies hold.
 
 use tidegate::policy::{ChargeOn, Limit, SettleBy, SettleRule};
-use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
 use tidegate_tower::{GateLayer, Spent};
 
 use super::*;
@@ -19,7 +19,7 @@ fn gate() -> (Arc<Gate>, ManualClock) {
 }
 
 fn left(gate: &Gate) -> Vec<u64> {
-    let limits = gate.peek(&Descriptor::new()).unwrap().limits;
+    let limits = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits;
     limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 

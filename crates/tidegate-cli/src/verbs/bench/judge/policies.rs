@@ -7,7 +7,7 @@ use anyhow::Result;
 use tidegate::config::Config;
 use tidegate::policy::{Limit, Mode, Policy, PolicySet};
 use tidegate::store::CapacityError;
-use tidegate::{Gate, ManualClock, Tick};
+use tidegate::{Check, Gate, ManualClock, Tick};
 
 use super::super::question::Question;
 use crate::exit::{Mistake, no_room};
@@ -82,7 +82,7 @@ impl Judged {
         let judged =
             Self { strict: set(policies)?, patient: set(patient)?, max_wait, is_keyed, has_own_cost };
         let (gate, _) = judged.gate(&judged.strict, 1)?;
-        let decision = gate.peek(&question.descriptor(0))?;
+        let decision = gate.check(Check::of(&question.descriptor(0)).peek()).now()?;
         if decision.limits.is_empty() && decision.refusal.is_none() {
             return Err(Mistake(format!(
                 "no policy in force of {file} matches these requests, which have {}; name the attributes with --by and --attr",

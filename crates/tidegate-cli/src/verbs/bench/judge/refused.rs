@@ -111,7 +111,7 @@ impl Refused {
         let request = self.question.descriptor(key);
         let check = Check::of(&request).maybe_cost(self.question.cost());
         // Refused only with a debt of a month, and then no denial is wrong.
-        let _ = self.gate.check(check).expect("a gate in memory decides every cost from 1 on");
+        let _ = self.gate.check(check).now().expect("a gate in memory decides every cost from 1 on");
     }
 
     fn judge(&mut self, span: Span) {
@@ -126,7 +126,8 @@ impl Refused {
         let one = self.question.cost().unwrap_or(Cost::ONE).units();
         let cost = if others == 0 { self.question.cost() } else { Cost::new(one.saturating_mul(others + 1)) };
         let check = Check::of(&request).maybe_cost(cost);
-        let decision = self.gate.peek(check).expect("a gate in memory decides every cost from 1 on");
+        let decision =
+            self.gate.check(check.peek()).now().expect("a gate in memory decides every cost from 1 on");
         if decision.allowed && decision.wait <= self.max_wait {
             self.wrong += 1;
         }

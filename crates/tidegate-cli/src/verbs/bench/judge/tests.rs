@@ -62,7 +62,7 @@ fn served(
     for (decided, ask) in &mut spans {
         clock.set(Tick::from_nanos(*decided));
         let request = question.descriptor(ask.key);
-        let decision = gate.check(Check::of(&request).maybe_cost(question.cost())).unwrap();
+        let decision = gate.check(Check::of(&request).maybe_cost(question.cost())).now().unwrap();
         ask.fate = if decision.allowed { Fate::Allowed } else { Fate::Denied };
     }
     let mut asks: Vec<Ask> = spans.into_iter().map(|(_, ask)| ask).collect();
