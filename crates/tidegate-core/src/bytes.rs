@@ -103,7 +103,7 @@ impl Writer {
     }
 
     /// Appends the bits of a float, for the profiles of libraries that compute in floats.
-    pub fn f64(&mut self, value: f64) {
+    pub(crate) fn f64(&mut self, value: f64) {
         self.u64(value.to_bits());
     }
 
@@ -113,7 +113,7 @@ impl Writer {
     }
 
     /// Appends a rate as its count and period in nanoseconds, not reduced.
-    pub fn rate(&mut self, rate: Rate) {
+    pub(crate) fn rate(&mut self, rate: Rate) {
         self.u64(rate.count());
         self.u64(rate.period_nanos());
     }
@@ -166,7 +166,6 @@ impl Bytes for Receipt {
 /// Reads a byte form field by field.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    version: u8,
     rest: &'a [u8],
 }
 
@@ -178,16 +177,10 @@ impl<'a> Reader<'a> {
     /// known.
     pub fn open(bytes: &'a [u8]) -> Result<(u8, Self), DecodeError> {
         match bytes {
-            [version @ 1..=FORMAT, kind, rest @ ..] => Ok((*kind, Self { version: *version, rest })),
+            [1..=FORMAT, kind, rest @ ..] => Ok((*kind, Self { rest })),
             [version, _, ..] => Err(DecodeError::Version { version: *version }),
             _ => Err(DecodeError::Short),
         }
-    }
-
-    /// Returns the format version of the form, 1 to [`FORMAT`]. The layout of a field may depend on it.
-    #[must_use]
-    pub const fn version(&self) -> u8 {
-        self.version
     }
 
     /// Checks that no bytes are left.
@@ -249,7 +242,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Short`] if the bytes end before the field does.
-    pub fn f64(&mut self) -> Result<f64, DecodeError> {
+    pub(crate) fn f64(&mut self) -> Result<f64, DecodeError> {
         self.u64().map(f64::from_bits)
     }
 
@@ -265,7 +258,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Short`], or [`DecodeError::Value`] for an impossible rate.
-    pub fn rate(&mut self) -> Result<Rate, DecodeError> {
+    pub(crate) fn rate(&mut self) -> Result<Rate, DecodeError> {
         let (count, period) = (self.u64()?, self.u64()?);
         Rate::new(count, Duration::from_nanos(period)).map_err(|_| DecodeError::Value { field: "rate" })
     }

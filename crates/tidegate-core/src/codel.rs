@@ -20,7 +20,7 @@
 //!
 //! # Source
 //! The form of folly's `Codel`: it drops all work that waited more than twice the target, without CoDel's growing
-//! rate of drops. Adaptive LIFO and the longest wait of [`Codel::longest_wait`] are from B. Maurer, "Fail at Scale",
+//! rate of drops. Adaptive LIFO is from B. Maurer, "Fail at Scale",
 //! ACM Queue 13(8), 2015. CoDel itself is RFC 8289, which is also the source for an empty queue ending the overload.
 //! In folly the very first turn is an interval by itself, so one long wait at the start is an overload; here it
 //! begins an interval.
@@ -165,17 +165,9 @@ impl Codel {
         if self.stands(state, now) { End::Newest } else { End::Oldest }
     }
 
-    /// Returns how long work that joins now may wait before being refused: usually the interval, but the target once
-    /// the queue has not been empty for longer than an interval. For queues whose waiters give up by a timer rather
-    /// than at their turn.
-    #[must_use]
-    pub fn longest_wait(&self, state: &CodelState, now: Tick) -> Duration {
-        if self.stands(state, now) { self.target } else { self.interval }
-    }
-
     /// Returns whether the service counts as overloaded: the last complete interval was one of overload.
-    #[must_use]
-    pub const fn overloaded(&self, state: &CodelState) -> bool {
+    #[cfg(test)]
+    const fn overloaded(&self, state: &CodelState) -> bool {
         state.overloaded
     }
 
@@ -245,15 +237,11 @@ mod tests {
     fn a_line_that_stands_is_served_from_its_newest_end_until_it_empties() {
         let codel = Codel::default();
         let mut state = codel.start(at(0));
-        for (emptied, now, end, longest) in [
-            (0, 100, End::Oldest, 100),
-            (0, 101, End::Newest, 5),
-            (150, 250, End::Oldest, 100),
-            (150, 251, End::Newest, 5),
-        ] {
+        for (emptied, now, end) in
+            [(0, 100, End::Oldest), (0, 101, End::Newest), (150, 250, End::Oldest), (150, 251, End::Newest)]
+        {
             codel.emptied(&mut state, at(emptied));
             assert_eq!(codel.end(&state, at(now)), end, "at {now} ms");
-            assert_eq!(codel.longest_wait(&state, at(now)), Duration::from_millis(longest), "at {now} ms");
         }
     }
 

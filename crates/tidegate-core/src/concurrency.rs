@@ -14,7 +14,6 @@ mod min_latency;
 mod moving;
 mod partitions;
 mod vegas;
-mod windowed;
 
 pub use adaptive::{Adaptive, AdaptiveState, ParseLawError};
 pub use aimd::{Aimd, AimdState};
@@ -28,7 +27,6 @@ pub use min_latency::{MinLatency, MinLatencyState};
 pub use moving::{AdaptiveConcurrency, AdaptiveConcurrencyState};
 pub use partitions::{Partition, Partitions};
 pub use vegas::{Vegas, VegasState};
-pub use windowed::{Windowed, WindowedState};
 
 #[cfg(test)]
 mod tests;

@@ -26,15 +26,6 @@ use core::time::Duration;
 
 use crate::time::{Tick, nanos};
 
-/// The bucket that a holder may be given now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    /// The holder keeps the bucket that it has, or none: another one would not be safe yet, or its burst cannot be paid.
-    Keep,
-    /// At most this bucket.
-    UpTo(Bucket),
-}
-
 /// The number of a holder in its division. It is reused after the holder has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HolderId(usize);
@@ -72,10 +63,6 @@ impl Division {
     const KEPT: u64 = 16;
     /// The most of the free rate that a newcomer's first bucket gets where there are other holders, as a divisor.
     const FIRST: u64 = 8;
-    /// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket
-    /// was handed out was written by a holder that has that bucket.
-    pub const ROUND_TRIP: Duration = ROUND_TRIP;
-
     /// Makes the division of a limit of `rate` units in each `period` and at most `burst` at once, `left` of them
     /// unspent. A rate, burst or period (in nanoseconds) of zero counts as one.
     #[must_use]
@@ -96,25 +83,6 @@ impl Division {
             vacant: Vec::new(),
             next_end: Tick::MAX,
         }
-    }
-
-    /// Returns the units of the limit in each period.
-    #[must_use]
-    pub const fn rate(&self) -> u64 {
-        self.rate
-    }
-
-    /// Returns the sum of the rates handed out: for each holder, the largest that may be in use. Never more than
-    /// [`Division::rate`].
-    #[must_use]
-    pub const fn given(&self) -> u64 {
-        self.given
-    }
-
-    /// Says whether there are no holders.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.holders() == 0
     }
 
     /// Returns how many holders there are, including those that have left and may still use their bucket.
@@ -170,12 +138,13 @@ impl Division {
         self.freed(freed);
     }
 
-    /// Returns the bucket that a holder may be given now, without giving it.
-    pub fn offer(&mut self, holder: HolderId, now: Tick) -> Offer {
+    /// Returns the largest bucket that a holder may be given now, without giving it. `None`: the holder keeps the bucket that
+    /// it has, or none, because another one would not be safe yet, or its burst cannot be paid.
+    pub fn offer(&mut self, holder: HolderId, now: Tick) -> Option<Bucket> {
         self.advance(now);
-        let Some(Some(one)) = self.holders.get(holder.0) else { return Offer::Keep };
+        let Some(Some(one)) = self.holders.get(holder.0) else { return None };
         if one.is_replacing() || one.has_left {
-            return Offer::Keep;
+            return None;
         }
         let (has, target, free) = (one.bucket, self.target(one), self.rate - self.given);
         let rate = if has.rate == 0 {
@@ -191,9 +160,9 @@ impl Division {
         // A bucket of too little burst is worse than the current one; a better one is possible when the purse has filled.
         let too_little = has.rate > 0 && bucket.burst < share.div_ceil(4);
         if rate == 0 || bucket.burst < one.least || too_little {
-            return Offer::Keep;
+            return None;
         }
-        Offer::UpTo(bucket)
+        Some(bucket)
     }
 
     /// Replaces a holder's bucket by one that lasts until the tick `until`. Says whether it may be handed out: it may if
@@ -345,7 +314,8 @@ impl Bucket {
 
 // One holder: its bucket, the replaced bucket while that may still be in use, and the units that it was asked for.
 
-/// The longest time for a message to a holder and its answer.
+/// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket was
+/// handed out was written by a holder that has that bucket.
 const ROUND_TRIP: Duration = Duration::from_secs(2);
 
 /// The buckets and the demand of a holder.

@@ -10,8 +10,6 @@
 //!
 //! All numbers are exact integers. A judge takes constant memory, and constant time for each call.
 
-use core::time::Duration;
-
 use crate::error::{QuotaError, burst_in_range};
 use crate::quota::Quota;
 use crate::time::{Rate, Tick, nanos};
@@ -276,12 +274,4 @@ impl WindowEnvelope {
     pub const fn utilisation(&self) -> Utilisation {
         self.utilisation
     }
-}
-
-/// Returns the units that a rate and a burst allow in a span including its ends, rounded down: units above these are an excess.
-#[must_use]
-pub fn allowed_within(rate: Rate, burst: u64, span: Duration) -> u64 {
-    let (count, period) = rate.reduced();
-    let back = u128::from(count) * u128::from(nanos(span)) / u128::from(period);
-    u64::try_from(back).unwrap_or(u64::MAX).saturating_add(burst)
 }

@@ -6,9 +6,9 @@
 //!
 //! * [`time`]: ticks, and the rate kept as an exact ratio
 //! * [`decision`]: the request to a limit, and its answer
-//! * [`guard`]: limits on work in progress, which work enters and leaves; and the outcomes of work
+//! * [`Guard`]: limits on work in progress, which work enters and leaves; and the outcomes of work
 //! * [`priority`]: how much a request matters
-//! * [`quota`]: a complete limit of any algorithm, and its state
+//! * [`Quota`], [`State`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: the rate-limit algorithms, one file each
 //! * [`breaker`]: circuit breakers, which refuse calls to a service that fails
 //! * [`concurrency`]: limits on how much work is in flight, fixed or moved by a law
@@ -34,9 +34,9 @@ pub mod division;
 pub mod envelope;
 mod error;
 pub mod following;
-pub mod guard;
+mod guard;
 pub mod priority;
-pub mod quota;
+mod quota;
 pub mod rate;
 pub mod retry;
 pub mod retry_budget;

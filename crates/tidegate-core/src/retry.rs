@@ -96,13 +96,13 @@ impl Default for Retries {
 
 impl Retries {
     /// The most tries that can be set. More than a few multiply the load of a failing service; gRPC caps them at five.
-    pub const MAX_TRIES: u32 = 100;
+    const MAX_TRIES: u32 = 100;
 
     /// The longest time that a service may name unless another is set: a minute. A waiting call holds its memory and
     /// its caller, and a service that writes `Retry-After: 86400` could hold them for a day.
-    pub const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
+    const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
 
-    /// Makes rules. `tries` includes the first try and is 1 to [`Retries::MAX_TRIES`]. The wait before the second try is up
+    /// Makes rules. `tries` includes the first try and is 1 to 100. The wait before the second try is up
     /// to `base`; it doubles with each further try, up to `most`. Both are up to [`Rate::MAX_PERIOD`]; zero means no wait.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Retries {
         Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO })
     }
 
-    /// Sets the longest time that a service may name; the default is [`Retries::PUSHBACK_UP_TO`]. If the service names
+    /// Sets the longest time that a service may name; the default is a minute. If the service names
     /// a longer one, there is no further try.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ impl Default for RetryBudget {
 
 impl RetryBudget {
     /// The longest span: an hour. A budget saved up for longer does not fit the current load.
-    pub const MAX_SPAN: Duration = Duration::from_secs(3600);
+    const MAX_SPAN: Duration = Duration::from_secs(3600);
 
     /// Makes a budget of a share of the calls, 0 to 1 and rounded to millionths, with the floor and the span of the default.
     ///
@@ -107,7 +107,7 @@ impl RetryBudget {
         Self { floor: None, ..self }
     }
 
-    /// Sets the time for which calls and retries count, 10 ms to [`RetryBudget::MAX_SPAN`]. A tenth of it is
+    /// Sets the time for which calls and retries count, 10 ms to an hour. A tenth of it is
     /// forgotten at a time, so between nine tenths and all of it counts.
     ///
     /// # Errors

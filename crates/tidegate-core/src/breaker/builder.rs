@@ -43,10 +43,10 @@ pub struct BreakerBuilder {
     seed: u64,
     strict: bool,
     probes: u64,
-    ttl: Option<Duration>,
+    ttl: Duration,
     judgement: Judgement,
     steps: u8,
-    forget_after: Option<Duration>,
+    forget_after: Duration,
 }
 
 impl CircuitBreaker {
@@ -69,10 +69,10 @@ impl CircuitBreaker {
             seed: 0,
             strict: false,
             probes: 3,
-            ttl: Some(Duration::from_secs(60)),
+            ttl: Duration::from_secs(60),
             judgement: Judgement::Evidence(WHOLE / 20),
             steps: 3,
-            forget_after: Some(Duration::from_secs(300)),
+            forget_after: Duration::from_secs(300),
         }
     }
 }
@@ -205,21 +205,14 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD). A probe that has not
-    /// ended by then loses its place, and its outcome does not count. It has to be longer than any call takes, time-outs
-    /// included.
+    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): longer than any call takes,
+    /// time-outs included. A probe that has not ended by then loses its place, and its outcome does not count. With
+    /// [`Duration::MAX`] a lost probe holds its place for ever.
     ///
     /// While the breaker is closed, a call that takes longer does not count either. If [slow calls](Self::slow_calls) trip
     /// it, such a call counts for as much longer as the time after which a call is slow.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Waits for the outcome of a call for ever. A lost probe then holds its place for ever, so use this only for
-    /// holders that cannot be lost.
-    pub const fn without_ttl(mut self) -> Self {
-        self.ttl = None;
+        self.ttl = ttl;
         self
     }
 
@@ -229,24 +222,20 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets how many steps follow the first before the breaker closes, 0 to [`CircuitBreaker::MAX_STEPS`].
+    /// Sets how many steps follow the first before the breaker closes, 0 to 16.
     pub const fn steps(mut self, steps: u8) -> Self {
         self.steps = steps;
         self
     }
 
-    /// Sets when trips are forgotten. A breaker that has been closed for this time opens for the first open time
-    /// again. A breaker that has been idle for this time, plus the time to live of a call, becomes new, even if it
-    /// was open.
+    /// Sets when trips are forgotten; [`Duration::MAX`] means never. A breaker that has been closed for this time opens for
+    /// the first open time again. A breaker that has been idle for this time, plus the time to live of a call, becomes new,
+    /// even if it was open.
+    ///
+    /// Where trips are never forgotten, a store keeps a key for ever once it has tripped. A breaker that only a person has
+    /// opened becomes new five minutes after that ended, if it was not used since.
     pub const fn forget_after(mut self, forget_after: Duration) -> Self {
-        self.forget_after = Some(forget_after);
-        self
-    }
-
-    /// Never forgets a trip, nor that the breaker is open. A store then keeps a key for ever once it has tripped. A
-    /// breaker that only a person has opened becomes new five minutes after that ended, if it was not used since.
-    pub const fn never_forget(mut self) -> Self {
-        self.forget_after = None;
+        self.forget_after = forget_after;
         self
     }
 
@@ -279,7 +268,7 @@ impl BreakerBuilder {
                 value: self.probes.to_string(),
                 want: "is not a number of probes; use 1 to 65536",
             })
-            .and_then(|probes| self.ttl.map_or(Ok(probes), |ttl| probes.ttl(ttl)))?;
+            .and_then(|probes| if self.ttl == Duration::MAX { Ok(probes) } else { probes.ttl(self.ttl) })?;
         let parameters = Parameters {
             window: self.window,
             rules: BreakerThresholds {
@@ -306,7 +295,7 @@ impl BreakerBuilder {
             probes,
             judgement: self.judgement,
             steps: self.steps,
-            forget_after: self.forget_after.map_or(u64::MAX, nanos),
+            forget_after: nanos(self.forget_after),
         };
         Ok(CircuitBreaker { parameters: Arc::new(parameters.checked()?) })
     }

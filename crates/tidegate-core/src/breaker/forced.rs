@@ -155,7 +155,7 @@ mod tests {
     fn fail(breaker: &CircuitBreaker, state: &mut CircuitBreakerState, at: Tick, calls: u32) {
         for _ in 0..calls {
             let receipt = breaker.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ()).unwrap();
-            breaker.leave_in_place(state, at, &receipt, Outcome::Failure, &mut |_| ());
+            breaker.leave_in_place(state, at, &receipt, None, Outcome::Failure, &mut |_| ());
         }
     }
 

@@ -42,7 +42,7 @@ impl Guard for CircuitBreaker {
         outcome: Outcome,
     ) -> CircuitBreakerState {
         let mut next = state.clone();
-        self.leave_in_place(&mut next, now, receipt, outcome, &mut |_| ());
+        self.leave_in_place(&mut next, now, receipt, None, outcome, &mut |_| ());
         next
     }
 

@@ -113,26 +113,14 @@ impl CircuitBreaker {
         Ok(Receipt { at, act: at, cost: ask.cost, mark })
     }
 
-    /// Leaves in place with an outcome; `tell` is called for each change of condition. The call's latency counts from
-    /// [`Receipt::act`], so a wait before it began is not part of it. Returns whether the exit counts: whether its outcome
-    /// is in the window, or a probe has given up its place. An exit that is too late, or from before the last change of
-    /// condition, does not count and changes nothing; nor does an outcome that says nothing of the service, unless it is a
-    /// probe's.
+    /// Leaves in place with an outcome; `tell` is called for each change of condition. Returns whether the exit counts: its
+    /// outcome is in the window, or a probe has given up its place. An exit that is too late, or from before the last change
+    /// of condition, does not count and changes nothing; nor does an outcome that says nothing of the service, unless it is
+    /// a probe's.
+    ///
+    /// Whether the call was slow depends on the time from [`Receipt::act`] to the beginning of its answer, at the tick
+    /// `answered`; `None` if it began when it ended. How long a stream lasts depends on its content and on its reader.
     pub fn leave_in_place(
-        &self,
-        state: &mut CircuitBreakerState,
-        now: Tick,
-        receipt: &Receipt,
-        outcome: Outcome,
-        tell: &mut dyn FnMut(Change),
-    ) -> bool {
-        self.leave_answered_in_place(state, now, receipt, None, outcome, tell)
-    }
-
-    /// Leaves in place like [`CircuitBreaker::leave_in_place`], after an answer whose beginning came at the tick
-    /// `answered`, and whose end comes now. Whether the call was slow depends on the time to the beginning: how long a
-    /// stream lasts depends on its content and on its reader. `None`: the answer began when it ended.
-    pub fn leave_answered_in_place(
         &self,
         state: &mut CircuitBreakerState,
         now: Tick,

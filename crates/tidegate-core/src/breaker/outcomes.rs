@@ -342,7 +342,7 @@ impl Bytes for Ring {
 pub enum Window {
     /// The last calls, this many of them: 1 to [`Window::MAX_CALLS`]. Time does not remove them.
     Calls(u32),
-    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to [`Window::MAX_BUCKETS`]. The parts lie
+    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to 256. The parts lie
     /// on multiples of their length and are forgotten whole. So the window looks back for `span` minus the part of
     /// the current bucket that is still to come, and with a single bucket it starts empty after each `span`.
     Time {
@@ -357,9 +357,9 @@ impl Window {
     /// The most calls in a window of calls: 16,384, which take 4 KiB.
     pub const MAX_CALLS: u32 = 1 << 14;
     /// The most buckets in a window of time: 256, which take 3 KiB.
-    pub const MAX_BUCKETS: u32 = 256;
+    pub(super) const MAX_BUCKETS: u32 = 256;
     /// The longest window of time: a day.
-    pub const MAX_SPAN: Duration = Duration::from_secs(86_400);
+    pub(super) const MAX_SPAN: Duration = Duration::from_secs(86_400);
 }
 
 /// The outcome of a call that shows something about the service.

@@ -281,25 +281,13 @@ impl CircuitBreaker {
     /// service recovers.
     pub(super) const MOST_SHED: u32 = 990_000;
     /// The most steps of recovery after the first: 16.
-    pub const MAX_STEPS: u8 = 16;
-
-    /// Returns how many calls may be in flight at the first step of recovery.
-    #[must_use]
-    pub fn probes(&self) -> u64 {
-        self.parameters.probes.max()
-    }
+    pub(super) const MAX_STEPS: u8 = 16;
 
     /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and its outcome does
     /// not count. `None` if calls may take for ever.
     #[must_use]
     pub fn time_to_live(&self) -> Option<Duration> {
         self.parameters.probes.time_to_live()
-    }
-
-    /// Returns which calls the breaker judges by.
-    #[must_use]
-    pub fn window(&self) -> Window {
-        self.parameters.window
     }
 
     /// Returns the least number of calls in the window by which its shares are judged.

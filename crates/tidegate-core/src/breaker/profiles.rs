@@ -38,7 +38,7 @@ impl CircuitBreaker {
             .probes(1)
             .judgement(Judgement::Successes(1))
             .steps(0)
-            .never_forget()
+            .forget_after(Duration::MAX)
     }
 
     /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s, compared every 500 ms. It

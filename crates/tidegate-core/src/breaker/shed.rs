@@ -241,7 +241,14 @@ mod tests {
             while ended < times {
                 now += 1_000_000;
                 if let Ok(receipt) = half.enter_in_place(&mut state, ask(now), &mut tell) {
-                    half.leave_in_place(&mut state, Tick::from_nanos(now), &receipt, outcome, &mut tell);
+                    half.leave_in_place(
+                        &mut state,
+                        Tick::from_nanos(now),
+                        &receipt,
+                        None,
+                        outcome,
+                        &mut tell,
+                    );
                     ended += 1;
                 }
             }

@@ -240,8 +240,7 @@ impl CircuitBreaker {
     /// # Examples
     /// ```
     /// use tidegate_core::breaker::CircuitBreaker;
-    /// use tidegate_core::guard::{Guard as _, Outcome};
-    /// use tidegate_core::{Algorithm as _, Ask, Cost, Tick, Transition};
+    /// use tidegate_core::{Ask, Cost, Guard as _, Outcome, Tick, Transition};
     ///
     /// let breaker = CircuitBreaker::sre().build()?;
     /// let now = Tick::from_secs(1);

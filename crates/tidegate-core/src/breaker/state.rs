@@ -298,7 +298,7 @@ impl Bytes for CircuitBreakerState {
             }
             2 => {
                 let (step, inside, totals) = (from.u8()?, Bytes::read(from)?, Bytes::read(from)?);
-                if step > Self::MAX_STEPS {
+                if step > CircuitBreaker::MAX_STEPS {
                     return Err(DecodeError::Value { field: "step" });
                 }
                 Phase::HalfOpen { step, inside, totals }
@@ -313,8 +313,4 @@ impl Bytes for CircuitBreakerState {
         }
         Ok(Self { inner: Box::new(inner) })
     }
-}
-
-impl CircuitBreakerState {
-    const MAX_STEPS: u8 = CircuitBreaker::MAX_STEPS;
 }

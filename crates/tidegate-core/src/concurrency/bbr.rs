@@ -158,14 +158,6 @@ impl Bbr {
         Self { bounds, ..self }
     }
 
-    /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
-    pub fn window(self, window: Duration, buckets: u32) -> Result<Self, QuotaError> {
-        Ok(Self { window: Buckets::new(window, buckets)?, ..self })
-    }
-
     /// Sets the reading from which the processor is busy, 1 to 1000 thousandths.
     ///
     /// # Errors
@@ -190,7 +182,7 @@ impl Bbr {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is longer.
-    pub fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
+    fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::ZERO..=Duration::from_secs(3600);
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
     }
@@ -216,8 +208,8 @@ impl Bbr {
     }
 
     /// Returns how busy the processor is, in thousandths, smoothed.
-    #[must_use]
-    pub fn cpu(&self, state: &BbrState) -> u16 {
+    #[cfg(test)]
+    fn cpu(&self, state: &BbrState) -> u16 {
         state.cpu.thousandths()
     }
 

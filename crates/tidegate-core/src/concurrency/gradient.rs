@@ -6,17 +6,13 @@
 //! # When
 //! Use it where latencies differ from request to request, so that a least latency means nothing: this law works with
 //! averages, which [`Vegas`](super::Vegas) does not. Do not use it where load rises slowly or stays too high for long:
-//! the long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
-//! it behind a [`Windowed`](super::Windowed), so that six hundred samples are windows and not requests.
+//! the long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
 //! | tolerance | 1 to 10 | 1.5 | how many times the long average a latency may be |
-//! | queue | 0 to 1000 | 4 | how many may wait; the step by which the limit grows |
-//! | smoothing | 0.001 to 1 | 0.2 | the share of each change that is made at once |
-//! | long window | 10 to 100,000 | 600 | how many samples the long average remembers |
 //! | timeout | 1 ns and more | never | what takes longer counts as overload |
 //! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
 //!
@@ -129,34 +125,6 @@ impl Gradient {
     pub fn tolerance(self, times: f64) -> Result<Self, QuotaError> {
         let want = "is not a tolerance; use 1 to 10";
         Ok(Self { tolerance: in_range("tolerance", times, &(1.0..=10.0), want)?, ..self })
-    }
-
-    /// Sets how many may wait, 0 to 1000. At 0 the limit never grows.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn queue(self, waiting: u32) -> Result<Self, QuotaError> {
-        let queue = in_range("queue", waiting, &(0..=1000), "is not a queue; use 0 to 1000")?;
-        Ok(Self { queue: f64::from(queue), ..self })
-    }
-
-    /// Sets the share of each change that is made at once, 0.001 to 1.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is not a share; use 0.001 to 1";
-        Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
-    }
-
-    /// Sets how many samples the long average remembers, 10 to 100,000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn long_window(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is not a window; use 10 to 100000";
-        let samples = in_range("long window", samples, &(10..=100_000), want)?;
-        Ok(Self { long_weight: 2.0 / (f64::from(samples) + 1.0), ..self })
     }
 
     /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] means never.
@@ -303,10 +271,10 @@ mod tests {
 
     /// L = 0.8·L + 0.2·(L·g + 4) with g = clamp(1.5·long/short, 0.5, 1), worked out by hand.
     #[test]
-    fn the_published_numbers() -> Result<(), QuotaError> {
+    fn the_published_numbers() {
         for law in [Gradient::default(), Gradient::netflix()] {
             // A window so long that the long average stays where it is.
-            let law = law.long_window(100_000)?;
+            let law = Gradient { long_weight: 2.0 / 100_001.0, ..law };
             for (micros, in_flight, next) in [
                 (1000, 100, 100.8), // as ever: a fifth of a queue of four
                 (1500, 100, 100.8), // within the tolerance
@@ -325,7 +293,6 @@ mod tests {
                 );
             }
         }
-        Ok(())
     }
 
     #[test]
@@ -413,7 +380,6 @@ mod tests {
     fn knobs_out_of_range_are_refused() {
         let law = Gradient::default();
         assert!(law.tolerance(0.9).is_err() && law.tolerance(f64::NAN).is_err());
-        assert!(law.queue(1001).is_err() && law.smoothing(0.0).is_err() && law.long_window(9).is_err());
         assert!(law.timeout(Duration::ZERO).is_err() && law.backoff(0.0).is_err());
     }
 }

@@ -137,7 +137,7 @@ impl MinLatency {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
+    fn interval(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(3600);
         Ok(Self {
             interval: in_range("interval", span, &range, "is not an interval; use 1 ms to 1 h")?,
@@ -149,7 +149,7 @@ impl MinLatency {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn buffer(self, share: f64) -> Result<Self, QuotaError> {
+    fn buffer(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to be slower by; use 0 to 10";
         Ok(Self { buffer: in_range("buffer", share, &(0.0..=10.0), want)?, ..self })
     }
@@ -158,7 +158,7 @@ impl MinLatency {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range.
-    pub fn measure(self, every: Duration, requests: u32) -> Result<Self, QuotaError> {
+    pub(super) fn measure(self, every: Duration, requests: u32) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(86_400);
         let every = in_range(
             "measure every",
@@ -178,8 +178,8 @@ impl MinLatency {
     }
 
     /// Returns the measured latency; `None` before the first measurement.
-    #[must_use]
-    pub fn least_latency(&self, state: &MinLatencyState) -> Option<Duration> {
+    #[cfg(test)]
+    fn least_latency(&self, state: &MinLatencyState) -> Option<Duration> {
         // Nanoseconds that came from a `Duration`; the cast saturates.
         state.least.map(|nanos| Duration::from_nanos(nanos as u64))
     }

@@ -113,18 +113,17 @@ impl AdaptiveConcurrencyState {
     }
 }
 
-impl AdaptiveConcurrency {
-    /// The default time without a sample after which what a law learnt is forgotten: an hour.
-    pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
+/// The default time without a sample after which what a law learnt is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
+impl AdaptiveConcurrency {
     /// Makes a guard whose limit is moved by a law, within the law's bounds and up to [`Concurrency::MAX_PLACES`].
     /// Places do not lapse.
     #[must_use]
     pub fn new(law: Adaptive) -> Self {
         let one = Concurrency::new(1).expect("one place is a number of places");
         let places = one.resized(law.bounds().most());
-        let mut parameters =
-            Parameters { law, places, forget: nanos(Self::FORGET_AFTER), cpu: None, at_start: 0 };
+        let mut parameters = Parameters { law, places, forget: nanos(FORGET_AFTER), cpu: None, at_start: 0 };
         parameters.at_start = parameters.limit_at_start();
         Self { parameters: Box::new(parameters) }
     }
@@ -138,22 +137,19 @@ impl AdaptiveConcurrency {
         Ok(self)
     }
 
-    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`].
+    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`]; an hour by
+    /// default. With [`Duration::MAX`] it is kept for ever, and such a key takes memory for ever, wherever it is kept.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
         let want = "is not a time to forget after; use 1 s to 146 years";
-        self.parameters.forget = nanos(in_range("forget_after", span, &range, want)?);
+        if span != Duration::MAX {
+            in_range("forget_after", span, &range, want)?;
+        }
+        self.parameters.forget = nanos(span);
         Ok(self)
-    }
-
-    /// Keeps what the law learnt for ever. Such a key takes memory for ever, wherever it is kept.
-    #[must_use]
-    pub fn never_forget(mut self) -> Self {
-        self.parameters.forget = u64::MAX;
-        self
     }
 
     /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. BBR takes the reading as it
@@ -184,8 +180,7 @@ impl AdaptiveConcurrency {
     }
 
     /// Returns the time without a sample after which what was learnt is forgotten; `None` if never.
-    #[must_use]
-    pub const fn forgets_after(&self) -> Option<Duration> {
+    const fn forgets_after(&self) -> Option<Duration> {
         match self.parameters.forget {
             u64::MAX => None,
             span => Some(Duration::from_nanos(span)),
@@ -378,10 +373,8 @@ impl Bytes for AdaptiveConcurrency {
             u64::MAX => Ok(guard),
             ttl => guard.ttl(Duration::from_nanos(ttl)),
         };
-        let guard = guard.and_then(|guard| match forget {
-            u64::MAX => Ok(guard.never_forget()),
-            span => guard.forget_after(Duration::from_nanos(span)),
-        });
+        let forget = if forget == u64::MAX { Duration::MAX } else { Duration::from_nanos(forget) };
+        let guard = guard.and_then(|guard| guard.forget_after(forget));
         let guard = guard.map_err(|_| DecodeError::Value { field: "ttl" })?;
         match cpu {
             UNKNOWN => Ok(guard),

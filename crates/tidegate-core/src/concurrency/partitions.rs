@@ -7,6 +7,7 @@
 //! places are held, not as the number of calls admitted: otherwise the partition with the slowest calls would hold
 //! most of the places.
 
+#[cfg(test)]
 use core::time::Duration;
 
 use crate::error::QuotaError;
@@ -70,12 +71,6 @@ impl Partition {
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn lends(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { lends: checked("lends", percent)?, ..self })
-    }
-
-    /// Returns the share of the borrowed places, relative to other borrowers: 1 to 1,000,000.
-    #[must_use]
-    pub const fn get_weight(&self) -> u32 {
-        self.weight
     }
 
     /// Returns the partition's own part of the limit, in percent.
@@ -358,8 +353,8 @@ impl Partitions {
 
     /// Returns the largest difference in service between two partitions that both wait, in nanoseconds divided by
     /// weight: half of the fairness bound stated above.
-    #[must_use]
-    pub fn bound(&self, longest_hold: Duration) -> u128 {
+    #[cfg(test)]
+    fn bound(&self, longest_hold: Duration) -> u128 {
         let weights = self.members.iter().flatten().map(|member| member.terms.weight);
         let cost = u128::from(nanos(longest_hold)) + u128::from(ENTRY_COST);
         u128::from(self.limit) * cost / u128::from(weights.min().unwrap_or(1))

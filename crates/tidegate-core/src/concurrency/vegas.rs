@@ -9,15 +9,12 @@
 //! Use it directly in front of a service whose latency shows how busy it is: workers behind a queue, a pool of
 //! connections. Do not use it where latencies differ for other reasons, for example if some requests read one row and
 //! others a thousand: the cheapest becomes the baseline, all others seem to wait, and the limit falls to its least.
-//! Average such samples first, by [`Windowed`](super::Windowed).
+//! Average such samples first.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
-//! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: grows below the first, shrinks above the second |
-//! | smoothing | 0.001 to 1 | 1 | the share of each change that is made at once |
-//! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured again |
 //! | seed | any | 0 | of the jitter, which shortens that to between half and all of it |
 //!
 //! # The baseline
@@ -49,7 +46,6 @@ use super::bounds::{Bounds, LIMITS, log10_step};
 use super::law::{Evidence, Law, Sample, nanos};
 use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
 use crate::time::Tick;
 use probe::Probe;
@@ -84,7 +80,7 @@ pub struct Vegas {
     grow_below: f64,
     shrink_above: f64,
     smoothing: f64,
-    probe_every: f64,
+    pub(super) probe_every: f64,
     seed: u64,
     /// Whether a probe takes the very next sample as the baseline, and every outcome counts as a measurement.
     probes_under_load: bool,
@@ -127,37 +123,6 @@ impl Vegas {
         Self { bounds, ..self }
     }
 
-    /// Sets how many may wait, as multiples of the limit's logarithm: the limit grows below `grow_below`, and shrinks
-    /// above `shrink_above`. Both are 1 to 100, the second the larger.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
-    pub fn queue(self, grow_below: u32, shrink_above: u32) -> Result<Self, QuotaError> {
-        let shrink = in_range("shrink above", shrink_above, &(2..=100), "is not a queue; use 2 to 100")?;
-        let want = "is not a queue; use 1 to less than where the limit shrinks";
-        let grow = in_range("grow below", grow_below, &(1..=shrink - 1), want)?;
-        Ok(Self { grow_below: f64::from(grow), shrink_above: f64::from(shrink), ..self })
-    }
-
-    /// Sets the share of each change that is made at once, 0.001 to 1.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is not a share; use 0.001 to 1";
-        Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
-    }
-
-    /// Sets how many samples for each place pass until the baseline is measured again, 2 to 10,000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn probe_every(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is not a distance between probes; use 2 to 10000";
-        let samples = in_range("probe every", samples, &(2..=10_000), want)?;
-        Ok(Self { probe_every: f64::from(samples), ..self })
-    }
-
     /// Sets the seed of the jitter between probes, so that instances started together do not probe together.
     #[must_use]
     pub const fn seed(self, seed: u64) -> Self {
@@ -165,8 +130,8 @@ impl Vegas {
     }
 
     /// Returns the latency when nothing waits; `None` before the first sample.
-    #[must_use]
-    pub fn baseline(&self, state: &VegasState) -> Option<Duration> {
+    #[cfg(test)]
+    fn baseline(&self, state: &VegasState) -> Option<Duration> {
         // Nanoseconds that came from a `Duration`; the cast saturates.
         state.baseline.map(|nanos| Duration::from_nanos(nanos as u64))
     }

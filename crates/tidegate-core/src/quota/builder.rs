@@ -104,7 +104,7 @@ impl QuotaBuilder {
         Ok(FixedWindow::calendar(self.window()?.count(), unit, zone)?.into())
     }
 
-    /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to [`SlidingWindow::MAX_BUCKETS`].
+    /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to 1024.
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
@@ -120,7 +120,7 @@ impl QuotaBuilder {
         Ok(SlidingCounter::new(self.window()?).into())
     }
 
-    /// Finishes as a [`SlidingLog`], whose count is at most [`SlidingLog::MAX_LIMIT`].
+    /// Finishes as a [`SlidingLog`], whose count is at most 2¹⁴.
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.

@@ -46,9 +46,9 @@ impl SlidingLog {
     /// The largest limit of a log, 2¹⁴ units: each charge reads and copies its log, so one key then takes up to 256 KiB,
     /// or 512 KiB with reservations, and a check tens of microseconds. For a larger limit use
     /// [`SlidingWindow`](super::SlidingWindow), whose cost does not grow with the limit.
-    pub const MAX_LIMIT: u64 = 1 << 14;
+    const MAX_LIMIT: u64 = 1 << 14;
 
-    /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.
+    /// Makes a limit of the count of `rate`, from 1 to 2¹⁴, in any span of its period.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when the count is larger.

@@ -51,10 +51,10 @@ pub struct SlidingWindowState(Ledger);
 impl SlidingWindow {
     /// The most buckets. Buckets shorter than a thousandth of the window make no useful difference, and each charge
     /// copies its buckets.
-    pub const MAX_BUCKETS: u64 = 1024;
+    const MAX_BUCKETS: u64 = 1024;
 
     /// Makes a limit of the count of `rate` in any span of its period, kept in `buckets`, from 1 to
-    /// [`SlidingWindow::MAX_BUCKETS`] and at most one per nanosecond.
+    /// 1024 and at most one per nanosecond.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when the number of buckets is out of range.

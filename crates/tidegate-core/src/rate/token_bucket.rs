@@ -62,9 +62,6 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// The most bandwidths that one bucket settles together. Each costs time in every check; three are enough for most uses.
-    pub const MAX_BANDWIDTHS: usize = MOST_BANDWIDTHS;
-
     /// Makes a bucket of one bandwidth.
     ///
     /// # Examples
@@ -86,7 +83,7 @@ impl TokenBucket {
         Self { bandwidths: SmallVec::from_buf([bandwidth]), wall: Wall::default() }
     }
 
-    /// Makes a bucket of 1 to [`TokenBucket::MAX_BANDWIDTHS`] bandwidths.
+    /// Makes a bucket of 1 to 8 bandwidths.
     ///
     /// With more than one, an allowed check allocates its next state.
     ///
@@ -105,9 +102,8 @@ impl TokenBucket {
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn several(bandwidths: impl IntoIterator<Item = Bandwidth>) -> Result<Self, QuotaError> {
-        let bandwidths: SmallVec<[Bandwidth; 1]> =
-            bandwidths.into_iter().take(Self::MAX_BANDWIDTHS + 1).collect();
-        if bandwidths.is_empty() || bandwidths.len() > Self::MAX_BANDWIDTHS {
+        let bandwidths: SmallVec<[Bandwidth; 1]> = bandwidths.into_iter().take(MOST_BANDWIDTHS + 1).collect();
+        if bandwidths.is_empty() || bandwidths.len() > MOST_BANDWIDTHS {
             return Err(QuotaError::Parameter {
                 name: "bandwidths:",
                 value: bandwidths.len().to_string(),
@@ -362,7 +358,7 @@ impl Bytes for TokenBucket {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = from.u8()?;
-        if usize::from(count) > Self::MAX_BANDWIDTHS {
+        if usize::from(count) > MOST_BANDWIDTHS {
             return Err(DecodeError::Value { field: "bandwidths" });
         }
         let bandwidths = (0..count).map(|_| Bandwidth::read(from));

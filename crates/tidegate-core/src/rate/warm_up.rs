@@ -153,12 +153,6 @@ impl WarmUp {
         Duration::from_nanos(self.period_ns)
     }
 
-    /// Returns the cold factor.
-    #[must_use]
-    pub const fn cold_factor(&self) -> ColdFactor {
-        self.cold
-    }
-
     /// Returns the next free moment and the coldness at it, in parts, after the rest until `at`.
     fn rested(&self, state: &WarmUpState, at: Tick) -> (u128, u128) {
         let (now, next) = (Moment::at(at).parts(), state.next.parts());

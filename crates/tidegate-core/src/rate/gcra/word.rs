@@ -11,7 +11,6 @@ use core::hint::cold_path;
 use core::time::Duration;
 
 use super::{Gcra, GcraReport, GcraState, whole};
-use crate::decision::{Retry, Standing};
 use crate::rate::schedule::{Pace, Schedule, arrival};
 use crate::time::Tick;
 
@@ -38,7 +37,7 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// let now = word.scaled(start).expect("the origin itself");
 /// let spent = word.take(0, now, 1).and_then(|one| word.take(one, now, 1)).expect("a burst of two");
 /// assert_eq!(word.take(spent, now, 1), None);
-/// assert_eq!(word.retry(spent, now, 1), Retry::After(Duration::from_millis(100)));
+/// assert_eq!(word.report(spent, now).retry(1), Retry::After(Duration::from_millis(100)));
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,20 +129,6 @@ impl GcraWord {
     #[inline]
     fn arrival(&self, word: u64, now: u64, units: u64) -> u64 {
         arrival(word, now, self.time_of(units), u64::wrapping_add)
-    }
-
-    /// Returns when `units` can be spent: after zero time if they can be now, never if they are above the burst.
-    #[must_use]
-    #[inline]
-    pub fn retry(&self, word: u64, now: u64, units: u64) -> Retry {
-        self.report(word, now).retry(units)
-    }
-
-    /// Returns the standing of the limit.
-    #[must_use]
-    #[inline]
-    pub fn standing(&self, word: u64, now: u64) -> Standing {
-        self.report(word, now).standing()
     }
 
     /// Returns the report of a word at one moment, to be computed when it is read.
@@ -241,12 +226,6 @@ impl GcraWord {
         u128::from(self.origin) * u128::from(self.scale)
     }
 
-    /// Returns the tick at which scaled time is `now`, rounded down to the nanosecond.
-    #[must_use]
-    pub fn tick(&self, now: u64) -> Tick {
-        Tick::from_nanos(self.origin.saturating_add(whole(now, self.scale)))
-    }
-
     /// Returns how long the word form lasts from its origin.
     #[must_use]
     pub const fn lasts(&self) -> Duration {
@@ -292,12 +271,12 @@ mod tests {
                         (state, word) = (next, taken);
                     }
                     (Transition::Denied { retry }, None) => {
-                        prop_assert_eq!(retry, form.retry(word, now, units));
+                        prop_assert_eq!(retry, form.report(word, now).retry(units));
                     }
                     (general, narrow) => prop_assert!(false, "{:?} against {:?}", general, narrow),
                 }
-                prop_assert_eq!(general.standing(&state, tick), form.standing(word, now));
-                prop_assert_eq!(form.remaining(word, now), form.standing(word, now).remaining);
+                prop_assert_eq!(general.standing(&state, tick), form.report(word, now).standing());
+                prop_assert_eq!(form.remaining(word, now), form.report(word, now).standing().remaining);
                 prop_assert_eq!(form.narrow(&state, tick), Some(word));
                 prop_assert_eq!(form.is_used_up(word, now), form.remaining(word, now) == 0);
                 let widened = form.widen(word, tick);

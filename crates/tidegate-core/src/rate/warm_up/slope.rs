@@ -22,12 +22,6 @@ impl ColdFactor {
     pub const fn thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
-
-    /// Returns how many times slower a cold limit is, in thousandths.
-    #[must_use]
-    pub const fn as_thousandths(self) -> u32 {
-        self.0
-    }
 }
 
 /// A time in units of 2⁻³² ns. It takes 12 bytes, which keeps the state at 40.
