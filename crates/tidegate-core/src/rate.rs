@@ -1,8 +1,7 @@
 //! The rate-limit algorithms, one file each, all with the same interface.
 //!
 //! Every algorithm is an immutable set of parameters that implements [`Algorithm`]; its memory of one key is its
-//! `State`. Allow, reserve and wait are one transition, [`Algorithm::decide`]; settling and a change of parameters
-//! are further transitions. All are pure, allocate only where the state itself grows, and never panic, whatever the
+//! `State`. All transitions are pure, allocate only where the state itself grows, and never panic, whatever the
 //! state, even one decoded from hostile bytes.
 
 mod book;

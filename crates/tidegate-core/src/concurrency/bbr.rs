@@ -1,42 +1,23 @@
 //! BBR for services: while the processor is busy, limits the work inside to the number the service could handle in
 //! its best recent moments.
 //!
-//! By Little's law the number inside is the throughput multiplied by the latency. The law keeps a window of buckets.
-//! The limit is the highest throughput of any bucket multiplied by the least average latency of any bucket. It
-//! applies while the processor is busy, and for a while after; otherwise the limit is the largest of the bounds.
-//!
-//! # When
-//! Use it on a server whose own processor does the work: a busy processor is then the one sign of overload that depends
-//! neither on callers nor on dependencies. Do not use it where work waits for other services: the processor idles while
-//! the dependency is overloaded, and the law does nothing. It needs readings of the processor ([`Signal::Cpu`]),
-//! typically each half second; without them it never limits. Where work in progress fills the memory before the processor
-//! is busy, let it limit by [`Signal::Memory`] too ([`Bbr::memory`]).
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is measured |
-//! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
-//! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
-//! | memory | 1 to 1000 | none | the limit also applies from this many thousandths of the memory on |
-//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; no effect on readings that are averaged already ([`Signal::CpuAveraged`], as a watch of the crate `tidegate` gives), and in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
-//! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
+//! By Little's law that number is the throughput multiplied by the latency: the highest throughput of any bucket of a
+//! window, times the least average latency of any bucket. The limit applies while the processor is busy, and for a
+//! while after; otherwise it is the largest of the bounds. So it suits a server whose own processor does the work,
+//! and needs readings of that ([`Signal::Cpu`]), typically each half second. Time advances with samples and readings
+//! alone.
 //!
 //! # What is corrected
 //! | the other library | this law |
 //! |---|---|
-//! | smooths readings in integers, so that full load reads as 981 of 1000 and thresholds above it never act | keeps fractions: full load reads as 1000 |
+//! | smooths readings in integers, so that full load reads as 981 of 1000 | keeps fractions: full load reads as 1000 |
 //! | (aegis) marks when dropping *began*; an overload longer than a second has no cool-off | the cool-off begins anew while the processor is busy |
 //! | counts latency in whole milliseconds, so that a service of 0.1 ms gets ten times its limit | counts nanoseconds |
-//! | count callers' faults, and aegis also failures, as served, so that quick refusals make the best moment | counts only work that was done |
+//! | counts callers' faults, and aegis also failures, as served, so that quick refusals make the best moment | counts only work that was done |
 //! | admits one more than its limit | admits its limit |
 //!
-//! [`Bbr::aegis`] and [`Bbr::go_zero`] have the arithmetic of those libraries. This law's time advances with samples
-//! and readings alone.
-//!
 //! # Source
-//! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel; the name is from N. Cardwell
-//! et al., "BBR: Congestion-Based Congestion Control", 2016, which estimates bandwidth and round trip in the same way.
+//! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel.
 
 mod best_moments;
 
@@ -57,7 +38,6 @@ use best_moments::{Counting, Served};
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-bbr.svg)
 /// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -129,23 +109,23 @@ impl Default for Bbr {
 }
 
 impl Bbr {
-    /// The arithmetic and knobs of kratos aegis, whose readings come each half second.
+    /// The arithmetic and numbers of kratos aegis, whose readings come each half second.
     ///
-    /// Four differences remain. aegis notes that it drops when it refuses a request; here that is when work ends that had
-    /// filled the limit. aegis counts cancelled work as served; here such work teaches nothing. aegis repeats the last
-    /// reading in place of a reading of zero; here that reading changes nothing. And aegis keeps its best moments for the
-    /// length of a bucket before it looks again, and rounds the buckets in a second down.
+    /// aegis notes that it drops when it refuses a request; here that is when work ends that had filled the limit.
+    /// aegis counts cancelled work as served, and repeats the last reading in place of a reading of zero; here both
+    /// change nothing. aegis keeps its best moments for the length of a bucket before it looks again, and rounds the
+    /// buckets in a second down.
     #[must_use]
     pub fn aegis() -> Self {
         Self { arithmetic: Arithmetic::Aegis, ..Self::default() }
     }
 
-    /// The arithmetic and knobs of go-zero, whose readings come each quarter second: a window of 5 s in 50 buckets, a threshold of 900.
+    /// The arithmetic and numbers of go-zero, whose readings come each quarter second: a window of 5 s in 50 buckets,
+    /// a threshold of 900.
     ///
     /// The limit shrinks further with the processor's idle share, to a tenth, and holds only while the average number
     /// inside exceeds it. go-zero updates that average when work ends; here it averages the number that was inside
-    /// when that work entered. As with [`aegis`](Self::aegis), dropping is noted when work ends, and cancelled work
-    /// teaches nothing.
+    /// when that work entered. Dropping and cancelled work are as in [`aegis`](Self::aegis).
     #[must_use]
     pub fn go_zero() -> Self {
         let window = Buckets::known(5000, 50);
@@ -167,9 +147,9 @@ impl Bbr {
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets the weight of the old average at each new reading, 0 to 0.999. Readings that are averaged already
-    /// ([`Signal::CpuAveraged`]) are taken as they are, since smoothing twice would delay them twice. An
-    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency) does not smooth.
+    /// Sets the weight of the old average at each new reading, 0 to 0.999. Averaged readings
+    /// ([`Signal::CpuAveraged`]) are taken as they are, and so are all in an
+    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency).
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -179,20 +159,17 @@ impl Bbr {
     }
 
     /// Sets how long the limit stays after the processor was last busy, up to an hour.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is longer.
     fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::ZERO..=Duration::from_secs(3600);
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
     }
 
-    /// Sets the reading of memory from which the limit applies as well, 1 to 1000 thousandths of what this process may use.
-    /// The cool-off follows the last such reading, so it has to be longer than the time between readings. The profiles of
-    /// other libraries know no memory, and ignore this.
+    /// Sets the reading of memory from which the limit applies as well, 1 to 1000 thousandths of what this process
+    /// may use. The limit then also stays for the cool-off of a second, so readings have to come more often than
+    /// that. The profiles ignore this.
     ///
-    /// The limit is the same: what the service could handle in its best recent moments. It ends a pile of work in progress
-    /// that fills the memory; it does not help against memory that idle state takes.
+    /// It ends a pile of work in progress that fills the memory; it does not help against memory that idle state
+    /// takes.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -207,7 +184,6 @@ impl Bbr {
         self.threshold
     }
 
-    /// Returns how busy the processor is, in thousandths, smoothed.
     #[cfg(test)]
     fn cpu(&self, state: &BbrState) -> u16 {
         state.cpu.thousandths()

@@ -1,15 +1,10 @@
-//! A bulkhead of fixed size: a number of places that does not move.
+//! A bulkhead of fixed size: work takes a place when it enters and returns it when it leaves.
 //!
-//! Work takes a place when it enters and returns it when it leaves. A refusal means that all places are in use, so the
-//! answer cannot say when the same ask would pass. A holder that never comes back (a crashed process, a lost answer)
-//! would keep its place for ever. So where holders can be lost, places have a time to live: a place that was not
-//! returned by then lapses.
-//!
-//! The state holds the number of places in use for each tick at which places lapse. That tick is also in the receipt,
-//! which is how a receipt finds its own place: once the place has lapsed there is no entry for the tick, and entries
-//! of other ticks belong to other receipts. Places that lapse at the same tick are counted together, so the state of
-//! a bulkhead without a time to live is one number. The tick is rounded up, by less than a thousandth of the time to
-//! live, so that many places share few ticks.
+//! A holder that never comes back would keep its place for ever. So where holders can be lost, places have a time to
+//! live, after which they lapse. The state holds the number of places in use for each tick at which places lapse.
+//! That tick is also in the receipt: once the place has lapsed there is no entry for the tick, and entries of other
+//! ticks belong to other receipts. The tick is rounded up, by less than a thousandth of the time to live, so that
+//! many places share few ticks.
 
 use core::time::Duration;
 
@@ -86,10 +81,9 @@ impl Concurrency {
         Ok(Self { max, ttl: u64::MAX })
     }
 
-    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]. It has to be
-    /// longer than any work takes: work that outlives its place runs beside the work that got the place next. A place
-    /// lapses at the first multiple of a round step (1, 2 or 5 times a power of ten nanoseconds) after the time to
-    /// live: never early, and late by less than a thousandth of it.
+    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]: longer than any
+    /// work takes, since work that outlives its place runs beside the work that got the place next. A place never
+    /// lapses early, and late by less than a thousandth of this.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -121,7 +115,7 @@ impl Concurrency {
         }
     }
 
-    /// Returns when a place taken at `at` lapses; [`Tick::MAX`] means never.
+    /// Returns when a place taken at `at` lapses, a multiple of [`step`]; [`Tick::MAX`] means never.
     fn lapses(&self, at: Tick) -> Tick {
         let until = at.after(Duration::from_nanos(self.ttl)).as_nanos();
         let step = step(self.ttl);

@@ -1,28 +1,15 @@
 //! Gradient2: moves the limit by comparing recent latencies with a long-term average.
 //!
 //! While the latest latency is at most one and a half times the long average, the limit grows by a small queue at a
-//! time. Above that the limit shrinks in proportion, by half at most.
+//! time. Above that it shrinks in proportion, by half at most. Averages suit latencies that differ from request to
+//! request. Where load stays too high for long, the long average follows the latency up: one that has lasted for six
+//! hundred samples counts as normal.
 //!
-//! # When
-//! Use it where latencies differ from request to request, so that a least latency means nothing: this law works with
-//! averages, which [`Vegas`](super::Vegas) does not. Do not use it where load rises slowly or stays too high for long:
-//! the long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
-//! | tolerance | 1 to 10 | 1.5 | how many times the long average a latency may be |
-//! | timeout | 1 ns and more | never | what takes longer counts as overload |
-//! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
-//!
-//! # Overload
-//! Netflix' law ignores overload signals. A service whose every call runs into the same time-out has a perfectly
-//! steady latency, so the limit grows to its largest. Here an overload leaves nine tenths of the limit. After that,
-//! overloads of work that was inside at that time do not count again: an overload counts only if it ends later than
-//! the last back-off by more than its own latency and by more than the long average. A failure that took longer than
-//! the tolerance allows counts as a time-out and so as overload; a quicker failure changes nothing.
-//! [`Gradient::netflix`] has Netflix' arithmetic.
+//! Netflix' law ignores overload, so a service whose every call runs into the same time-out gets the largest limit.
+//! Here an overload leaves nine tenths of the limit. Overloads of work that was inside at that time do not count
+//! again: an overload counts only if it ends later than the last back-off by more than its own latency and by more
+//! than the long average. A failure that took longer than the tolerance allows counts as overload; a quicker one
+//! changes nothing.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).
@@ -45,7 +32,6 @@ const PLAIN: u32 = 10;
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-gradient2.svg)
 /// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -105,8 +91,8 @@ impl Default for Gradient {
 }
 
 impl Gradient {
-    /// Netflix' arithmetic with Netflix' knobs: overloads and failures are latencies like any other. One difference: a long
-    /// average that is lowered within its first ten samples stays lowered; there the next sample undoes that.
+    /// Netflix' arithmetic: overloads and failures are latencies like any other. One difference: a long average that
+    /// is lowered within its first ten samples stays lowered; there the next sample undoes that.
     #[must_use]
     pub fn netflix() -> Self {
         Self { ignores_overload: true, ..Self::default() }

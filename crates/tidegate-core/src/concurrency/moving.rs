@@ -1,27 +1,16 @@
-//! The adaptive bulkhead as a guard for stores and policies: a number of places that a control law moves.
+//! The adaptive bulkhead as a guard for stores and policies: the places of [`Concurrency`], as many as a control law
+//! allows.
 //!
-//! The places are those of [`Concurrency`], time to live included. Each exit with an outcome is one sample for the
-//! law. Its latency is the time from the receipt's tick to the exit, and the receipt also says how many places were
-//! in use on entry. The laws are the same as those of a bulkhead within a process.
+//! Each exit with an outcome is one sample for the law. Work that ended as [`Outcome::Ignored`] and an exit after the
+//! place has lapsed give none.
 //!
-//! # What teaches nothing
-//! Two kinds of exits do not count as samples. One is work that ended as [`Outcome::Ignored`]: it was undone, or its
-//! outcome is unknown. The other is an exit after the place has lapsed, which comes too late. A holder that never comes
-//! back gives no sample either.
-//!
-//! # When nothing is inside
 //! A law learns from exits, so a limit below the cost of an ask would refuse that ask for ever. An ask therefore
 //! enters if no place is in use, provided that its cost does not exceed the largest limit.
 //!
-//! # Forgetting
-//! After an hour without a sample, what the law learnt is no better than its start, and keys that are gone must not
-//! take memory for ever. So it is then forgotten ([`AdaptiveConcurrency::forget_after`]).
-//!
-//! # The processor
 //! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
-//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): the owner of the guard replaces it when the reading
-//! changes, and a key takes the reading in when it is next used. Since a key gets each reading once, and not at
-//! intervals, the reading is taken as it is, whatever the law's smoothing: the owner smooths.
+//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): its owner replaces it when the reading changes, and a key
+//! takes the reading in when it is next used. Since a key gets each reading once, and not at intervals, the owner
+//! smooths.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -80,8 +69,8 @@ struct Parameters {
 }
 
 /// The state of [`AdaptiveConcurrency`] for one key: 56 bytes, and the heap memory of the places in use, as in
-/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency, or
-/// up to 32 bytes for each bucket of BBR.
+/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency,
+/// or up to 32 bytes for each bucket of BBR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
@@ -152,8 +141,8 @@ impl AdaptiveConcurrency {
         Ok(self)
     }
 
-    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. BBR takes the reading as it
-    /// is, without its own [smoothing](super::Bbr::smoothing); other laws ignore it.
+    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. BBR takes the reading as
+    /// it is; other laws ignore it.
     #[must_use]
     pub fn cpu(mut self, thousandths: u16) -> Self {
         self.parameters.cpu = Some(thousandths.min(1000));

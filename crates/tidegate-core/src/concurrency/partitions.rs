@@ -1,11 +1,10 @@
 //! One limit divided among partitions: each has a guaranteed part, lends its idle places, and borrows others' by
 //! weight.
 //!
-//! A place within a partition's guarantee is its own. Places beyond it are borrowed from those that are idle. When a
-//! partition wants its own places back, it is served before all borrowers as places are returned; the limit is not
-//! exceeded meanwhile. Borrowers are served by *start-time fair queueing*. Service is measured as the time for which
-//! places are held, not as the number of calls admitted: otherwise the partition with the slowest calls would hold
-//! most of the places.
+//! A place within a partition's guarantee is its own; places beyond it are borrowed. A partition that wants its own
+//! places back is served before all borrowers as places are returned. Borrowers are served by *start-time fair
+//! queueing*. Service is measured as the time for which places are held: counted in calls, the partition with the
+//! slowest calls would hold most of the places.
 
 #[cfg(test)]
 use core::time::Duration;
@@ -351,8 +350,7 @@ impl Partitions {
         }
     }
 
-    /// Returns the largest difference in service between two partitions that both wait, in nanoseconds divided by
-    /// weight: half of the fairness bound stated above.
+    /// Returns half of the fairness bound stated above.
     #[cfg(test)]
     fn bound(&self, longest_hold: Duration) -> u128 {
         let weights = self.members.iter().flatten().map(|member| member.terms.weight);
@@ -361,17 +359,15 @@ impl Partitions {
     }
 }
 
-// Which of the partitions that wait enters next.
-
-/// The order of an ask among those that wait, the first one first: whether it borrows, the service that the partition
-/// has received for its weight, and the partition's number.
+/// The order of an ask among those that wait: whether it borrows, the service that its partition has received for its
+/// weight, and the partition's number.
 type Rank = (bool, u128, usize);
 
 impl Partitions {
-    /// Returns which of the waiting partitions enters next, given how many places each asks for. Partitions within their
-    /// guarantee come first; among equals, the one that has received the least service for its weight. If that one
-    /// lacks room, the places are left to it, and the others are next only within the parts that they do not lend:
-    /// nobody else waits for those. `None` if nobody can enter now. Looks at each that waits.
+    /// Returns which of the waiting partitions enters next, given how many places each asks for; `None` if nobody can
+    /// enter now. Partitions within their guarantee come first; among equals, the one that has received the least
+    /// service for its weight. If that one lacks room, others are next only within the parts that they do not lend.
+    /// Looks at each that waits.
     #[must_use]
     pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
         self.first_with_room(waiting.filter_map(|ask| Some((self.rank(ask, now)?, ask.1))))
@@ -392,7 +388,6 @@ impl Partitions {
         self.first_with_room(others.chain([newcomer])) == Some(number)
     }
 
-    /// Returns the order of an ask among those that wait: own places before borrowed ones, then by service.
     fn rank(&self, (number, places): (usize, u64), now: Tick) -> Option<Rank> {
         let member = self.member(number)?;
         Some((!member.is_own(places), member.tag(now), number))

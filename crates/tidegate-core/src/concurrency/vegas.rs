@@ -1,42 +1,29 @@
 //! Vegas: moves the limit by the length of the queue, which it infers from latencies.
 //!
-//! The lowest latency seen is the *baseline*: how long work takes when nothing waits. A latency above it includes
-//! waiting, and `L·(1 − baseline/latency)` of `L` inside are then waiting. The law keeps that queue short but not
-//! empty: the limit grows while fewer than three wait, and shrinks when more than six do, both times the logarithm of
-//! the limit.
-//!
-//! # When
-//! Use it directly in front of a service whose latency shows how busy it is: workers behind a queue, a pool of
-//! connections. Do not use it where latencies differ for other reasons, for example if some requests read one row and
-//! others a thousand: the cheapest becomes the baseline, all others seem to wait, and the limit falls to its least.
-//! Average such samples first.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
-//! | seed | any | 0 | of the jitter, which shortens that to between half and all of it |
+//! The lowest latency seen is the *baseline*: how long work takes when nothing waits. Of `L` inside, `L·(1 −
+//! baseline/latency)` are then waiting. The limit grows while fewer than three wait, and shrinks when more than six
+//! do, both times the logarithm of the limit. Where latencies differ for other reasons than a queue, the cheapest
+//! request becomes the baseline, and the limit falls to its least.
 //!
 //! # The baseline
-//! A service that becomes slower permanently needs a new baseline, so it is measured from time to time. Netflix takes
-//! the next sample. Under load that sample has waited: the queue becomes part of the baseline, and the limit grows by a
-//! queue with each probe until it is at its largest. Here a probe takes only samples from work that entered while *few*
-//! were inside: at most half the number that the service works on at once (`in flight · baseline/latency`, smoothed).
-//! If the load leaves room, such samples occur by themselves. Otherwise the limit is lowered to that half until ten
-//! samples have come, and then restored. With the default knobs that takes about one round trip in twenty.
-//! [`Vegas::netflix`] has Netflix' arithmetic.
+//! A service that becomes slower permanently needs a new baseline, so it is measured after up to thirty samples for
+//! each place. Netflix takes the next sample. Under load that sample has waited, the queue becomes part of the
+//! baseline, and the limit grows by a queue with each probe. Here a probe takes only samples from work that entered
+//! while *few* were inside: at most half the number that the service works on at once (`in flight ·
+//! baseline/latency`, smoothed). If the load leaves no such room, the limit is lowered to that half until ten samples
+//! have come, and then restored: about one round trip in twenty.
 //!
-//! The limit is lowered as the work that was inside ends, and leaves room for one more piece of work beside what is left
-//! of that: some of it may last for hours. Work that asks for more places than the lowered limit has enters alone, and
-//! counts as work among few. If ten samples have not come after thirty more samples than places were in use, the limit
-//! is restored without a measurement, and the next probe comes at its time.
+//! The limit is lowered as the work inside ends, and leaves room for one more piece of work beside what is left of
+//! it, since some may last for hours. Work that asks for more places than the lowered limit has enters alone, and
+//! counts as work among few. If ten samples have not come after thirty more samples than places were in use, the
+//! limit is restored without a measurement.
 //!
-//! Failed work and callers' mistakes are not measurements: they do not change the baseline, except in that profile.
-//! Cancelled work teaches nothing, but while the limit is held down it counts as work that has left.
+//! Failed work and callers' mistakes are not measurements. Cancelled work teaches nothing, but while the limit is
+//! held down it counts as work that has left.
 //!
 //! # Source
-//! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a measurement is what
-//! TCP BBR and Envoy do (N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016).
+//! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a
+//! measurement is what TCP BBR and Envoy do.
 
 mod probe;
 
@@ -55,7 +42,6 @@ use probe::Probe;
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-vegas.svg)
 /// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -110,8 +96,7 @@ impl Default for Vegas {
 }
 
 impl Vegas {
-    /// Netflix' arithmetic with Netflix' knobs: a probe takes the next sample as the baseline, and every outcome is a
-    /// measurement.
+    /// Netflix' arithmetic: a probe takes the next sample as the baseline, and every outcome is a measurement.
     #[must_use]
     pub fn netflix() -> Self {
         Self { probes_under_load: true, ..Self::default() }
@@ -129,7 +114,6 @@ impl Vegas {
         Self { seed, ..self }
     }
 
-    /// Returns the latency when nothing waits; `None` before the first sample.
     #[cfg(test)]
     fn baseline(&self, state: &VegasState) -> Option<Duration> {
         // Nanoseconds that came from a `Duration`; the cast saturates.

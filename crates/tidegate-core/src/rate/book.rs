@@ -1,18 +1,15 @@
 //! The book of a limit that refills evenly: what it keeps so that charges can be settled in any order.
 //!
 //! Charges stand in a line, in the order in which they were made. Each has a *position*: the sum of all charges up to
-//! and including it. Giving a charge back must leave the charges behind it what they hold. A state of one number cannot
-//! tell how much that is once an amount in between was given back. So the book keeps such amounts as *holes* in the
-//! line: a position and an amount. The charges behind a position hold the distance to the end of the line minus the
-//! holes in between.
-//!
-//! A hole also says how much of it could not be given back yet, because charges behind it still rely on it. That part is tried
-//! again whenever something else is settled. So a burst that is undone charge by charge comes back entirely, in any order.
+//! and including it. Giving a charge back must leave the charges behind it what they hold. So the book keeps amounts
+//! given back from the middle as *holes*: a position and an amount. The charges behind a position hold the distance
+//! to the end of the line minus the holes in between. A hole also says how much of it could not be given back yet,
+//! because charges behind it still rely on it. That part is tried again whenever something else is settled.
 //!
 //! A state has a book from the first settlement that leaves a hole until the limit has been full once, and would have
-//! been full also without what was given back. Then every receipt issued so far has run out. A limit under constant
-//! load is never full, so its book stays, and each charge copies it, which is one allocation; settlements also copy the
-//! holes, which charges share. A caller that settles each charge before it makes the next never has a book.
+//! been full also without what was given back: then every receipt issued so far has run out. Under constant load the
+//! book stays, and each charge copies it, which is one allocation; settlements also copy the holes, which charges
+//! share.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What several limits compute: exact ratios in 128 bits, with the one operation that needs 256, and the waits of windows.
+//! What several limits compute: exact ratios in 128 bits, with the one operation that needs 256, and the waits of
+//! windows.
 
 use core::time::Duration;
 
@@ -51,17 +52,9 @@ fn wide_mul(a: u128, b: u128) -> (u128, u128) {
     (high + (middle_a >> 64) + (middle_b >> 64) + (middle >> 64), (middle << 64) | (low & HALF))
 }
 
-// What all windows share: the wait until the tick at which a request fits, and bounds for settling.
-
-/// Turns the tick at which a request fits into a grant, or into a refusal with the least wait.
-///
-/// `at` is the tick of the request, or of the last change if that is later; `act` is the first tick from `at` on at
-/// which the whole cost fits. Until then `act` does not move, so a refused caller has to wait exactly `act − at −
-/// max_wait`, and `room` if that is longer: the wait until the state can keep one more promise. A request that fits
-/// only after [`Tick::MAX`] is refused for ever, because no clock gets there.
-///
-/// # Errors
-/// The denial.
+/// Turns `act`, the first tick from `at` on at which the whole cost fits, into a grant, or into a refusal with the
+/// least wait: `act − at − max_wait`, and `room` if that is longer, the wait until the state can keep one more
+/// promise. A request that fits only after [`Tick::MAX`] is refused for ever, because no clock gets there.
 #[inline]
 pub(crate) fn grant<S>(
     ask: Ask,

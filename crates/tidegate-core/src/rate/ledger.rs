@@ -1,19 +1,15 @@
 //! The ledger: units spent, slot by slot, shared by the sliding log and the sliding window.
 //!
-//! A ledger is an ascending list of slots with the units that act in each. The algorithm defines its slots by
-//! [`Slots`]: for the log a slot is one tick, for the window one bucket. Both decide by the same rule: *a cost may
-//! act at the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
+//! The algorithm defines its slots by [`Slots`]: a tick for the log, a bucket for the window. Both decide by the same
+//! rule: *a cost may act at the first tick, not before the last promise, at which the slots that have not ended leave
+//! room for it*. Settling takes units out of the slot in which the charge acts, as long as that slot counts. The
+//! ledger is then what it would be if only the rest had been charged. Units beyond the charge act behind all
+//! promises.
 //!
-//! Settling takes units out of the slot in which the charge acts, as long as that slot counts, whatever was charged after it.
-//! The ledger is then what it would be if only the rest had been charged. Units beyond the charge act behind all promises.
-//!
-//! Promises far ahead let the list grow. None of them is forgotten: if the last ones are undone, those before them
-//! decide again, and a forgotten one could only be kept as a tick before which nothing acts, which no settlement could
-//! lower. So a promise that would fill a slot too many is refused, with the wait until a slot ends. Debts may fill
-//! at most 64 slots beyond those of a window. Of more, the oldest are counted as one, which lasts as long as the newest
-//! of them.
-//!
-//! `floor` is left by changes of the parameters, and by states of versions that did forget: nothing acts before it.
+//! No promise ahead is forgotten: if the last ones are undone, those before them decide again. So a promise that
+//! would fill a slot too many is refused, with the wait until a slot ends. Debts may fill at most 64 slots beyond
+//! those of a window. Of more, the oldest are counted as one, which lasts as long as the newest of them. `floor` is
+//! left by changes of the parameters, and by states of versions that did forget: nothing acts before it.
 
 use core::time::Duration;
 
@@ -375,13 +371,8 @@ impl Bytes for Ledger {
     }
 }
 
-// The last change of parameters, as far as settling has to know it.
-//
-// A receipt refers to the parameters under which it was issued. After a change its units may have been scaled, cut
-// or forgotten, and its window may be another one. So it gives nothing back. The tick of the change tells old
-// receipts from new ones. It is kept only while an old receipt could still refer to a window that counts.
-
-/// When the parameters last changed: 16 bytes.
+/// When the parameters last changed: 16 bytes. Receipts from before give nothing back, since their units may have been
+/// scaled, cut or forgotten. It is kept only while such a receipt could still refer to a window that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     at: Tick,

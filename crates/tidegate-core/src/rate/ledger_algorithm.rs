@@ -21,9 +21,8 @@ macro_rules! ledger_algorithm {
             }
 
             /// Takes unused units out of the slot in which the charge acts (a tick of the log, a bucket of the
-            /// window), as long as that slot counts. This is exact, whatever was charged since. Units used beyond the
-            /// charge act now, behind all promises, and count for one window like all others: the next request waits
-            /// until the limit has room again, and no later window is filled.
+            /// window), as long as that slot counts. Exact, whatever was charged since. Units used beyond the charge
+            /// act now, behind all promises.
             fn settle(&self, state: &$state, now: Tick, receipt: &Receipt, used: u64) -> $state {
                 $state(state.0.settle(self, now, receipt, used))
             }

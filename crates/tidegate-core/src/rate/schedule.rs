@@ -3,8 +3,8 @@
 //!
 //! The state is one number, the *arrival time*: the tick at which the limit would be full again if nothing more were
 //! asked. With a rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely
-//! whole. So the arrival time is kept as *scaled time*, in units of `1/c` ns: a unit then takes exactly `p`, a
-//! nanosecond exactly `c`, and nothing is rounded until a wait is returned.
+//! whole. So the arrival time is kept as *scaled time*, in units of `1/c` ns: a unit takes exactly `p`, a nanosecond
+//! exactly `c`, and nothing is rounded until a wait is returned.
 //!
 //! # Settling
 //! Let a charge `i` be made at `t_i`, promised to act at `a_i`, and finally use `u_i`. For each charge `j`, the

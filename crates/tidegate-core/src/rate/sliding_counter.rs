@@ -1,19 +1,16 @@
 //! The sliding counter: the counts of two fixed windows, where the older one fades.
 //!
-//! Windows are fixed and begin at multiples of their length, counted from the clock's epoch. The units spent at a
-//! moment are estimated as the units of the current window, plus the units of the window before in proportion to how
-//! much of it still overlaps the window that ends now: `current + previous · (1 − elapsed/window)`. For one number
-//! more, this removes the cliff of the fixed window.
+//! Windows begin at multiples of their length, counted from the clock's epoch. The units spent at a moment are
+//! estimated as the units of the current window, plus those of the window before in proportion to how much of it
+//! still overlaps the window that ends now: `current + previous · (1 − elapsed/window)`.
 //!
-//! The estimate assumes that the previous window was spent evenly, and is wrong by as much as it was not: units spent
-//! in its last moment fade at once. Whenever work acts, the estimate is within the limit. So no aligned window sees
-//! more than the limit, and no span of one window's length more than twice the limit. Where the limit must hold in
-//! every span, use [`SlidingWindow`](super::SlidingWindow).
+//! The estimate assumes that the previous window was spent evenly. So no aligned window sees more than the limit, and
+//! no span of one window's length more than twice the limit. Where the limit must hold in every span, use
+//! [`SlidingWindow`](super::SlidingWindow).
 //!
-//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made.
-//!
-//! The estimate is never divided: both sides of a comparison are multiplied by the window, which fits 128 bits. So
-//! the comparison is exact, and so is the nanosecond from which a request is allowed.
+//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made. The estimate
+//! is never divided: both sides of a comparison are multiplied by the window, which fits 128 bits, so the comparison
+//! is exact.
 
 use core::time::Duration;
 
@@ -246,11 +243,8 @@ impl Algorithm for SlidingCounter {
     }
 
     /// Takes unused units out of the window in which the charge acts, if that is the current window, the one before
-    /// or one ahead. This is exact, whatever was charged since, and the promises of others stay. Older windows have
-    /// nothing left to give back.
-    ///
-    /// Units used beyond the charge act now, behind all promises. They count as any charge does, in their window and
-    /// fading through the next one, and the next request waits until the estimate has room.
+    /// or one ahead. This is exact, whatever was charged since. Older windows have nothing left to give back. Units
+    /// used beyond the charge act now, behind all promises.
     fn settle(
         &self,
         state: &SlidingCounterState,
@@ -364,8 +358,6 @@ impl Bytes for SlidingCounter {
         from.rate().map(Self::new)
     }
 }
-
-// The state of a sliding counter.
 
 /// The state of [`SlidingCounter`] for one key, 32 bytes: two counts and a tick. On the heap,
 /// 16 bytes for each promise ahead, at most 4,096 of them, and 48 while there is one or a change of parameters matters.

@@ -1,11 +1,9 @@
-//! The sliding log: it keeps every arrival of one window, so the limit is exact.
+//! The sliding log: it keeps every arrival of one window, so the limit is exact. In any span of one window at most
+//! the limit acts, and every request that this rule allows is granted. The price is 16 bytes per distinct tick at
+//! which something acted.
 //!
-//! In any span of one window, wherever it begins, at most the limit acts, and every request that this rule allows is
-//! granted. The price is memory in proportion to the limit: 16 bytes per distinct tick at which something acted. It
-//! suits few and expensive things (three texts per hour), and serves as the reference for the cheaper algorithms. For
-//! many small ones a sliding window of some buckets comes close enough.
-//!
-//! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count together.
+//! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count
+//! together.
 
 use super::ledger::{Ledger, Slots};
 use super::ledger_algorithm::ledger_algorithm;

@@ -76,16 +76,6 @@ impl FixedWindowState {
     }
 
     /// Returns the state that consists of one window.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::rate::{FixedWindowState, OneWindow};
-    /// use tidegate_core::Tick;
-    ///
-    /// let [start, last, through] = [10, 14, 69].map(Tick::from_secs);
-    /// let window = OneWindow { last, start, through, used: 3 };
-    /// assert_eq!(FixedWindowState::of_one_window(window).one_window(), Some(window));
-    /// ```
     #[must_use]
     pub const fn of_one_window(window: OneWindow) -> Self {
         let OneWindow { last, start, through, used } = window;
@@ -262,13 +252,10 @@ impl Bytes for FixedWindowState {
     }
 }
 
-// Settling a fixed window: in which window a charge acts, and what is left when it is undone.
-//
-// The first charge determines where a rolling window stands. If that charge is undone and later ones are left, those
-// would have opened a window of their own, later. A window that kept its end would forget them too soon. The tick at
-// which the first of them acted is not known. So the window starts anew at the settlement, and all of them count as
-// acting by its beginning. It stays there until the last of *them* is undone: no charge is ever held up twice, and
-// none by more than a period.
+// If the first charge of a rolling window is undone and later ones are left, a window that kept its end would forget them
+// too soon. The tick at which the first of them acted is not known. So the window starts anew at the settlement, and all
+// of them count as acting by its beginning. It stays there until the last of *them* is undone: no charge is ever held up
+// twice, and none by more than a period.
 
 impl FixedWindow {
     /// Opens a window for units that act at `act`.

@@ -3,9 +3,8 @@
 //! The word is the arrival time alone, in the same scaled time as the general form, but counted from an origin of its
 //! own. So 64 bits last for 146 years of a limit whose unit takes whole nanoseconds, and for `2⁶² / scale`
 //! nanoseconds of any other. Nothing is rounded, so a word and a [`GcraState`] of the same history give the same
-//! answers as long as the word can be used. A word does not hold two things, without which its user has to manage or
-//! go back to the general form: the tick of the last change (ticks must not step back), and promises that the arrival
-//! time no longer shows (see [`GcraWord::narrow`]).
+//! answers as long as the word can be used. A word holds neither the tick of the last change (ticks must not step
+//! back), nor promises that the arrival time no longer shows (see [`GcraWord::narrow`]).
 
 use core::hint::cold_path;
 use core::time::Duration;
@@ -72,8 +71,9 @@ impl GcraWord {
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
     }
 
-    /// Makes the form from the numbers that [`GcraWord::parts`] returned. With other numbers its answers mean nothing, but
-    /// taking units does not panic. So a reader may use numbers first and check afterwards whether they belong together.
+    /// Makes the form from the numbers that [`GcraWord::parts`] returned. With other numbers its answers mean
+    /// nothing, but taking units does not panic: a reader may use numbers first and check afterwards whether they
+    /// belong together.
     #[must_use]
     #[inline]
     pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Self {
@@ -194,7 +194,7 @@ impl GcraWord {
         GcraState(Schedule::new(self.widened(word), now))
     }
 
-    /// Returns the word of a state at `now`. `None`: the state needs the general form. Either charges were settled
+    /// Returns the word of a state at `now`. `None`: the state needs the general form, because charges were settled
     /// out of order or the limit was changed, and receipts from before may still be settled; or `now` or a debt is
     /// beyond the range of a word.
     #[must_use]

@@ -1,13 +1,12 @@
 //! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack.
 //!
-//! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack`
-//! intervals. It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in two points: the interval is
-//! `period / rate` truncated to whole nanoseconds, so a rate above a billion a second does not limit; and a clock that
-//! steps back makes callers wait for the old time to return.
+//! It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in two points: the interval is `period /
+//! rate` truncated to whole nanoseconds, so a rate above a billion a second does not limit; and a clock that steps
+//! back makes callers wait for the old time to return.
 //!
-//! The library gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any
-//! time, exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back, because
-//! later takes are due an interval after it. Units used beyond the charge count as as many further takes.
+//! The library gives nothing back. Here the last charge can be reduced or undone at any time, exactly; once somebody
+//! was charged after it, nothing comes back, because later takes are due an interval after it. Units used beyond the
+//! charge count as as many further takes.
 
 use core::time::Duration;
 
@@ -168,8 +167,7 @@ impl Algorithm for UberPacer {
         Standing { limit, remaining, debt, reset_after: Tick::from_nanos(full).since(now) }
     }
 
-    /// The last charge is reduced exactly, and any other gives nothing back; more than charged is taken now. The
-    /// library has no settling.
+    /// The library has no settling; see the module.
     fn settle(&self, state: &UberPacerState, now: Tick, receipt: &Receipt, used: u64) -> UberPacerState {
         let units = receipt.cost.units();
         if used > units {

@@ -15,20 +15,16 @@ pub enum Refill {
     Continuous,
     /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
     Interval,
-    /// All at once: the whole count at the end of each period, where periods end at the multiples of their length since
-    /// 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour, however short before it the bucket was used;
-    /// a bucket seen for the first time has the period that the clock shows. In any span, such a bucket grants at most
-    /// its capacity and one count for each end of a period inside the span.
+    /// All at once: the whole count at the end of each period, where periods end at the multiples of their length
+    /// since 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour. In any span, such a bucket grants at
+    /// most its capacity and one count for each end of a period inside the span. A calendar day of a place that
+    /// changes its clocks is no multiple: for that use [`FixedWindow`](crate::rate::FixedWindow).
     ///
-    /// For quotas that a price list or another service counts by the clock, with a capacity above the count. Known
-    /// from Bucket4j as `refillIntervallyAligned`. A calendar day of a place that changes its clocks is no multiple: for
-    /// that, and where nothing is left over at the end of a period, use [`FixedWindow`](crate::rate::FixedWindow).
-    ///
-    /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). When that is set,
-    /// periods end at its new multiples. An end counts only if a whole period has really passed for each refill before
-    /// it, less a hundredth of one period; any other end is passed over. So a clock that is set never gives a count
-    /// twice, and one that is set forward by more than that makes the next refill late, by less than a period. Only a
-    /// bucket that was full and forgotten before the clock was set does not know, and starts in the period shown.
+    /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). An end counts only
+    /// if a whole period has really passed for each refill before it, less a hundredth of one period. So a clock that
+    /// is set never gives a count twice, and one that is set forward by more than that makes the next refill late, by
+    /// less than a period. Only a bucket that was full and forgotten before the clock was set starts in the period
+    /// shown.
     Aligned,
 }
 
@@ -187,9 +183,8 @@ impl Bandwidth {
     }
 
     /// Returns the amount that would have returned from tick 0 until the last refill. The sum of this and the amount
-    /// spent does not change as time passes, and never falls. Below 2^124.
-    ///
-    /// When the wall clock is set, the base of an aligned refill may rise by more than returns.
+    /// spent does not change as time passes, and never falls. Below 2^124. When the wall clock is set, the base of an
+    /// aligned refill may rise by more than returns.
     #[inline]
     pub(super) fn base(&self, level: Level, at: Tick, wall: &Wall) -> u128 {
         let period = self.rate.period_nanos();

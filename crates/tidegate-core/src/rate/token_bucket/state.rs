@@ -12,11 +12,9 @@ use crate::time::{Rate, Tick};
 /// The most bandwidths that one bucket settles together. Each costs time in every check; three are enough for most uses.
 pub(super) const MOST_BANDWIDTHS: usize = 8;
 
-/// The state of [`TokenBucket`] for one key: 40 bytes. With several bandwidths, 160 bytes more on
-/// the heap, and 24 for each bandwidth but the first.
-///
-/// Charges that are settled out of order need as much more, at most 5 KiB (one bandwidth), until the bucket is full; at
-/// most 130 KiB while charges wait.
+/// The state of [`TokenBucket`] for one key: 40 bytes. With several bandwidths, 160 bytes more on the heap, and 24
+/// for each bandwidth but the first. Charges that are settled out of order need up to 5 KiB more (one bandwidth)
+/// until the bucket is full; up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     pub(super) last: Tick,
@@ -156,8 +154,7 @@ impl TokenBucket {
 
     /// Makes a state, with a book only while that says more than the levels. While somebody waits, the book is kept
     /// even if both name the same promise, since they no longer do once the last charge is undone. For the same
-    /// reason, the book of several bandwidths, whose positions do not tell time, is kept to its end; unless it
-    /// was opened just now, as `new` says.
+    /// reason, the book of several bandwidths is kept to its end; unless it was opened just now, as `new` says.
     pub(super) fn state(
         &self,
         at: Tick,
