@@ -38,10 +38,9 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// back, and more are booked as a debt, which is never refused. The caller must settle a receipt at most once.
     ///
     /// * *Never fuller*: at no later tick is the limit fuller than if only `used` had been charged at the time of the
-    ///   charge. If nobody has charged since, it is exactly as full, whether or not the work has acted already. If
-    ///   others have, it may give back less, never more; each algorithm says when.
-    /// * *Promises stay*: every reservation keeps its time, and a promised time is not granted twice. So work,
-    ///   including work still to come, never bunches beyond the limit.
+    ///   charge. If nobody has charged since, it is exactly as full. If others have, it may give back less, never more;
+    ///   each algorithm says when.
+    /// * *Promises stay*: every reservation keeps its time, and a promised time is not granted twice.
     /// * *More than charged* is charged at `now`, after everything promised. The limit then stands below empty, by at
     ///   most [`Rate::MAX_COUNT`] units, and later requests wait until the debt is paid off.
     /// * A charge made before the last [`carry`](Algorithm::carry) gives nothing back; more than charged is booked
@@ -58,24 +57,12 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     fn full_at(&self, state: &Self::State) -> Option<Tick>;
 }
 
-// Converts the state of a limit whose algorithm changes: units spent are carried over to the new algorithm.
-//
-// States of two algorithms have nothing in common, and a conversion for each pair of the thirteen would be too many.
-// But every algorithm reports a standing. So the units spent and the units owed in that standing are charged to a
-// fresh limit of the new algorithm, at the tick of the change, by its own transition. Forgetting them would give
-// every caller a fresh burst with the change.
-//
-// Everything a standing does not hold is lost, always in the strict direction. Parts of a unit count as spent. Units
-// return as the new algorithm returns them, counted from the change, even if a window was about to end. A warm-up
-// starts cold. The tick that a reservation was promised is not part of a standing either. The reservation keeps its
-// time, and its units beyond the limit stay owed. So it is not overtaken where both algorithms return units evenly
-// at one rate; a faster new limit may let others pass before it.
-
-/// Carries the units that `state` has spent under `old` over to `new`, a limit of another algorithm.
+/// Carries the units that `state` has spent under `old` over to `new`, a limit of another algorithm: the units spent and
+/// owed in its standing are charged to a fresh limit, at the tick of the change.
 ///
-/// [`Replace::AsIs`] keeps the number of units, at most all of the new limit. [`Replace::Proportional`] keeps the
-/// spent share, rounded up. Units owed beyond the limit stay owed. A limit that starts below full starts no fuller
-/// than that. Earlier receipts give nothing back.
+/// What a standing does not hold is lost in the strict direction: parts of a unit count as spent, units return counted
+/// from the change, a warm-up starts cold. A reservation keeps its time; a faster new limit may let others pass before it.
+/// A limit that starts below full starts no fuller than that. Earlier receipts give nothing back.
 pub(crate) fn carry<L: Algorithm>(new: &L, old: &L, state: &L::State, now: Tick, how: Replace) -> L::State {
     let at = last_change(old, state, now);
     let fresh = new.fresh(at);
@@ -122,9 +109,6 @@ fn spend<L: Algorithm>(limit: &L, fresh: L::State, at: Tick, charge: u64, debt: 
     }
     limit.settle(&state, at, &receipt, receipt.cost.units().saturating_add(debt))
 }
-
-// Properties of a limit's states that stores need: how large they get, and how to treat one after the clock was set
-// back.
 
 /// Properties of the states of one limit that do not affect decisions.
 pub(crate) trait Storable {

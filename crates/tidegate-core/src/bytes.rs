@@ -1,8 +1,6 @@
-//! The stable, versioned byte form of states and quotas.
-//!
-//! A store outside the process keeps these bytes, and nodes of different versions read each other's. The form is: one
-//! byte for the format version, one byte for the algorithm, then the fields in their written order, fixed-width and
-//! little-endian. Every released version stays readable; fixtures in the tests cover each one.
+//! The stable, versioned byte form of states and quotas: one byte for the format version, one byte for the algorithm,
+//! then the fields in their written order, fixed-width and little-endian. Nodes of different versions read each
+//! other's, so every released version stays readable; fixtures in the tests cover each one.
 
 use crate::decision::{Cost, Receipt};
 use crate::time::{Rate, Tick};

@@ -1,26 +1,24 @@
-//! Divides one limit among holders that grant it on their own: each has a token bucket, and all together stay within the limit.
+//! Divides one limit among holders that grant it on their own, such as proxies whose bucket can only be replaced as a
+//! whole. Three rules keep the sum within the limit:
 //!
-//! Made for proxies that decide by themselves between two reports, and whose bucket can only be replaced as a whole.
-//! Three rules keep the sum within the limit:
-//!
-//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. A smaller bucket is handed out
-//!   first; the rate it frees counts as free once its holder has reported afterwards, or once the old bucket has expired.
-//! * **Bursts.** A new bucket starts full, so handing it out grants its burst at once, even where it replaces another
-//!   bucket. Each burst is paid for out of a *purse*: the limit's own burst, refilled by the rate that is not handed out.
+//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. A smaller bucket is handed
+//!   out first; the rate it frees counts as free once its holder has reported afterwards, or once the old bucket has
+//!   expired.
+//! * **Bursts.** A new bucket starts full, so handing it out grants its burst at once. Each burst is paid for out of
+//!   a *purse*: the limit's own burst, refilled by the rate that is not handed out.
 //! * **Ends.** A bucket expires unless it is renewed. So the part of a holder that vanishes is freed, and a holder
 //!   that is cut off stops.
 //!
 //! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, plus, for each
 //! holder that took part, its *least*: the units that one of its requests takes. The least lets a newcomer start
-//! while the whole burst is handed out, and allows more holders than the burst has requests.
+//! while the whole burst is handed out.
 //!
 //! A sixteenth of the rate is kept for newcomers. A quarter of the rest is divided equally, and three quarters in
 //! proportion to the units that each holder was asked for. A newcomer's first bucket has at most an eighth of the
-//! free rate. A bucket is worth replacing only if its rate is off by more than an eighth or its burst has to double,
-//! because each replacement is paid for: [`Bucket::is_worth_replacing`].
+//! free rate.
 //!
-//! Nothing here reads a clock. A report costs a few dozen nanoseconds. Finding expired buckets scans all holders,
-//! once in the lifetime of a bucket.
+//! A report costs a few dozen nanoseconds. Finding expired buckets scans all holders, once in the lifetime of a
+//! bucket.
 
 use core::time::Duration;
 
@@ -265,7 +263,6 @@ impl Division {
         self.bursts -= freed.burst;
     }
 
-    /// Returns the rate that is kept for newcomers.
     const fn kept(&self) -> u64 {
         self.rate / Self::KEPT
     }
@@ -283,8 +280,6 @@ impl Division {
     }
 }
 
-// The bucket of one holder.
-
 /// A token bucket that one holder is given. It starts full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bucket {
@@ -297,22 +292,11 @@ pub struct Bucket {
 impl Bucket {
     /// Says whether the bucket `by` differs enough to be handed out in place of this one: its rate differs by more
     /// than an eighth, or its burst is at least twice as large. Any bucket is worth more than none.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::division::Bucket;
-    /// let has = Bucket { rate: 800, burst: 80 };
-    /// assert!(!has.is_worth_replacing(Bucket { rate: 900, burst: 100 }));
-    /// assert!(has.is_worth_replacing(Bucket { rate: 699, burst: 80 }));
-    /// assert!(has.is_worth_replacing(Bucket { rate: 800, burst: 160 }));
-    /// ```
     #[must_use]
     pub const fn is_worth_replacing(self, by: Self) -> bool {
         by.rate.abs_diff(self.rate) > self.rate / 8 || by.burst / 2 >= self.burst
     }
 }
-
-// One holder: its bucket, the replaced bucket while that may still be in use, and the units that it was asked for.
 
 /// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket was
 /// handed out was written by a holder that has that bucket.
@@ -377,7 +361,6 @@ impl Holder {
         (self.known, self.counting, self.since) = (true, 0, now);
     }
 
-    /// Says whether the replaced bucket may still be in use.
     const fn is_replacing(&self) -> bool {
         self.old.is_some()
     }

@@ -1,14 +1,10 @@
-//! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used (*utilisation*).
+//! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used
+//! (*utilisation*). The judge is told each request and whether it was admitted, so tests, simulations and a metric in
+//! production use the same one. All numbers are exact integers. A judge takes constant memory, and constant time for
+//! each call.
 //!
-//! A limit that is shared among processes has to say how far all of them together may exceed it. The judge is told
-//! each request and whether it was admitted, not how that was decided. So tests, simulations and a metric in
-//! production use the same judge.
-//!
-//! * [`Envelope`]: a rate and a burst. The excess is the largest amount by which the units of any span exceeded
-//!   `burst + rate · span`; the utilisation compares with one central bucket that gets the same requests.
-//! * [`WindowEnvelope`]: a number of units in each window.
-//!
-//! All numbers are exact integers. A judge takes constant memory, and constant time for each call.
+//! * [`Envelope`]: a rate and a burst
+//! * [`WindowEnvelope`]: a number of units in each window
 
 use crate::error::{QuotaError, burst_in_range};
 use crate::quota::Quota;
@@ -35,10 +31,8 @@ impl Utilisation {
     }
 }
 
-/// Judges admissions by a rate and a burst.
-///
-/// Both buckets inside count in scaled units, so that nothing is rounded before the answer: a unit is the period of
-/// the reduced rate in nanoseconds, and each nanosecond returns the reduced count.
+/// Judges admissions by a rate and a burst. The excess is the largest amount by which the units of any span exceeded
+/// `burst + rate · span`; the utilisation compares with one central bucket that gets the same requests.
 ///
 /// # Examples
 /// ```
@@ -56,7 +50,7 @@ impl Utilisation {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// Scaled units that return each nanosecond.
+    /// Scaled units that return each nanosecond. A unit is the period of the reduced rate in nanoseconds.
     count: u64,
     /// Scaled units in one unit.
     period: u64,
@@ -118,29 +112,12 @@ impl Envelope {
     }
 
     /// Changes the limit from a tick on, as one central limit is changed in use
-    /// ([`Replace::AsIs`](crate::Replace::AsIs)): units spent stay spent, up to the new burst, and return at the new
-    /// rate. A tick before the latest recorded one counts as that one.
-    ///
-    /// The excess so far stays. A span that began before the change starts with the units that are spent of the new limit at
-    /// the change. So the change itself is not an excess, but everything admitted beyond the rest of the changed limit is.
+    /// ([`Replace::AsIs`](crate::Replace::AsIs)). A tick before the latest recorded one counts as that one. The
+    /// excess so far stays. The change itself is not an excess, but everything admitted beyond the rest of the
+    /// changed limit is.
     ///
     /// # Errors
     /// [`QuotaError::Burst`] when the burst is out of range; the limit is unchanged then.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::envelope::Envelope;
-    /// use tidegate_core::{Rate, Tick};
-    ///
-    /// let mut judge = Envelope::new(Rate::new(10, Duration::from_secs(1))?, 8)?;
-    /// judge.ask(Tick::from_secs(1), 3, true);
-    /// judge.change(Tick::from_secs(1), Rate::new(5, Duration::from_secs(1))?, 4)?;
-    /// judge.batch(Tick::from_secs(1), 4, 1);
-    /// assert_eq!(judge.utilisation().ideal, 4, "three before, and one of four is left");
-    /// assert_eq!(judge.excess(), 0);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn change(&mut self, at: Tick, rate: Rate, burst: u64) -> Result<(), QuotaError> {
         let burst = burst_in_range(burst)?;
         self.move_to(at);

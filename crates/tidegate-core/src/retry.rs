@@ -1,8 +1,5 @@
-//! Decides whether a failed call is worth trying again, and after how long.
-//!
-//! Every reason against another try is checked in one place: how the last one ended, the service's pushback, the
-//! number of tries, and the time left. The [`RetryBudget`](crate::retry_budget::RetryBudget) bounds the load that all
-//! retries together add. It is asked last, so that no retry is paid for and then not made.
+//! Decides whether a failed call is worth trying again, and after how long. The
+//! [`RetryBudget`](crate::retry_budget::RetryBudget) is asked last, so that no retry is paid for and then not made.
 
 use core::time::Duration;
 

@@ -1,12 +1,8 @@
-//! Retry budgets: how many retries a caller may add to the load that it makes anyway.
+//! Retry budgets: bounds the load that retries add to a share of the recent calls, plus a few retries for callers
+//! that make hardly any calls. Without a bound, three tries at each of three services make 27 calls of one.
 //!
-//! Retries help where failures are few and one more try succeeds. Where a service fails because it has too much to
-//! do, each retry adds to the cause: three tries at each of three services make 27 calls of one. A budget bounds the
-//! added load to a share of the recent calls, plus a few retries for callers that make hardly any calls.
-//!
-//! Calls and retries are counted in buckets of a tenth of the span. The share is exact: it is not converted into
-//! whole retries per call, so 0.3 stays 0.3. The few retries beyond the share return over time, like the tokens of a
-//! bucket. A new caller has one second's worth of them at once, not those of the whole span.
+//! Calls and retries are counted in buckets of a tenth of the span. The few retries beyond the share return over
+//! time, like the tokens of a bucket; a new caller has one second's worth of them at once.
 
 use core::time::Duration;
 

@@ -1,10 +1,6 @@
-//! Throttles: control laws that refuse a share of the arrivals, computed from how earlier work ended.
-//!
-//! A concurrency law limits how many are in flight; a throttle sets the probability of admission. It suits callers,
-//! which do not know how many others there are, and it can sit in front of a limit on a server. Random draws are
-//! passed in as an argument, so the same arrivals with the same draws always give the same answers.
-//!
-//! All throttles refuse the least important arrivals first: see [`Throttle`].
+//! Throttles: control laws that refuse a share of the arrivals, the least important first, computed from how earlier
+//! work ended. They suit callers, which do not know how many others there are, and can sit in front of a limit on a
+//! server. Random draws are an argument, so the same arrivals with the same draws always give the same answers.
 
 mod pid;
 mod ranking;
@@ -22,8 +18,6 @@ pub use pid::{Pid, PidState};
 pub use shedding::{Shedding, SheddingState};
 pub(crate) use sre::excess;
 pub use sre::{Sre, SreState};
-
-// The interface of throttles: arrivals and ends of work go in, answers come out.
 
 /// One request that asks to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

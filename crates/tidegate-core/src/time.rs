@@ -67,20 +67,8 @@ impl Tick {
 }
 
 /// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. Clones
-/// share the number.
-///
-/// A clock whose ticks do not follow the wall clock has one. Calendar windows and
-/// [aligned refills](crate::rate::Refill::Aligned) read it: see [`Quota::follow_wall`](crate::Quota::follow_wall).
-/// Reading it is one load.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::time::WallAhead;
-///
-/// let ahead = WallAhead::default();
-/// ahead.clone().set(-3);
-/// assert_eq!(ahead.nanos(), -3);
-/// ```
+/// share the number. Calendar windows and [aligned refills](crate::rate::Refill::Aligned) read it: see
+/// [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it is one load.
 #[derive(Clone, Debug, Default)]
 pub struct WallAhead(Arc<AtomicI64>);
 
@@ -144,11 +132,9 @@ impl Hash for Wall {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick of
-/// its last change: ten seconds. For larger steps, see [`Quota::set_back`](crate::Quota::set_back).
-///
-/// It is more than a synchronised clock ever corrects at once, and more than the synchronised clocks of several
-/// machines differ. It is also short enough for a key to stand still.
+/// The largest step back of a clock for which a key merely stands still: ten seconds. For larger steps, see
+/// [`Quota::set_back`](crate::Quota::set_back). It is more than a synchronised clock ever corrects at once, and than
+/// those of several machines differ, and short enough for a key to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
 /// Returns the tick that an event at `at` counts as, after an event at `last`. If the clock has stepped back by no
@@ -213,15 +199,6 @@ impl Rate {
     /// # Errors
     /// [`QuotaError`] when the count is 0 or above [`Rate::MAX_COUNT`], or the period is 0 or above
     /// [`Rate::MAX_PERIOD`].
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::Rate;
-    /// let rate = Rate::new(100, Duration::from_secs(600))?;
-    /// assert_eq!(rate.reduced(), (1, 6_000_000_000));
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn new(count: u64, period: Duration) -> Result<Self, QuotaError> {
         if count == 0 || count > Self::MAX_COUNT {
             return Err(QuotaError::Count { count });

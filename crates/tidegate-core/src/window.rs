@@ -1,7 +1,6 @@
 //! Windows of time, divided into buckets: sums over them, and their greatest value, in constant time for each event.
-//!
-//! When the clock steps back, time stands still: an event before the newest bucket counts in it. After a step back of
-//! more than [`MAX_STEP_BACK`], the window starts anew.
+//! When the clock steps back, an event before the newest bucket counts in it. After a step back of more than
+//! [`MAX_STEP_BACK`], the window starts anew.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -174,8 +173,6 @@ impl<const K: usize> Sums<K> {
         self.0.total()
     }
 }
-
-// A ring of buckets, numbered by the time that they count, and their total.
 
 /// What a bucket counts.
 pub(crate) trait Count: Copy {

@@ -10,10 +10,8 @@ use crate::rate::{
 };
 use crate::time::Rate;
 
-/// A rate that becomes a [`Quota`] once an algorithm is chosen.
-///
-/// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the
-/// quota is made, so that a chain of calls needs no question marks.
+/// A rate that becomes a [`Quota`] once an algorithm is chosen. The burst defaults to the count of the rate. Numbers
+/// are checked when the quota is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is not a limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {
@@ -93,13 +91,6 @@ impl QuotaBuilder {
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range, the unknown zone, or the burst, which no window has.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{rate::CalendarUnit, Quota};
-    /// let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "UTC")?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn calendar_window(self, unit: CalendarUnit, zone: &str) -> Result<Quota, QuotaError> {
         Ok(FixedWindow::calendar(self.window()?.count(), unit, zone)?.into())
     }
@@ -153,20 +144,6 @@ impl QuotaBuilder {
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
-    ///
-    /// // 100 at each full hour, and up to 250 are kept.
-    /// let quota = Quota::per_hour(100).burst(250).aligned_bucket()?;
-    /// let half_past = Tick::from_secs(1_700_001_000); // 2023-11-14, 22:30
-    /// let ask = Ask::allow(half_past, Cost::new(250).unwrap());
-    /// let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(half_past), ask) else { panic!() };
-    /// assert_eq!(quota.standing(&next, Tick::from_secs(1_700_002_799)).remaining, 0);
-    /// assert_eq!(quota.standing(&next, Tick::from_secs(1_700_002_800)).remaining, 100);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn aligned_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Aligned)).into())
     }
@@ -179,21 +156,11 @@ impl QuotaBuilder {
         Ok(LeakyBucket::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
     }
 
-    /// Finishes as a [`LeakyQueue`] in which at most `places` units wait.
-    ///
-    /// The burst is the slack and one unit. It defaults to 1 here, not to the count, because a queue is chosen for an
-    /// even stream.
+    /// Finishes as a [`LeakyQueue`] in which at most `places` units wait. The burst is the slack and one unit; it
+    /// defaults to 1 here, for an even stream.
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::Quota;
-    /// let strict = Quota::per_second(10).leaky_queue(50)?;
-    /// let makes_up_for_two_units = Quota::per_second(10).burst(3).leaky_queue(50)?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn leaky_queue(self, places: u64) -> Result<Quota, QuotaError> {
         let burst = burst_in_range(self.burst.unwrap_or(1))?;
         Ok(LeakyQueue::new(self.rate()?, burst - 1, places)?.into())
@@ -203,14 +170,6 @@ impl QuotaBuilder {
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::{rate::ColdFactor, Quota};
-    /// let limit = Quota::per_second(100).warm_up(Duration::from_secs(10), ColdFactor::THREE)?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn warm_up(self, period: Duration, cold_factor: ColdFactor) -> Result<Quota, QuotaError> {
         let limit = WarmUp::new(self.rate()?, period, cold_factor)?;
         Ok(limit.burst(self.burst.unwrap_or(self.count))?.into())

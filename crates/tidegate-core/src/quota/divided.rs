@@ -11,22 +11,9 @@ use crate::time::Rate;
 
 impl Quota {
     /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window or its places, each
-    /// rounded down. `None`: nothing would be left to grant at once, or the limit cannot be divided. Divisible limits
-    /// are [flows](Quota::flow), windows other than calendar windows, and places that lapse.
-    ///
-    /// Parts that add up to the whole grant together at most as much as the limit.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::Quota;
-    ///
-    /// let quota = Quota::per_second(100).burst(20).gcra()?;
-    /// let (rate, burst) = quota.divided(1, 4).and_then(|quarter| quarter.flow()).expect("five at once");
-    /// assert_eq!((rate.count(), rate.period(), burst), (1, Duration::from_millis(40), 5), "25 a second");
-    /// assert_eq!(quota.divided(1, 40), None, "half a unit at once is none");
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
+    /// rounded down: parts that add up to the whole grant together at most as much as the limit. `None`: nothing
+    /// would be left to grant at once, or the limit cannot be divided. Divisible limits are [flows](Quota::flow),
+    /// windows other than calendar windows, and places that lapse.
     #[must_use]
     pub fn divided(&self, part: u32, whole: u32) -> Option<Self> {
         if part >= whole {

@@ -9,16 +9,6 @@ impl Quota {
     /// Returns the rate and the burst of a limit that consists of just these two: GCRA, a leaky bucket as a meter, or
     /// a token bucket of one bandwidth that refills evenly. Such a limit admits at most `burst + rate · span` units
     /// in every span. `None` for all others.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{Quota, Rate};
-    ///
-    /// let quota = Quota::per_second(100).burst(20).leaky_bucket()?;
-    /// assert_eq!(quota.flow(), Some((Rate::new(100, std::time::Duration::from_secs(1))?, 20)));
-    /// assert_eq!(Quota::per_second(100).fixed_window()?.flow(), None);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn flow(&self) -> Option<(Rate, u64)> {
         match self {
@@ -53,11 +43,9 @@ impl Quota {
     }
 
     /// Splits the receipt of one charge into those of two charges made at the same tick, the second after the first,
-    /// so that each part can be settled by itself. `None`: `first` is not less than the whole, or the limit's
-    /// receipts cannot be split. Only those of [flows](Quota::flow) and fixed windows can.
-    ///
-    /// Settling both parts has the effect of settling two such charges. The rest that is left when other parts have
-    /// been split off is always the last in the line, and has the mark of the whole.
+    /// so that each part can be settled by itself. `None`: `first` is not less than the whole, or the limit is
+    /// neither a [flow](Quota::flow) nor a fixed window. The rest that is left when other parts have been split off
+    /// is always the last in the line, and has the mark of the whole.
     ///
     /// # Examples
     /// ```

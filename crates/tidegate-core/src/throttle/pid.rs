@@ -1,28 +1,13 @@
 //! A PID controller on the rejection ratio: the refused share follows how fast the waiting queue grows.
 //!
-//! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). Arrivals admitted beyond
-//! the started work join the queue. `free` is the work that could have been started in addition. The error is `(let
-//! in − begun − free)/begun`: above zero the queue grows, below zero there is spare room. The refused share is that
-//! error plus its integral over time, each with a gain. The queue then stays short and the places full. There is no
-//! derivative part, since it was found to be of no use.
+//! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). `free` is the work that
+//! could have been started in addition. The error is `(let in − begun − free)/begun`. The refused share is that error
+//! plus its integral over time, each with a gain. There is no derivative part, since it was found to be of no use.
 //!
-//! # When
-//! Use it directly in front of a limit with a queue, as a server has: the controller keeps the queue nearly empty
-//! without knowing the capacity. It needs to be told the state of the places ([`Throttle::sense`]) at least once in
-//! each period. Do not use it in a caller, which does not see the queue. It reacts slowly to load that comes and goes
-//! within one period.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | proportional | 0 to 100 | 0.1 | the gain of the error |
-//! | integral | 0 to 100 | 1.4 | the gain of its integral over seconds |
-//! | period | 1 ms to 60 s | 500 ms | how often the share changes |
-//! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
-//!
-//! The integral is clamped between zero and the largest share. Otherwise a long overload would wind it up, and the
-//! share would stay high for as long afterwards. While nobody reports the state of the places, finished work counts
-//! as begun, and the integral loses a twentieth in each period, since nothing else would ever bring it down.
+//! It sits in front of a limit with a queue, and has to be told the state of the places ([`Throttle::sense`]) at
+//! least once in each period. While nobody does, finished work counts as begun, and the integral loses a twentieth in
+//! each period, since nothing else would bring it down. The integral is clamped between zero and the largest share,
+//! so that a long overload does not wind it up.
 //!
 //! # Source
 //! Uber's Cinnamon: "PID Controller for Cinnamon", 2023, with its gains and period. The form of the error, and the
@@ -48,7 +33,6 @@ const KEPT: f64 = 0.95;
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-pid.svg)
 /// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```

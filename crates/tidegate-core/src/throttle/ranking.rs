@@ -1,14 +1,10 @@
-//! Decides which arrivals are refused first: ranks an arrival by priority among recent arrivals, the least important
-//! first.
-//!
-//! A throttle computes one number, the share of arrivals to refuse. Refusing all arrivals with that probability would
-//! hit important ones as often as others. So a sample of recent arrivals, counted by priority, ranks them: an
-//! arrival's rank is the share of the sample that is less important than it. It is refused if its rank lies below the
-//! refused share. Within one priority the draw decides.
+//! Decides which arrivals are refused first: an arrival's rank is the share of a sample of recent arrivals that is
+//! less important than it. It is refused if its rank lies below the refused share. Within one priority the draw
+//! decides.
 //!
 //! # Source
-//! Uber's Cinnamon maps its ratio to a priority by the distribution of the last thousand requests in the same way: "Cinnamon: Using Century
-//! Old Tech to Build a Mean Load Shedder", 2023.
+//! Uber's Cinnamon maps its ratio to a priority in the same way: "Cinnamon: Using Century Old Tech to Build a Mean
+//! Load Shedder", 2023.
 
 use core::time::Duration;
 
