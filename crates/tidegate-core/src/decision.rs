@@ -10,7 +10,7 @@ use crate::time::Tick;
 ///
 /// Zero is not a cost: asking for nothing is a peek, which has its own call. Calls that take `impl TryInto<Cost>`
 /// accept plain numbers and `NonZero`s. For a number that is not a cost they return [`NotACost`]; nothing is decided
-/// or spent then. A constant of zero does not compile.
+/// or spent then. In a constant, `Cost::new(0).unwrap()` does not compile.
 ///
 /// # Examples
 /// ```

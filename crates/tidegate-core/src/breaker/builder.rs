@@ -11,9 +11,7 @@ use crate::concurrency::Concurrency;
 use crate::error::{QuotaError, in_range};
 use crate::time::nanos;
 
-/// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.
-///
-/// Each method returns the builder with one setting changed. Unchanged settings have these defaults:
+/// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it. The defaults:
 ///
 /// | what | default | why |
 /// |---|---|---|
@@ -120,10 +118,10 @@ impl BreakerBuilder {
     /// Sheds instead of opening: refuses by chance the share of calls that goes beyond what the thresholds of shares
     /// allow, and at most `share`, above 0 to 0.99; counted in millionths.
     ///
-    /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many at
-    /// 0.5, like the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
-    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive) or
-    /// [`failures`](Self::failures).
+    /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many
+    /// at 0.5, like the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open
+    /// time and no probes, except after a person has forced it open, and cannot trip by
+    /// [`consecutive`](Self::consecutive) or [`failures`](Self::failures).
     ///
     /// # Source
     /// *Site Reliability Engineering*, 2016, chapter 21; Envoy's admission control filter, which counts in the same way.
@@ -161,8 +159,8 @@ impl BreakerBuilder {
 
     /// Sets how long the breaker stays open the first time, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD),
     /// and raises the longest open time to it if that is shorter. Each trip within
-    /// [`forget_after`](BreakerBuilder::forget_after) of the one before opens it for longer, by the factor
-    /// [`growth`](BreakerBuilder::growth).
+    /// [`forget_after`](Self::forget_after) of the one before opens it for longer, by the factor
+    /// [`growth`](Self::growth).
     pub const fn open_for(mut self, first: Duration) -> Self {
         self.open = (first, if first.as_nanos() > self.open.1.as_nanos() { first } else { self.open.1 });
         self

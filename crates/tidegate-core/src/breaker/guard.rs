@@ -47,9 +47,8 @@ impl Guard for CircuitBreaker {
     }
 
     /// The limit is 1, and `remaining` says whether the next call may enter. `reset_after` is the time until it may,
-    /// if time alone decides. While shedding it is the time until the window is empty, zero for a window of calls.
-    /// While half-open it is the time until the breaker has been idle for so long that it becomes new,
-    /// [`Duration::MAX`] if it never does.
+    /// if time alone decides; while shedding, until the window is empty, zero for a window of calls; while half-open,
+    /// until the idle breaker becomes new, [`Duration::MAX`] if it never does.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
         let at = now.max(state.inner.last);
         // Avoids copying the state, because this is called with each refusal.

@@ -1,10 +1,6 @@
-//! Judges from trial calls whether a service has recovered: by the first few calls, by a batch, or by a sequential
-//! test.
-//!
-//! One lucky call shows little: a service that fails every second call answers the next one well half of the time. So
-//! the default is Wald's sequential test, which weighs each outcome as it comes and decides as soon as the evidence
-//! is enough. Each success counts for a healthy service and each failure against it, by the logarithm of its
-//! likelihood ratio between the two.
+//! Judges from trial calls whether a service has recovered. The default is Wald's sequential test, which decides as
+//! soon as the evidence is enough: each success counts for a healthy service and each failure against it, by the
+//! logarithm of its likelihood ratio between the two.
 
 use super::outcomes::{Sample, Totals};
 use super::rules::{BreakerThresholds, Figure, WHOLE};

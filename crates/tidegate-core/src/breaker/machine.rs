@@ -1,8 +1,7 @@
-//! The state machine: entering, leaving, and changes by time and by people.
-//!
-//! Works on a state in place, for an object that holds one; the [`Guard`] makes transitions of it for
-//! stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal has nothing
-//! to store, and nothing is lost when a store forgets a state that is as good as new.
+//! The state machine: entering, leaving, and changes by time and by people, in place, for an object that holds a
+//! state; the [`Guard`] makes transitions of it for stores. Changes by time are computed from the ticks in the state
+//! when a call needs them. So a refusal has nothing to store, and nothing is lost when a store forgets a state that
+//! is as good as new.
 
 use core::time::Duration;
 
@@ -70,8 +69,7 @@ impl ChangeReporter<'_> {
 
 impl CircuitBreaker {
     /// Enters in place: changes `state` and returns the receipt, or when to retry. `tell` is called for each change
-    /// of condition. A refusal changes only what time has changed by itself. The cost does not depend on the window,
-    /// and a closed breaker allocates nothing.
+    /// of condition. A refusal changes only what time has changed by itself. A closed breaker allocates nothing.
     ///
     /// # Errors
     /// [`Retry`] if the call may not enter.

@@ -1,7 +1,5 @@
-//! The outcomes that a closed breaker remembers: those of the last calls, or those of a span of time.
-//!
-//! Totals are kept beside the outcomes, so the cost of a call does not depend on the window: its outcome is added to
-//! them, and the outcome that it displaces is subtracted.
+//! The outcomes that a closed breaker remembers: those of the last calls, or those of a span of time. Totals are kept
+//! beside them, so the cost of a call does not depend on the window.
 
 use core::time::Duration;
 
@@ -134,8 +132,6 @@ impl Bytes for Outcomes {
     }
 }
 
-// A window of time: a ring of totals for equal parts of time.
-
 /// Totals for each bucket of time, twelve bytes for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::breaker) struct Buckets {
@@ -237,7 +233,6 @@ impl Bytes for Buckets {
     }
 }
 
-// A window of the last calls: a ring with two bits for each.
 
 /// Outcomes of the last `size` calls, a quarter of a byte for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -334,8 +329,6 @@ impl Bytes for Ring {
         Ok(ring)
     }
 }
-
-// The window of calls that a breaker judges by, the outcome of one call, and sums of outcomes.
 
 /// Which calls a breaker judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -92,10 +92,8 @@ impl OpenTime {
         u64::try_from(next).unwrap_or(u64::MAX).clamp(self.first, self.longest)
     }
 
-    /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick: breakers that trip
-    /// at different nanoseconds draw differently, and the same history gives the same draws. Keys whose figures are
-    /// compared at the same boundary trip at the same tick, so two ticks of the key itself are mixed in: its first
-    /// and its last use.
+    /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick. Keys whose figures
+    /// are compared at the same boundary trip at the same tick, so the key's first and last use are mixed in.
     pub(super) fn jittered(&self, time: u64, at: Tick, since: Tick, last: Tick) -> u64 {
         let of_key = if at == last { 0 } else { scramble(since.as_nanos() ^ scramble(last.as_nanos())) };
         let draw = scramble(self.seed ^ at.as_nanos() ^ of_key) >> 32;
@@ -119,15 +117,15 @@ impl Parameters {
         self.probes.time_to_live().map_or(u64::MAX, nanos)
     }
 
-    /// Returns how late the outcome of a call through a closed breaker counts. A bound is needed, since a store drops the
-    /// state of a closed breaker that nobody uses; it depends on the call alone, so that a request that was undone, or a
-    /// state that was dropped early or late, changes no answer.
+    /// Returns how late the outcome of a call through a closed breaker counts. A bound is needed, since a store drops
+    /// the state of a closed breaker that nobody uses; it depends on the call alone, so that dropping a state early
+    /// or late changes no answer.
     pub(super) fn counted_for(&self) -> Duration {
         Duration::from_nanos(self.ttl()).saturating_add(self.counted_beyond_ttl())
     }
 
-    /// Returns by how much longer than its time to live a call counts: by the time after which it is slow, if slow calls
-    /// count. Otherwise no call could be slow that is slow only after its time to live.
+    /// Returns by how much longer than its time to live a call counts: by the time after which it is slow, if slow
+    /// calls count.
     pub(super) fn counted_beyond_ttl(&self) -> Duration {
         Duration::from_nanos(if self.rules.slow_ratio.is_some() { self.slow_after } else { 0 })
     }

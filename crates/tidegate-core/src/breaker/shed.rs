@@ -1,14 +1,12 @@
-//! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows.
-//!
-//! With a threshold of `f`, the calls that ended well justify `1/(1 - f)` times as many calls. Calls beyond that number
-//! are refused by chance: the share is that of the throttle [`Sre`](crate::throttle::Sre) with `1/(1 - f)` as its K.
-//! Calls that were slow count as those that failed. Refused calls do not count, so a refusal changes nothing and has
-//! nothing to store. The calls that still enter show whether the service recovers, so there are no probes.
+//! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows:
+//! that of the throttle [`Sre`](crate::throttle::Sre) with `1/(1 - f)` as its K for a threshold of `f`. Calls that
+//! were slow count as those that failed. Refused calls do not count, so a refusal has nothing to store. The calls
+//! that still enter show whether the service recovers, so there are no probes.
 //!
 //! # Source
-//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
-//! throttling: a threshold of a half is its K of 2. Envoy's admission control filter leaves refused requests out of
-//! the count, as is done here, and bounds the refused share.
+//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21: a threshold of a half is its K
+//! of 2. Envoy's admission control filter leaves refused requests out of the count, as is done here, and bounds the
+//! refused share.
 
 use super::machine::{Cause, ChangeReporter};
 use super::outcomes::Totals;
@@ -50,8 +48,7 @@ impl CircuitBreaker {
     }
 
     /// Says whether a call at `at` is one of the share that is refused. The draw is computed from the seed, the tick
-    /// of the call, and two ticks of the key: its first use and its last. So the same history gives the same answers,
-    /// and calls at the same tick share one draw.
+    /// of the call, and the key's first use and its last. Calls at the same tick share one draw.
     #[cold]
     pub(super) fn sheds(&self, inner: &StateFields, at: Tick) -> bool {
         let share = self.shed_share(inner, at);
@@ -73,8 +70,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// For a breaker that may shed: reports when it begins to shed, and when it ends; changes nothing else. What time has changed by `at` was
-    /// applied before.
+    /// Reports when a breaker that may shed begins to, and when it ends. What time has changed by `at` was applied
+    /// before.
     #[cold]
     pub(super) fn note_shedding(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
         if inner.forced.is_some() {

@@ -63,8 +63,7 @@ impl CircuitBreaker {
     }
 
     /// Returns the state as of `now`: with expired open times and advanced windows. Copies the state only if a
-    /// visible part of it changes. That an old trip no longer counts is not visible before the next trip, so it
-    /// copies nothing.
+    /// visible part of it changes; that an old trip no longer counts is not.
     pub(super) fn at<'s>(
         &self,
         state: &'s CircuitBreakerState,
@@ -111,8 +110,6 @@ impl CircuitBreaker {
         self.at(state, now).0.inner.would_trip
     }
 }
-
-// Computes what time alone has changed in a breaker, without changing its state, so that a refusal copies nothing.
 
 /// The most comparisons of figures for the time since the last change: a window has at most a thousand spans.
 const MOST_EVALUATIONS: u32 = 1_001;
@@ -209,9 +206,6 @@ impl CircuitBreaker {
     }
 }
 
-// The share of calls that a breaker that sheds admits, with the figures that it follows from: for people who ask why
-// their call was refused.
-
 /// The share of calls that a [shedding](Condition::Shedding) breaker admits, and the figures that it follows from.
 ///
 /// Displayed as a person reads it: `admits 53% of the calls: 240 of 900 calls of the last 2 min ended well, K = 2`.
@@ -236,29 +230,6 @@ pub struct Admitted {
 
 impl CircuitBreaker {
     /// Returns what a breaker in this condition admits, and why; `None` unless it sheds. Never allocates.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::breaker::CircuitBreaker;
-    /// use tidegate_core::{Ask, Cost, Guard as _, Outcome, Tick, Transition};
-    ///
-    /// let breaker = CircuitBreaker::sre().build()?;
-    /// let now = Tick::from_secs(1);
-    /// let mut state = breaker.fresh(now);
-    /// let mut receipts = Vec::new();
-    /// for _ in 0..100 {
-    ///     let Transition::Allowed { next, receipt, .. } = breaker.enter(&state, Ask::allow(now, Cost::ONE)) else { panic!() };
-    ///     state = next;
-    ///     receipts.push(receipt);
-    /// }
-    /// for (call, receipt) in receipts.iter().enumerate() {
-    ///     let outcome = if call < 25 { Outcome::Success } else { Outcome::Failure };
-    ///     state = breaker.leave(&state, now, receipt, outcome);
-    /// }
-    /// let admitted = breaker.admitted(&breaker.condition(&state, now)).unwrap();
-    /// assert_eq!(admitted.to_string(), "admits 50% of the calls: 25 of 100 calls of the last 2 min ended well, K = 2");
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn admitted(&self, condition: &Condition) -> Option<Admitted> {
         let Condition::Shedding { share, by } = *condition else { return None };

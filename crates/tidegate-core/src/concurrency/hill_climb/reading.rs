@@ -91,9 +91,6 @@ impl Bytes for Reading {
     }
 }
 
-// Remembers the limit at which work began to fail. The hill climb avoids it for a while, since recovery can take
-// much longer than the visit.
-
 /// A limit at which work began to fail is not tried again for this many measurements: half a minute at a tenth of a
 /// second each.
 const FOR: u32 = 256;
@@ -111,7 +108,7 @@ const FEW: f64 = 0.01;
 /// The share of the highest unharmed number that remains after each measurement without failures: half after 138.
 const FADING: f64 = 0.995;
 
-/// The record of failures.
+/// The limit at which work began to fail, which is avoided for a while: recovery can take much longer than the visit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cliff {
     at: f64,

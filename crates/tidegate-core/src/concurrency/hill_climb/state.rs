@@ -133,8 +133,8 @@ impl HillClimbState {
         Required { step, expected, base: self.base }
     }
 
-    /// Updates the base from a reading: quickly downwards, slowly upwards. Upwards only while the limit does not
-    /// bind, since a load close to the capacity has a queue that is not part of the base.
+    /// Updates the base from a reading: quickly downwards; slowly upwards, and only while the limit does not bind,
+    /// since a load close to the capacity has a queue that is not part of the base.
     pub(super) fn learn_base(&mut self, reading: &Reading, idle: bool) {
         self.base_proved |= idle && reading.proves_latency();
         let weight = match reading.latency {
