@@ -31,12 +31,10 @@ impl Average {
         self.value
     }
 
-    /// Returns the average; `None` before the first value.
     pub(crate) fn get(&self) -> Option<f64> {
         (self.count > 0).then_some(self.value)
     }
 
-    /// Multiplies the average by `factor`.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.value *= factor;
     }

@@ -121,7 +121,6 @@ impl Writer {
         self.u128(span.as_nanos());
     }
 
-    /// Appends a boolean in one byte.
     pub(crate) fn flag(&mut self, holds: bool) {
         self.u8(u8::from(holds));
     }

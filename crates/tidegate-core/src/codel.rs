@@ -46,14 +46,12 @@ pub struct Codel {
 /// The state of [`Codel`] for one queue: 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelState {
-    /// The latest tick seen.
     last: Tick,
     /// When the interval ends. Its least wait then decides about overload.
     interval_ends: Tick,
     /// The least wait of the interval; `None` before its first turn.
     least: Option<Duration>,
     overloaded: bool,
-    /// When the queue was last empty.
     emptied: Tick,
 }
 

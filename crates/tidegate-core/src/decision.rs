@@ -239,13 +239,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Packs two 128-bit numbers into a mark.
     pub(crate) const fn mark(first: u128, second: u128) -> [u64; 4] {
         // Each part is one half of a number and fits 64 bits.
         [(first >> 64) as u64, first as u64, (second >> 64) as u64, second as u64]
     }
 
-    /// Returns the two 128-bit numbers of a mark.
     pub(crate) const fn marks(&self) -> (u128, u128) {
         let [a, b, c, d] = self.mark;
         (((a as u128) << 64) | b as u128, ((c as u128) << 64) | d as u128)

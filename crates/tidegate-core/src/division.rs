@@ -32,7 +32,6 @@ pub struct HolderId(usize);
 #[derive(Clone, Debug)]
 pub struct Division {
     rate: u64,
-    /// Nanoseconds.
     period: u64,
     burst: u64,
     at: Tick,
@@ -42,15 +41,12 @@ pub struct Division {
     given: u64,
     /// The sum of the bursts of all buckets that may be in use.
     bursts: u64,
-    /// The sum of the `least` of all holders.
     least_sum: u64,
     /// The units that all holders still here were asked for, per period.
     demand: u64,
-    /// Holders that have not left.
     present: u64,
     holders: Vec<Option<Holder>>,
     vacant: Vec<usize>,
-    /// No bucket expires before this tick.
     next_end: Tick,
 }
 
@@ -224,7 +220,6 @@ impl Division {
         self.purse = self.purse.min(u128::from(room) * u128::from(self.period));
     }
 
-    /// Ends the expired buckets, and finds the next tick at which one expires.
     fn end_buckets(&mut self) {
         self.next_end = Tick::MAX;
         for at in 0..self.holders.len() {
@@ -251,7 +246,6 @@ impl Division {
         }
     }
 
-    /// Forgets a holder that has left and has nothing in use.
     fn forget(&mut self, at: usize) {
         let Some(gone) = self.holders[at].take() else { return };
         self.least_sum = self.least_sum.saturating_sub(gone.least);
@@ -302,7 +296,6 @@ impl Bucket {
 /// handed out was written by a holder that has that bucket.
 const ROUND_TRIP: Duration = Duration::from_secs(2);
 
-/// The buckets and the demand of a holder.
 #[derive(Clone, Debug)]
 struct Holder {
     /// The units that it was asked for lately, per period.
@@ -314,7 +307,6 @@ struct Holder {
     since: Tick,
     bucket: Bucket,
     until: Tick,
-    /// The replaced bucket, while it may still be in use.
     old: Option<Old>,
     has_left: bool,
     /// The units that one of its requests takes.
@@ -385,7 +377,6 @@ impl Holder {
         }
     }
 
-    /// Returns when the replaced bucket expires; [`Tick::MAX`] if there is none.
     fn old_until(&self) -> Tick {
         self.old.map_or(Tick::MAX, |old| old.until)
     }
@@ -397,7 +388,6 @@ impl Holder {
         Bucket { rate: before - self.counted(), burst }
     }
 
-    /// Forgets the current bucket; returns the rate and burst that this frees.
     fn drop_current(&mut self) -> Bucket {
         let before = self.counted();
         let burst = core::mem::take(&mut self.bucket).burst;

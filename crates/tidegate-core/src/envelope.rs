@@ -58,9 +58,7 @@ pub struct Envelope {
     last: Tick,
     /// The largest value, over all spans that end now, of the units admitted minus the units that the rate returned.
     level: u128,
-    /// The highest level so far.
     highest: u128,
-    /// The scaled units that the ideal bucket has spent.
     spent: u128,
     utilisation: Utilisation,
 }
@@ -168,7 +166,6 @@ impl Envelope {
         u128::from(self.burst) * u128::from(self.period)
     }
 
-    /// The units that the ideal bucket has left.
     fn room(&self) -> u128 {
         self.full().saturating_sub(self.spent) / u128::from(self.period)
     }

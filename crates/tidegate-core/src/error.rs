@@ -66,7 +66,6 @@ fn instead_of_zone(meant: Option<&str>) -> String {
     }
 }
 
-/// Checks a burst, for every algorithm that has one.
 pub(crate) fn burst_in_range(burst: u64) -> Result<u64, QuotaError> {
     if burst == 0 || burst > MAX_COUNT { Err(QuotaError::Burst { burst }) } else { Ok(burst) }
 }

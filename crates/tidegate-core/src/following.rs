@@ -57,9 +57,7 @@ pub struct Following {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FollowingState {
     last: Tick,
-    /// The smoothed signal; `None` before the first reading.
     smoothed: Option<f64>,
-    /// The signal that determines the rate, between the marks.
     held: f64,
 }
 
@@ -163,7 +161,6 @@ impl Following {
         Rate::new(count, self.ceiling.period()).expect("between two counts that are good, over their period")
     }
 
-    /// Returns by how much the signal that determines the rate may fall in a time.
     fn fall(&self, passed: Duration) -> f64 {
         if self.climb.is_zero() || passed >= self.climb {
             return self.high - self.low;

@@ -231,7 +231,6 @@ impl Cohorts {
 }
 
 impl fmt::Debug for Cohorts {
-    /// Leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period = Duration::from_nanos(self.period_ns);
         f.debug_struct("Cohorts").field("period", &period).finish_non_exhaustive()

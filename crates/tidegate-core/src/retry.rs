@@ -163,7 +163,6 @@ impl Retries {
         Ok(wait)
     }
 
-    /// Returns the longest wait after `times` tries.
     fn longest(&self, times: u32) -> Duration {
         // At most 2⁶² nanoseconds times 2⁶³. If it would be doubled more often, it is above every `most` already,
         // unless the base is zero.

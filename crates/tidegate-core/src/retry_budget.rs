@@ -20,7 +20,6 @@ const BUCKETS: u32 = 10;
 const CALLS: usize = 0;
 const RETRIES: usize = 1;
 
-/// Millionths in one.
 const WHOLE: u64 = 1_000_000;
 
 /// The parameters of a retry budget: a share of the calls, and a floor for callers that make few. `Copy`.
@@ -161,7 +160,6 @@ impl RetryBudget {
         !floor_left && !self.share_left(state.sums.totals_at(self.window, now))
     }
 
-    /// Says whether one more retry stays within the share of the calls.
     fn share_left(&self, sums: [u64; 2]) -> bool {
         let [calls, retries] = sums.map(u128::from);
         (retries + 1) * u128::from(WHOLE) <= calls * u128::from(self.share)

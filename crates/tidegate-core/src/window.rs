@@ -9,7 +9,6 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};
 use crate::time::{MAX_STEP_BACK, Tick, nanos};
 
-/// A window of time and the buckets into which it is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buckets {
     length_ns: u64,
@@ -29,12 +28,10 @@ impl Buckets {
         Ok(Self { length_ns: nanos(window) / u64::from(count), count })
     }
 
-    /// Makes a window from constants that are known to be in range.
     pub(crate) const fn known(window_ms: u64, count: u32) -> Self {
         Self { length_ns: window_ms * 1_000_000 / count as u64, count }
     }
 
-    /// Returns the number of the bucket in which `at` lies.
     pub(crate) fn index(self, at: Tick) -> u64 {
         at.as_nanos() / self.length_ns
     }
@@ -45,7 +42,6 @@ impl Buckets {
         index < newest && newest - index > nanos(MAX_STEP_BACK) / self.length_ns + 1
     }
 
-    /// Returns how many buckets pass in a second.
     pub(crate) fn per_second(self) -> f64 {
         1e9 / self.length_ns as f64
     }
@@ -91,19 +87,16 @@ impl Peak {
         self.values.push_back((index, value));
     }
 
-    /// Forgets buckets before `oldest`.
     pub(crate) fn forget_before(&mut self, oldest: u64) {
         while self.values.front().is_some_and(|&(index, _)| index < oldest) {
             self.values.pop_front();
         }
     }
 
-    /// Forgets all buckets.
     pub(crate) fn clear(&mut self) {
         self.values.clear();
     }
 
-    /// Returns the greatest value; `None` where no bucket has one.
     pub(crate) fn get(&self) -> Option<f64> {
         self.values.front().map(|&(_, value)| value)
     }
@@ -136,7 +129,6 @@ impl Bytes for Peak {
     }
 }
 
-/// `K` sums over a window, including the newest bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sums<const K: usize>(BucketRing<[u64; K]>);
 
@@ -145,7 +137,6 @@ impl<const K: usize> Sums<K> {
         Self(BucketRing::new(buckets.count, buckets.index(now)))
     }
 
-    /// Moves the window on to `at`.
     pub(crate) fn advance(&mut self, buckets: Buckets, at: Tick) {
         if self.is_set_back(buckets, at) {
             self.0.clear(buckets.index(at));
@@ -159,12 +150,10 @@ impl<const K: usize> Sums<K> {
         buckets.is_set_back(self.0.newest(), at)
     }
 
-    /// Returns the sums as they are once the window has moved on to `at`.
     pub(crate) fn totals_at(&self, buckets: Buckets, at: Tick) -> [u64; K] {
         if self.is_set_back(buckets, at) { [0; K] } else { self.0.total_at(buckets.index(at)) }
     }
 
-    /// Adds one to a sum, in the newest bucket.
     pub(crate) fn count(&mut self, which: usize) {
         self.0.record(|sums| sums[which] += 1);
     }
@@ -220,17 +209,14 @@ impl<C: Count> BucketRing<C> {
         Self { buckets, total: C::ZERO, newest }
     }
 
-    /// Returns the number of buckets.
     pub(crate) const fn len(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Returns the number of the newest bucket.
     pub(crate) const fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// Returns the total of all buckets.
     pub(crate) const fn total(&self) -> C {
         self.total
     }
@@ -255,20 +241,17 @@ impl<C: Count> BucketRing<C> {
         self.newest += passed;
     }
 
-    /// Empties all buckets, and makes `number` the newest.
     pub(crate) fn clear(&mut self, number: u64) {
         self.buckets.fill(C::ZERO);
         (self.total, self.newest) = (C::ZERO, number);
     }
 
-    /// Adds to the newest bucket and to the total.
     pub(crate) fn record(&mut self, add: impl Fn(&mut C)) {
         let newest = self.place(self.newest);
         add(&mut self.buckets[newest]);
         add(&mut self.total);
     }
 
-    /// Returns the total as it is once `number` is the newest bucket.
     pub(crate) fn total_at(&self, number: u64) -> C {
         self.leave_out(self.total, self.newest, number)
     }

@@ -10,7 +10,6 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 /// healthy and ill would be tried for ever.
 const MOST_CALLS: u32 = 1_000;
 
-/// A share of one half, used if no ratio of failures is set.
 const HALF: u32 = WHOLE / 2;
 
 /// The largest share to test for. At a share of 1, a single success would prove that the service is healthy.
@@ -31,7 +30,6 @@ pub enum Judgement {
     Evidence(u32),
 }
 
-/// What the calls of one step show so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepEvidence {
     Well,

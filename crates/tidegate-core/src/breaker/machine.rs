@@ -56,7 +56,6 @@ pub enum Cause {
     Idle,
 }
 
-/// Reports changes as they happen.
 pub(super) struct ChangeReporter<'a> {
     pub(super) report: &'a mut dyn FnMut(Change),
 }
@@ -214,7 +213,6 @@ impl CircuitBreaker {
         }
     }
 
-    /// Applies what time has changed by `at`.
     pub(super) fn advance(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
@@ -245,7 +243,6 @@ impl CircuitBreaker {
         }
     }
 
-    /// Ends a forced state.
     fn release(&self, inner: &mut StateFields, at: Tick, ended: &Forced) {
         inner.would_trip = None;
         if ended.to == Force::Open {
@@ -290,7 +287,6 @@ impl CircuitBreaker {
         true
     }
 
-    /// Handles a figure of a closed breaker that has reached its threshold.
     fn threshold_reached(
         &self,
         inner: &mut StateFields,
@@ -320,7 +316,6 @@ impl CircuitBreaker {
         reporter.report(at, from, self.condition_of(inner, at), Cause::Tripped(figure));
     }
 
-    /// Judges one more call while half-open.
     fn judge_probe(
         &self,
         inner: &mut StateFields,
@@ -356,7 +351,6 @@ impl CircuitBreaker {
         (in_flight, standing.remaining.min(left))
     }
 
-    /// Returns the condition of a state that is advanced to `at`.
     pub(super) fn condition_of(&self, inner: &StateFields, at: Tick) -> Condition {
         if let Some(forced) = &inner.forced {
             return Condition::Forced { to: forced.to, until: forced.until() };

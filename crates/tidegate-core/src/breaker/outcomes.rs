@@ -7,7 +7,6 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::{Tick, nanos};
 use crate::window::{BucketRing, Count};
 
-/// The outcomes in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcomes {
     /// No calls; takes no memory.
@@ -17,7 +16,6 @@ pub(super) enum Outcomes {
     Buckets(Buckets),
 }
 
-/// A view of later ticks: see [`Outcomes::ahead`].
 pub(super) struct Ahead<'o> {
     left: Totals,
     /// The buckets of a window of time, and the number of the newest bucket at the last tick asked for.
@@ -35,7 +33,6 @@ impl Ahead<'_> {
 }
 
 impl Outcomes {
-    /// Returns the number of bytes that a full window is written in.
     pub(super) const fn largest(window: Window) -> usize {
         match window {
             Window::Calls(calls) => Ring::largest(calls),
@@ -99,7 +96,6 @@ impl Outcomes {
         }
     }
 
-    /// Moves outcomes as of `from` to `to`, an earlier tick.
     pub(super) fn set_back(&mut self, from: Tick, to: Tick) {
         if let Self::Buckets(buckets) = self {
             buckets.set_back(from, to);
@@ -175,7 +171,6 @@ impl Buckets {
         self.ring.advance(self.number(at));
     }
 
-    /// Returns the number of the newest bucket.
     const fn newest(&self) -> u64 {
         self.ring.newest()
     }
@@ -233,7 +228,6 @@ impl Bytes for Buckets {
     }
 }
 
-
 /// Outcomes of the last `size` calls, a quarter of a byte for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::breaker) struct Ring {
@@ -245,7 +239,6 @@ pub(in crate::breaker) struct Ring {
     words: Box<[u64]>,
 }
 
-/// Returns how many words hold one bit for each call.
 const fn words(size: u32) -> usize {
     size.div_ceil(64) as usize
 }
@@ -351,11 +344,9 @@ impl Window {
     pub const MAX_CALLS: u32 = 1 << 14;
     /// The most buckets in a window of time: 256, which take 3 KiB.
     pub(super) const MAX_BUCKETS: u32 = 256;
-    /// The longest window of time: a day.
     pub(super) const MAX_SPAN: Duration = Duration::from_secs(86_400);
 }
 
-/// The outcome of a call that shows something about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) failed: bool,

@@ -62,7 +62,6 @@ pub(super) struct Parameters {
     /// How many probes may be in flight at the first step, and how long each holds its place.
     pub(super) probes: Concurrency,
     pub(super) judgement: Judgement,
-    /// How many steps follow the first.
     pub(super) steps: u8,
     /// Nanoseconds after which a trip, or an idle breaker, is forgotten; `u64::MAX` means never.
     pub(super) forget_after: u64,
@@ -130,7 +129,6 @@ impl Parameters {
         Duration::from_nanos(if self.rules.slow_ratio.is_some() { self.slow_after } else { 0 })
     }
 
-    /// Returns what a call shows about the service; `None` if it shows nothing.
     pub(super) fn sample(&self, outcome: Outcome, latency: Duration) -> Option<Sample> {
         let failed = match outcome {
             Outcome::Success | Outcome::CallersFault => false,
@@ -141,7 +139,6 @@ impl Parameters {
         Some(Sample { failed, slow: nanos(latency) > self.slow_after })
     }
 
-    /// Returns how many calls may be in flight at a step.
     pub(super) fn places(&self, step: u8) -> Concurrency {
         self.probes.resized(self.probes.max().checked_shl(u32::from(step)).unwrap_or(u64::MAX))
     }
@@ -278,7 +275,6 @@ impl CircuitBreaker {
     /// The largest share of calls that a breaker that sheds may refuse, in millionths: 99 %. The rest shows whether the
     /// service recovers.
     pub(super) const MOST_SHED: u32 = 990_000;
-    /// The most steps of recovery after the first: 16.
     pub(super) const MAX_STEPS: u8 = 16;
 
     /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and its outcome does

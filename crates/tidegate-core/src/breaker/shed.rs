@@ -61,7 +61,6 @@ impl CircuitBreaker {
         ((draw * u64::from(WHOLE)) >> 32) < u64::from(share)
     }
 
-    /// Returns the condition of a closed breaker that is not forced.
     pub(super) fn closed_or_shedding(&self, inner: &StateFields, at: Tick) -> Condition {
         let Phase::Closed { outcomes, .. } = &inner.phase else { return Condition::Closed };
         match (self.shed_share(inner, at), self.parameters.rules.ratio_of(outcomes.ahead().totals(at))) {

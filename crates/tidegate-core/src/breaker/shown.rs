@@ -114,7 +114,6 @@ impl CircuitBreaker {
 /// The most comparisons of figures for the time since the last change: a window has at most a thousand spans.
 const MOST_EVALUATIONS: u32 = 1_001;
 
-/// The change that time alone has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
@@ -198,7 +197,6 @@ impl CircuitBreaker {
         None
     }
 
-    /// Returns the time until the first probe may enter.
     fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
         let left = until.since(at);
         let late = self.parameters.open.strict && at <= until;

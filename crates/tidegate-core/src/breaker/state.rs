@@ -24,7 +24,6 @@ pub struct CircuitBreakerState {
 pub(super) struct StateFields {
     /// Receipts from before this tick do not count: the key was reset, or was not known then.
     pub(super) since: Tick,
-    /// The tick of the last change.
     pub(super) last: Tick,
     /// When the time to live of the last call that entered ends.
     pub(super) busy_until: Tick,
@@ -56,9 +55,7 @@ pub(super) enum Phase {
     },
     HalfOpen {
         step: u8,
-        /// The probes in flight.
         inside: ConcurrencyState,
-        /// The outcomes of this step.
         totals: Totals,
     },
 }
@@ -147,7 +144,6 @@ impl StateFields {
         }
     }
 
-    /// Says whether it is forced to measure only.
     pub(super) fn measures_only(&self) -> bool {
         matches!(&self.forced, Some(Forced { to: Force::MetricsOnly, .. }))
     }
@@ -174,7 +170,6 @@ impl StateFields {
         used.max(self.busy_until).max(forced).after(Duration::from_nanos(forget_after))
     }
 
-    /// Returns the tick from which the last trip of a closed breaker is forgotten.
     pub(super) fn recovered_at(&self, closed_since: Tick, forget_after: u64) -> Tick {
         match (self.last_open_time, forget_after) {
             (0, _) => Tick::EPOCH,

@@ -67,7 +67,6 @@ pub enum AdaptiveState {
 }
 
 impl Adaptive {
-    /// Every law with its default knobs.
     fn all() -> [Self; 6] {
         [
             Self::HillClimb(HillClimb::default()),

@@ -86,7 +86,6 @@ pub struct BbrState {
     last: Tick,
     /// When the processor was last busy; under aegis' arithmetic, when dropping began.
     mark: Option<Tick>,
-    /// Whether the limit applies.
     limited: bool,
     /// Whether the limit was reached since it was last lifted, as far as samples show.
     dropped: bool,
@@ -158,7 +157,6 @@ impl Bbr {
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
     }
 
-    /// Sets how long the limit stays after the processor was last busy, up to an hour.
     fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::ZERO..=Duration::from_secs(3600);
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
@@ -403,7 +401,6 @@ impl Cpu {
         self.used = (self.used * kept + f64::from(thousandths) * (1.0 - kept)).trunc();
     }
 
-    /// Returns the use in whole thousandths, 0 to 1000.
     fn thousandths(&self) -> u16 {
         // Readings are at most 1000, so their average is too, apart from rounding.
         self.used.round().min(1000.0) as u16

@@ -49,7 +49,6 @@ impl Bounds {
         Ok(Self { start: in_range("start", start, &(self.least..=self.most), want)?, ..self })
     }
 
-    /// Makes bounds that are known to be in range, for constants.
     pub(super) const fn known(least: u64, most: u64) -> Self {
         Self { least, most, start: Self::START }
     }
@@ -72,7 +71,6 @@ impl Bounds {
         self.start
     }
 
-    /// Returns the whole number within the bounds that is nearest to `limit`.
     pub(super) fn nearest(&self, limit: f64) -> f64 {
         self.clamp(limit.round())
     }
@@ -121,7 +119,6 @@ impl Jitter {
         Self(seed).next()
     }
 
-    /// Returns the next number of the sequence.
     pub(super) const fn next(self) -> Self {
         let mut mixed = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -50,7 +50,6 @@ pub struct Concurrency {
 pub struct ConcurrencyState {
     /// Receipts from before this tick find no place: the key was reset, or was not known then.
     since: Tick,
-    /// The tick of the last change.
     last: Tick,
     /// The places in use, ascending by the tick at which they lapse; [`Tick::MAX`] means never.
     taken: SmallVec<[Taken; 1]>,
@@ -95,7 +94,6 @@ impl Concurrency {
         Ok(Self { ttl: nanos(ttl), ..self })
     }
 
-    /// Returns the same guard with `max` places, clamped to the range of sizes.
     pub(crate) fn resized(self, max: u64) -> Self {
         Self { max: max.clamp(1, Self::MAX_PLACES), ..self }
     }
@@ -136,13 +134,11 @@ fn step(ttl: u64) -> u64 {
 }
 
 impl ConcurrencyState {
-    /// Returns the places that have not lapsed at `at`.
     fn live(&self, at: Tick) -> &[Taken] {
         let lapsed = self.taken.partition_point(|taken| taken.until <= at && taken.until != Tick::MAX);
         &self.taken[lapsed..]
     }
 
-    /// Returns the tick of the last change.
     pub(super) const fn last(&self) -> Tick {
         self.last
     }
@@ -178,7 +174,6 @@ impl ConcurrencyState {
         all.then(|| self.without(at, receipt)).flatten().map(|left| (left.with(at, until, places), until))
     }
 
-    /// Returns the state with `places` more that lapse at `until`.
     fn with(&self, at: Tick, until: Tick, places: u64) -> Self {
         let live = self.live(at);
         // Search before copying: a vector with room for one more entry would move a state of a single tick, the usual

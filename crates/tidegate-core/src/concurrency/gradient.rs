@@ -71,7 +71,6 @@ pub struct Gradient {
 pub struct GradientState {
     limit: f64,
     long: Average,
-    /// When the limit was last backed off.
     backed_off: Option<Tick>,
 }
 

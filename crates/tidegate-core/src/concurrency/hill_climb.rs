@@ -122,7 +122,6 @@ impl HillClimb {
         state.forget();
     }
 
-    /// Handles one more measurement of the goodput at the limit.
     fn measured(&self, state: &mut HillClimbState, reading: Reading) {
         if reading.rate == 0.0 {
             // Either too much is inside, or the service is down; fewer places do no harm in the second case.

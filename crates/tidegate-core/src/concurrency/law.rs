@@ -124,7 +124,6 @@ impl Evidence {
     }
 }
 
-/// Returns the latency in nanoseconds, at least 1, so that it can be a divisor.
 pub(super) fn nanos(sample: &Sample) -> f64 {
     (sample.latency.as_nanos() as f64).max(1.0)
 }

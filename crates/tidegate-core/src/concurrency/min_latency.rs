@@ -72,11 +72,9 @@ pub struct MinLatencyState {
     /// The measured latency in nanoseconds; `None` before the first measurement.
     least: Option<f64>,
     latencies: Median,
-    /// Whether a measurement is in progress.
     measuring: bool,
     /// When the last measurement began: work that began earlier does not count.
     since: Tick,
-    /// The latest tick seen.
     last: Tick,
     interval_ends: Tick,
     measure_at: Tick,
@@ -379,7 +377,6 @@ fn cell(latency: f64) -> usize {
     doubling as usize * CELLS_A_DOUBLING + (eighth & 7) as usize
 }
 
-/// Returns the latency at the middle of a cell.
 fn middle(cell: usize) -> f64 {
     if cell == ENDLESS {
         return f64::INFINITY;

@@ -64,7 +64,6 @@ struct Parameters {
     forget: u64,
     /// How busy the processor is, in thousandths; `None` if unknown.
     cpu: Option<u16>,
-    /// The limit before the first sample.
     at_start: u64,
 }
 
@@ -80,14 +79,11 @@ pub struct AdaptiveConcurrencyState {
 #[derive(Clone, Debug, PartialEq)]
 struct PlacesAndLaw {
     places: ConcurrencyState,
-    /// `None` before the first sample.
     law: Option<Learnt>,
 }
 
-/// The state that a law has learnt.
 #[derive(Clone, Debug, PartialEq)]
 struct Learnt {
-    /// The last sample.
     at: Tick,
     /// Shared between the states before and after an entry, which does not change it.
     state: Arc<AdaptiveState>,
@@ -102,7 +98,6 @@ impl AdaptiveConcurrencyState {
     }
 }
 
-/// The default time without a sample after which what a law learnt is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 impl AdaptiveConcurrency {
@@ -168,7 +163,6 @@ impl AdaptiveConcurrency {
         self.parameters.places.time_to_live()
     }
 
-    /// Returns the time without a sample after which what was learnt is forgotten; `None` if never.
     const fn forgets_after(&self) -> Option<Duration> {
         match self.parameters.forget {
             u64::MAX => None,
@@ -176,13 +170,11 @@ impl AdaptiveConcurrency {
         }
     }
 
-    /// Returns what the law has learnt as of a tick; `None` if it has learnt nothing, or it is forgotten.
     fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Learnt> {
         let known = state.inner.law.as_ref()?;
         (at < self.forgotten_at(known)).then_some(known)
     }
 
-    /// Returns the tick at which what was learnt is forgotten; [`Tick::MAX`] means never.
     fn forgotten_at(&self, known: &Learnt) -> Tick {
         self.forgets_after().map_or(Tick::MAX, |span| known.at.after(span))
     }
@@ -195,7 +187,6 @@ impl AdaptiveConcurrency {
 }
 
 impl Parameters {
-    /// Returns the law's state before the first sample.
     fn start(&self, at: Tick) -> AdaptiveState {
         let mut state = self.law.start(at);
         self.sense(&mut state, at);
@@ -324,7 +315,6 @@ impl Guard for AdaptiveConcurrency {
 
 // The byte forms of the guard and of its state, their sizes, and the effect of a clock that was set back.
 
-/// Stands for an unknown use of the processor.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Storable for AdaptiveConcurrency {

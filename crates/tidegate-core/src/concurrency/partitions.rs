@@ -148,7 +148,6 @@ struct Member {
 }
 
 impl Member {
-    /// Brings the service up to `now`.
     fn charge(&mut self, now: Tick) {
         self.service = self.tag(now);
         self.at = self.at.max(now);
@@ -300,7 +299,6 @@ impl Partitions {
             .saturating_sub(others.fold(0, |unlent: u64, (_, other)| unlent.saturating_add(other.unlent)))
     }
 
-    /// Returns how many idle places are not lent, over all partitions.
     fn kept(&self) -> u64 {
         self.guarantees().fold(0, |kept, (_, member)| kept.saturating_add(member.unlent_left()))
     }

@@ -120,7 +120,6 @@ impl Vegas {
         state.baseline.map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
-    /// Moves the limit by the queue that a latency shows, or down for an overload.
     fn step(&self, state: &mut VegasState, latency: f64, in_flight: f64, overloaded: bool) {
         let (limit, step) = (state.limit, log10_step(state.limit));
         let baseline = state.baseline.unwrap_or(latency);

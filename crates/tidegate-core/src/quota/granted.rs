@@ -51,14 +51,12 @@ impl Quota {
     }
 }
 
-/// Returns the burst, and the units that return during the span.
 fn flowing(burst: u64, rate: Rate, span: Duration) -> u128 {
     let (count, period) = rate.reduced();
     let back = u128::from(count) * u128::from(nanos(span)) / u128::from(period);
     u128::from(burst) + back
 }
 
-/// Returns the capacity, and the units that are refilled during the span.
 fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
     match bandwidth.refill_kind() {
         Refill::Continuous => flowing(bandwidth.capacity(), bandwidth.rate(), span),

@@ -91,7 +91,6 @@ impl Quota {
     }
 }
 
-/// Returns the only bandwidth of a bucket, if it refills evenly.
 fn even(limit: &TokenBucket) -> Option<&Bandwidth> {
     match limit.bandwidths() {
         [one] if one.refill_kind() == Refill::Continuous => Some(one),

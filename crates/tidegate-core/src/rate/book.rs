@@ -35,7 +35,6 @@ const NO_BOOK: u8 = 0;
 const BOOK: u8 = 1;
 const LONG_BOOK: u8 = 2;
 
-/// The size of a hole in byte form.
 const fn hole_bytes(bandwidths: usize) -> usize {
     16 + 16 + 1 + 16 * bandwidths
 }
@@ -69,10 +68,8 @@ pub(crate) struct Book {
     holes: Arc<Vec<Hole>>,
 }
 
-/// A part of the line that was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hole {
-    /// The position at which the hole ends.
     end: u128,
     amount: u128,
     /// How much of it is still charged, because charges behind it rely on it; for each bandwidth.
@@ -84,7 +81,6 @@ impl Hole {
         self.end.saturating_sub(self.amount)
     }
 
-    /// Appends the hole that begins where this one ends.
     fn join(&mut self, next: &Self) {
         self.end = next.end;
         self.amount = self.amount.saturating_add(next.amount);
@@ -95,7 +91,6 @@ impl Hole {
 }
 
 impl Book {
-    /// The size of the largest book in byte form, for a number of bandwidths; a missing book is smaller.
     pub(crate) const fn largest(bandwidths: usize) -> usize {
         let holes = most_holes(bandwidths) * hole_bytes(bandwidths);
         1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
@@ -118,7 +113,6 @@ impl Book {
         self.given == 0 && self.void_up_to == 0 && self.holes.is_empty()
     }
 
-    /// Returns the most holes that are kept at a tick.
     fn most(&self, at: Tick) -> usize {
         match self.holes.first() {
             Some(first) if self.promise <= at => most_holes(first.withheld.len()),
@@ -154,13 +148,11 @@ impl Book {
         end.saturating_sub(position).saturating_sub(gone)
     }
 
-    /// Returns how much of a bandwidth is withheld from charges that were settled.
     pub(crate) fn withheld(&self, band: usize) -> u128 {
         let withheld = self.holes.iter().filter_map(|hole| hole.withheld.get(band));
         withheld.fold(0, |sum, amount| sum.saturating_add(*amount))
     }
 
-    /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
         let hole = Hole { end, amount, withheld };
@@ -215,7 +207,6 @@ impl Book {
         }
     }
 
-    /// Returns when the period of a bandwidth was restarted; zero if it was not.
     pub(crate) fn restarted(&self, band: usize) -> Tick {
         self.restarts.get(band).copied().unwrap_or_default()
     }
@@ -226,7 +217,6 @@ impl Book {
         Tick::EPOCH < self.extended && self.extended < arrival
     }
 
-    /// Notes that the period of a bandwidth restarts at `at`.
     pub(crate) fn restart(&mut self, band: usize, at: Tick) {
         self.restarts.resize(self.restarts.len().max(band + 1), Tick::EPOCH);
         self.restarts[band] = at;
@@ -264,7 +254,6 @@ impl Book {
         book.write(out);
     }
 
-    /// Reads what [`Book::write_some`] wrote.
     pub(crate) fn read_some(from: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
         match from.u8()? {
             NO_BOOK => Ok(None),

@@ -20,7 +20,6 @@ use core::time::Duration;
 use crate::error::QuotaError;
 use crate::time::{Tick, Wall, WallAhead};
 
-/// The name of the time zone that every build has.
 const UTC: &str = "UTC";
 
 /// The name for windows of equal length since 1970.
@@ -63,7 +62,6 @@ fn unknown(zone: &str) -> QuotaError {
     }
 }
 
-/// A unit on the clock of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     unit: CalendarUnit,
@@ -80,7 +78,6 @@ enum ZoneKind {
 }
 
 impl Calendar {
-    /// Finds the zone by its IANA name or `epoch`, whatever its case.
     pub(crate) fn new(unit: CalendarUnit, zone: &str) -> Result<Self, QuotaError> {
         let place = match zone {
             _ if zone.eq_ignore_ascii_case(UTC) => Some(ZoneKind::Utc),
@@ -95,7 +92,6 @@ impl Calendar {
         self.wall.follow(wall);
     }
 
-    /// Returns how far the wall clock is ahead of ticks, in nanoseconds.
     #[inline]
     pub(crate) fn ahead(&self) -> i64 {
         self.wall.ahead()

@@ -86,17 +86,14 @@ pub(crate) fn excess(receipt: &Receipt, used: u64) -> u64 {
     used.saturating_sub(receipt.cost.units()).min(Rate::MAX_COUNT)
 }
 
-/// Returns by how much a count lies above the limit.
 pub(crate) fn above(count: u64, limit: u64) -> u64 {
     count.saturating_sub(limit).min(Rate::MAX_COUNT)
 }
 
-/// Returns the time from `at` to a tick that may be later than [`Tick::MAX`].
 pub(crate) fn until(at: Tick, tick: u128) -> Duration {
     span(tick.saturating_sub(u128::from(at.as_nanos())))
 }
 
-/// Returns a tick in 128 bits, so that the sum of two cannot overflow.
 pub(crate) fn wide(tick: Tick) -> u128 {
     u128::from(tick.as_nanos())
 }

@@ -114,7 +114,6 @@ impl FixedWindow {
         (first.shifted(-ahead), last.shifted(-ahead))
     }
 
-    /// Returns the window around a tick; of a calendar window, by the wall clock.
     fn around(&self, tick: Tick) -> (Tick, Tick) {
         match &self.window {
             Window::Rolling(rate) => (tick, tick.after(Duration::from_nanos(rate.period_nanos() - 1))),
@@ -137,7 +136,6 @@ impl FixedWindow {
         }
     }
 
-    /// Returns a state in which nothing counts, last changed at a tick of the state's clock.
     const fn blank(last: Tick) -> FixedWindowState {
         FixedWindowState { last, start: Tick::EPOCH, through: Tick::EPOCH, used: 0, more: None }
     }
@@ -319,7 +317,6 @@ impl FixedWindow {
         }
     }
 
-    /// Decides a request by the ticks of the state.
     #[inline]
     fn decide_by_state(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
         let units = ask.cost.units();

@@ -173,7 +173,6 @@ impl GcraReport {
         Retry::After(self.span(wanted.saturating_sub(self.full())))
     }
 
-    /// Returns the units below empty, rounded up.
     #[cold]
     fn debt(&self) -> u64 {
         self.spent.saturating_sub(self.full()).div_ceil(self.unit.max(1))
@@ -184,7 +183,6 @@ impl GcraReport {
         self.burst.wrapping_mul(self.unit)
     }
 
-    /// Returns scaled time as a wait, rounded up.
     fn span(&self, scaled: u64) -> Duration {
         let nanos = whole(scaled, self.scale);
         Duration::from_nanos(nanos + u64::from(nanos.wrapping_mul(self.scale) != scaled))

@@ -59,11 +59,9 @@ struct SlotUnits {
 pub(crate) struct Ledger {
     last: Tick,
     entries: SmallVec<[SlotUnits; 1]>,
-    /// Rarely needed, so it lies on the heap.
     past: Option<Box<Past>>,
 }
 
-/// The numbers that the list of slots does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
     /// Nothing acts before this tick; if it is [`Tick::MAX`], nothing acts any more.
@@ -91,7 +89,6 @@ impl Ledger {
         self.past.as_deref().copied().unwrap_or(Past { floor: Tick::EPOCH, carried: None })
     }
 
-    /// Sets the past, without the parts that no longer matter at the last change.
     fn keep(&mut self, slots: &impl Slots, past: Past) {
         let closes = past.floor > self.last || past.floor == Tick::MAX;
         let floor = if closes { past.floor } else { Tick::EPOCH };
@@ -148,7 +145,6 @@ impl Ledger {
         ends.map_or(Duration::ZERO, |slot| until(at, slots.ends(slot)))
     }
 
-    /// Returns the ledger with one more act at its end.
     fn with(&self, slots: &impl Slots, at: Tick, act: Tick, units: u64) -> Self {
         let (live, slot) = (self.live(slots, wide(at)), slots.slot(act));
         let joins = live.last().is_some_and(|newest| newest.slot >= slot);
@@ -165,7 +161,6 @@ impl Ledger {
         next
     }
 
-    /// Returns the slots that have not ended at `at`.
     fn live(&self, slots: &impl Slots, at: u128) -> &[SlotUnits] {
         let ended = self.entries.partition_point(|entry| slots.ends(entry.slot) <= at);
         &self.entries[ended..]
@@ -198,7 +193,6 @@ impl Ledger {
         self.live(slots, at).iter().fold(0, |sum, entry| sum.saturating_add(entry.units))
     }
 
-    /// Returns the first tick at which no slot counts and the floor has passed.
     fn full(&self, slots: &impl Slots) -> u128 {
         self.closed_until().max(self.entries.last().map_or(0, |entry| slots.ends(entry.slot)))
     }
@@ -233,7 +227,6 @@ impl Ledger {
         }
     }
 
-    /// Takes the units out of the slot in which the charge acts, if that still counts.
     fn give_back(&self, slots: &impl Slots, at: Tick, receipt: &Receipt, back: u64) -> Self {
         let outdated = self.past().carried.is_some_and(|carried| carried.outdates(receipt));
         let slot = slots.slot(receipt.act);
@@ -264,7 +257,6 @@ impl Ledger {
         self.moved(slots, slots, self.last, self.last.since(to), Replace::AsIs)
     }
 
-    /// Returns the ledger after a change at `last`, with all acts moved back by a span.
     fn moved(&self, old: &impl Slots, new: &impl Slots, last: Tick, back: Duration, how: Replace) -> Self {
         let mut next = Self::fresh(last.before(back));
         let promised =
@@ -330,7 +322,6 @@ impl Ledger {
     }
 }
 
-/// Returns the first tick at which no unit counts any more that acted before a change.
 fn outlives(slots: &impl Slots, carried: Carried) -> u128 {
     slots.ends(slots.slot(carried.until()))
 }
@@ -381,7 +372,6 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// The size of the largest change, or none, in byte form.
     pub(crate) const LARGEST: usize = 1 + 8 + 8;
 
     /// Makes the record of a change at `at`, where no earlier charge acts after `until`. The `earlier` change may
@@ -395,7 +385,6 @@ impl Carried {
         receipt.at <= self.at
     }
 
-    /// Returns the record with its ticks moved by a number of nanoseconds.
     pub(crate) const fn shifted(self, by: i64) -> Self {
         Self { at: self.at.shifted(by), until: self.until.shifted(by) }
     }

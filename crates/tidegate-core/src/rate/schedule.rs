@@ -30,9 +30,7 @@ use crate::time::{Rate, Tick, nanos, span};
 pub(crate) struct Pace {
     /// Units per `unit` nanoseconds, in lowest terms: how much scaled time passes in a nanosecond.
     pub(crate) scale: u64,
-    /// Scaled time that one unit takes.
     pub(crate) unit: u64,
-    /// The most units that a full limit grants at once.
     pub(crate) at_once: u64,
 }
 
@@ -53,7 +51,6 @@ pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T)
 }
 
 impl Schedule {
-    /// The size of the largest schedule in byte form.
     pub(crate) const LARGEST: usize = 8 + 16 + Book::largest(1);
 
     #[inline]
@@ -78,7 +75,6 @@ impl Schedule {
         Some(Self { book: Some(Box::new(book)), ..self.clone() })
     }
 
-    /// Returns the position at which the line of charges ends.
     fn end(&self) -> u128 {
         self.tat().saturating_add(self.book.as_ref().map_or(0, |book| book.given))
     }
@@ -102,7 +98,6 @@ impl Pace {
         u128::from(units) * u128::from(self.unit)
     }
 
-    /// Returns the scaled time after which an empty limit is full.
     #[inline]
     pub(crate) fn full(&self) -> u128 {
         self.time_of(self.at_once)
@@ -113,7 +108,6 @@ impl Pace {
         Tick::from_nanos(u64::try_from(scaled.div_ceil(u128::from(self.scale))).unwrap_or(u64::MAX))
     }
 
-    /// Returns when the last charge of a schedule without a book acts.
     fn shown(&self, tat: u128) -> Tick {
         self.tick(tat.saturating_sub(self.full()))
     }

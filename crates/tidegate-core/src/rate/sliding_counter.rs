@@ -44,7 +44,6 @@ pub struct SlidingCounter {
     rate: Rate,
 }
 
-/// The units that act in the window before a tick's, and in the tick's window.
 #[derive(Clone, Copy, Debug)]
 struct WindowUnits {
     previous: u64,
@@ -72,7 +71,6 @@ impl SlidingCounter {
         tick.as_nanos() / self.window()
     }
 
-    /// Returns the first tick of a window.
     fn begins(&self, index: u64) -> u128 {
         u128::from(index) * u128::from(self.window())
     }
@@ -168,7 +166,6 @@ impl SlidingCounter {
         begins + u128::from(self.window()) + u128::from(self.faded(current, room))
     }
 
-    /// Returns the first tick at which nothing counts any more.
     fn full(&self, state: &SlidingCounterState) -> u128 {
         let latest = state.open_from(state.last);
         let windows = match self.counts(state, latest) {
@@ -179,7 +176,6 @@ impl SlidingCounter {
         self.begins(self.index(latest)) + windows * u128::from(self.window())
     }
 
-    /// Returns the estimate at `at` in units, rounded up.
     fn estimate(&self, state: &SlidingCounterState, at: Tick) -> u64 {
         // At most twice `MOST_UNITS`, which fits 64 bits.
         self.spent(self.counts(state, at), at).div_ceil(u128::from(self.window())) as u64
@@ -313,7 +309,6 @@ impl SlidingCounter {
         next
     }
 
-    /// Takes units out of the window in which the charge acts.
     fn give_back(
         &self,
         state: &SlidingCounterState,
@@ -370,7 +365,6 @@ pub struct SlidingCounterState {
     more: Option<Box<More>>,
 }
 
-/// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct More {
     /// Units that act after `last`, in order; no new charge acts before the latest of them.
@@ -385,7 +379,6 @@ struct Promise {
 }
 
 impl SlidingCounterState {
-    /// The size of the largest state in byte form, with the promises that an engine has room for.
     const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + AHEAD_IN_ENGINE * 16;
 
     fn promises(&self) -> &[Promise] {

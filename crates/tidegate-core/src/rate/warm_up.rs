@@ -148,7 +148,6 @@ impl WarmUp {
         Duration::from_nanos(self.period_ns)
     }
 
-    /// Returns the next free moment and the coldness at it, in parts, after the rest until `at`.
     fn rested(&self, state: &WarmUpState, at: Tick) -> (u128, u128) {
         let (now, next) = (Moment::at(at).parts(), state.next.parts());
         let cold = state.cold.parts().saturating_add(now.saturating_sub(next));

@@ -60,13 +60,11 @@ pub struct Pid {
 /// The state of [`Pid`]: 120 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PidState {
-    /// When the period began.
     since: Tick,
     let_in: u64,
     ended: u64,
     /// The state of the places as last reported in this period.
     room: Option<Room>,
-    /// How many waited at the end of the last period.
     waited: u64,
     /// The integral of the error, multiplied by its gain.
     integral: f64,
@@ -109,7 +107,6 @@ impl Pid {
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })
     }
 
-    /// Ends the period if it is over, and computes the share for the next.
     fn settle(&self, state: &mut PidState, at: Tick) {
         let at = onward(state.since, at);
         let passed = at.since(state.since);

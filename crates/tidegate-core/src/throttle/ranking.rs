@@ -13,10 +13,8 @@ use crate::time::{Tick, onward};
 
 use super::Arrival;
 
-/// One cell for each priority.
 const CELLS: usize = Criticality::ALL.len() * Priority::COHORTS as usize;
 
-/// How many arrivals complete a sample.
 const SAMPLE: u32 = 1000;
 /// The time after which a sample is complete with fewer arrivals.
 const SAMPLE_TIME: Duration = Duration::from_secs(1);
@@ -34,7 +32,6 @@ pub(super) struct Ranking {
     /// For each priority, how many arrivals of the complete sample are less important. The last element is the size
     /// of the sample.
     below: Box<[u32]>,
-    /// The arrivals of the sample in progress, by priority.
     counts: Box<[u32]>,
     counted: u32,
     since: Tick,
@@ -81,7 +78,6 @@ impl Ranking {
     }
 }
 
-/// Returns the index of a priority, the least important first.
 fn cell(priority: Priority) -> usize {
     let cohorts = usize::from(Priority::COHORTS);
     priority.level() as usize * cohorts + (cohorts - 1 - usize::from(priority.cohort()))

@@ -65,7 +65,6 @@ pub struct SheddingState {
     looked: Tick,
     let_in: u64,
     turned_away: u64,
-    /// The share of arrivals that is admitted.
     open: f64,
     ranking: Ranking,
 }
@@ -97,7 +96,6 @@ impl Shedding {
         })
     }
 
-    /// Ends the period if it is over.
     fn settle(&self, state: &mut SheddingState, at: Tick) {
         let at = onward(state.since, at);
         state.since = state.since.min(at);
@@ -108,7 +106,6 @@ impl Shedding {
         (state.since, state.let_in, state.turned_away) = (at, 0, 0);
     }
 
-    /// Returns the share to admit after this period.
     fn opening(&self, state: &SheddingState) -> f64 {
         // A request that waits long may be turned away in a later period than it was admitted in.
         let away = state.turned_away.min(state.let_in);

@@ -47,7 +47,6 @@ impl Served {
         }
     }
 
-    /// Advances the window to `at`.
     pub(super) fn advance(&mut self, window: Buckets, counting: Counting, at: Tick) {
         let index = window.index(at);
         if window.is_set_back(self.newest, at) {
@@ -74,7 +73,6 @@ impl Served {
         self.least.forget_before(oldest);
     }
 
-    /// Counts a finished piece of work.
     pub(super) fn count(&mut self, counting: Counting, latency: Duration) {
         self.served += 1;
         let latency = match counting {

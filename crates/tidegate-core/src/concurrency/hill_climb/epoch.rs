@@ -46,7 +46,6 @@ const PAUSE_BITS: u32 = 8;
 /// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.
 const LONGEST: f64 = 10e9;
 
-/// The conditions that a measurement has to meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Required {
     /// The share by which the limit is being moved, or will be next.
@@ -58,16 +57,13 @@ pub(super) struct Required {
     pub(super) base: f64,
 }
 
-/// A measurement in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Epoch {
     /// When the limit was moved.
     moved: Tick,
     /// One mean latency after `moved`: most work that ends from then on entered under the new limit.
     from: Tick,
-    /// When the first counted sample ended.
     first: Option<Tick>,
-    /// When the last sample ended.
     last: Tick,
     /// The factor by which more samples are wanted.
     rounds: f64,
@@ -151,7 +147,6 @@ impl Epoch {
         self.count(sample, limit, base);
     }
 
-    /// Says whether it has been continued as often as it may.
     pub(super) fn exhausted(&self) -> bool {
         self.rounds >= ROUNDS
     }
@@ -169,7 +164,6 @@ impl Epoch {
         }
     }
 
-    /// Returns a measurement that begins now and keeps the mean latency.
     pub(super) fn anew(&self) -> Self {
         Self::starting(self.last, self.typical())
     }
@@ -260,7 +254,6 @@ impl Epoch {
     }
 }
 
-/// [`LONGEST`] as a [`Duration`].
 const LONGEST_SPAN: Duration = Duration::from_secs(10);
 
 impl Bytes for Epoch {

@@ -39,14 +39,12 @@ const SLOWER: f64 = 1.5;
 /// changed nothing. A service that changes ends the rest by its goodput.
 const MOST_RESTS: u32 = 27;
 
-/// The result of a trial.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
     /// The relative change of goodput divided by the relative change of the limit: 1 is in proportion.
     gain: f64,
     /// A trial upwards is kept if the gain is at least this, a trial downwards if the gain is at most this.
     border: f64,
-    /// Whether nothing waited at the limit.
     no_queue: bool,
     /// The standard deviation of the gain if successes arrive at random.
     noise: f64,

@@ -8,7 +8,6 @@ const MEMORY: f64 = 4.0;
 /// From this many samples on, a mean latency counts as proof.
 const PROOF: f64 = 12.0;
 
-/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reading {
     /// Work that ended well, per nanosecond.
@@ -24,9 +23,7 @@ pub(super) struct Reading {
     pub(super) failed: f64,
     /// Whether the failures were due to overload.
     pub(super) failing: bool,
-    /// The highest number in use when work entered.
     pub(super) peak: f64,
-    /// How many successes this reading is the mean of.
     pub(super) good: f64,
     /// Whether a step up to this limit, or an earlier one, brought much less than in proportion: some work waited
     /// here.
@@ -39,7 +36,6 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// A measurement of nothing.
     pub(super) const NONE: Self = Self {
         rate: 0.0,
         latency: 0.0,
@@ -54,7 +50,6 @@ impl Reading {
         share: f64::INFINITY,
     };
 
-    /// Adds another measurement at the same limit.
     pub(super) fn merge(&mut self, other: &Self) {
         self.good = (self.good + other.good).min(MEMORY * other.good).max(1.0);
         let share = (other.good / self.good).min(1.0);
@@ -115,7 +110,6 @@ pub(super) struct Cliff {
     measurements: u32,
     /// The highest number inside while nothing failed.
     unharmed: f64,
-    /// The usual share of failures.
     usual: f64,
 }
 
@@ -127,7 +121,6 @@ impl Cliff {
         self.at
     }
 
-    /// Says whether more are inside than ever while the work went well.
     pub(super) fn is_beyond(&self, inside: f64) -> bool {
         self.unharmed > 0.0 && inside > self.unharmed * BEYOND
     }

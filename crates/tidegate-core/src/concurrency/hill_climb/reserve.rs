@@ -34,7 +34,6 @@ const LARGEST: f64 = 2.0;
 /// read as before there were reserves.
 pub(super) const FOLLOWS: u32 = 1 << 31;
 
-/// The shares of their callers' time that pieces of work took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shares {
     /// How many callers said how long they wait.
@@ -68,12 +67,10 @@ impl Shares {
     }
 }
 
-/// Places in reserve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reserve {
     /// The limit that the law had settled on, without a reserve.
     pub(super) settled: f64,
-    /// The goodput per nanosecond there.
     pub(super) rate: f64,
     /// Whether the last measurement differed so much that the next one decides whether the reserve is given up.
     pub(super) doubtful: bool,
@@ -91,7 +88,6 @@ impl Reserve {
         reading.rate < self.border(known)
     }
 
-    /// Says whether a raise lies so close to the border that more samples are worth their time.
     pub(super) fn is_undecided(&self, known: &Reading, reading: &Reading) -> bool {
         let border = self.border(known);
         (reading.rate / border - 1.0).abs() < 1.0 / reading.good.sqrt()

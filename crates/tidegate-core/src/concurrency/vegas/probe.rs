@@ -18,7 +18,6 @@ const PATIENCE: u64 = 3 * SAMPLES as u64;
 /// drain ends even if all work is cancelled.
 const STEP: u64 = 10;
 
-/// The state of the probe for the next baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probe {
     /// Samples since the last measurement; while draining, how many more samples the drain may last, times [`STEP`].
@@ -84,13 +83,11 @@ impl Probe {
         Self { count: 0, jitter, working: Average::default(), quick: f64::INFINITY, seen: 0, drain: None }
     }
 
-    /// Restarts the count, with the next jitter.
     pub(super) fn restart(&self) -> Self {
         let jitter = self.jitter.next();
         Self { count: 0, jitter, quick: f64::INFINITY, seen: 0, drain: None, ..*self }
     }
 
-    /// Counts a sample; returns whether a measurement is due.
     pub(super) fn due(&mut self, every: f64, limit: f64) -> bool {
         self.count = self.count.saturating_add(1);
         (0.5 + self.jitter.unit() / 2.0) * every * limit <= self.count as f64

@@ -41,7 +41,6 @@ pub struct OneWindow {
 /// The mark in the receipt of a charge that opened a window.
 pub(super) const OPENER: u128 = 1;
 
-/// One window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: Tick,
@@ -53,7 +52,6 @@ pub(super) struct Span {
     pub(super) units_by_start: u64,
 }
 
-/// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     pub(super) opened: Tick,
@@ -91,7 +89,6 @@ impl FixedWindowState {
         at <= self.through.as_nanos() && (self.used > 0 || start > at)
     }
 
-    /// Returns the tick after the window.
     pub(super) fn end(&self) -> u128 {
         wide(self.through) + 1
     }
@@ -123,14 +120,12 @@ impl FixedWindowState {
         many.map_or(Duration::ZERO, |many| until(at, wide(still[many].through) + 1))
     }
 
-    /// Returns the newest window.
     pub(super) fn top(&self) -> Span {
         let units_by_start = self.more.as_ref().map_or(0, |more| more.units_by_start);
         let Self { start, through, used, .. } = *self;
         Span { start, through, used, opened: self.opened(), units_by_start }
     }
 
-    /// Makes a state, without the parts that no longer matter.
     pub(super) fn of(
         last: Tick,
         top: Span,
@@ -159,7 +154,6 @@ impl FixedWindowState {
         Self { more: Some(Box::new(More { opened, units_by_start, before, gap, carried })), ..state }
     }
 
-    /// Returns the state with all its ticks moved by a number of nanoseconds.
     pub(super) fn shifted(&self, by: i64) -> Self {
         let moved = |span: &Span| Span {
             start: span.start.shifted(by),
@@ -191,7 +185,6 @@ impl FixedWindowState {
     }
 }
 
-/// Says whether the windows follow one another.
 pub(super) fn is_in_order(before: &[Span], newest: &Span) -> bool {
     before.iter().chain([newest]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start)
 }
@@ -258,7 +251,6 @@ impl Bytes for FixedWindowState {
 // twice, and none by more than a period.
 
 impl FixedWindow {
-    /// Opens a window for units that act at `act`.
     pub(super) fn open(&self, state: &FixedWindowState, at: Tick, act: Tick, units: u64) -> FixedWindowState {
         let (start, through) = self.around(act);
         let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, units_by_start: 0 };
@@ -271,7 +263,6 @@ impl FixedWindow {
         FixedWindowState::of(at, top, before, state.gap(), state.carried())
     }
 
-    /// Takes units out of the window in which the charge acts.
     pub(super) fn give_back(
         &self,
         state: &FixedWindowState,

@@ -44,7 +44,6 @@ pub struct GcraWord {
     /// Scaled time that one unit takes; never zero. The type does not say so, because a reader of atomics would have
     /// to check it.
     unit: u64,
-    /// Scaled time that the burst takes.
     full: u64,
     /// Scaled time that passes in a nanosecond; never zero.
     scale: u64,
@@ -139,7 +138,6 @@ impl GcraWord {
         GcraReport { unit, scale, burst, spent: word.saturating_sub(now) }
     }
 
-    /// Returns the scaled time that `units` take; correct for all numbers up to the burst.
     #[inline]
     const fn time_of(&self, units: u64) -> u64 {
         units.wrapping_mul(self.unit)

@@ -99,7 +99,6 @@ fn positive(name: &'static str, value: f64) -> Result<f64, QuotaError> {
     Err(QuotaError::Parameter { name, value: value.to_string(), want: "must be above 0 and finite" })
 }
 
-/// Returns the microseconds between two permits at the stable rate.
 fn stable(rate: f64) -> f64 {
     1e6 / rate
 }
@@ -279,7 +278,6 @@ macro_rules! smooth_algorithm {
                 GuavaState { start: now, stored: self.initial(), free: 0, charges: 0 }
             }
 
-            /// As `tryAcquire` with a timeout of `max_wait`.
             fn decide(&self, state: &GuavaState, ask: Ask) -> Transition<GuavaState> {
                 state.decide(self, ask)
             }

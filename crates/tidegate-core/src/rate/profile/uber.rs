@@ -80,7 +80,6 @@ impl UberPacer {
         self.slack
     }
 
-    /// Returns the longest time that can be caught up on.
     fn longest(&self) -> u64 {
         self.interval.saturating_mul(u64::from(self.slack))
     }
@@ -98,7 +97,6 @@ impl UberPacer {
         }
     }
 
-    /// Returns when the next single take is due.
     fn next(&self, state: &UberPacerState, now: u64) -> u64 {
         let Some(due) = state.due else { return now };
         let behind = now.saturating_sub(due);
@@ -111,7 +109,6 @@ impl UberPacer {
         due.saturating_add(self.interval)
     }
 
-    /// Returns the state after `units` takes at once.
     fn charged(&self, state: &UberPacerState, now: u64, units: u64) -> UberPacerState {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         let due = self.next(state, now).saturating_add(more);

@@ -117,7 +117,6 @@ impl Bandwidth {
         Level::of(self.amount(self.capacity - self.initial), 0)
     }
 
-    /// Returns a level after `elapsed` ns have passed since `last`, its tick.
     #[inline]
     pub(super) fn advance(&self, level: Level, last: Tick, elapsed: u64, wall: &Wall) -> Level {
         let (spent, gain) = (level.spent(), u128::from(self.gain));
@@ -134,7 +133,6 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the ns until `amount` has returned to a level at the tick `at`.
     #[inline]
     pub(super) fn time_for(&self, amount: u128, level: Level, at: Tick, wall: &Wall) -> u128 {
         let steps = amount.div_ceil(u128::from(self.gain));
@@ -239,7 +237,6 @@ impl Bandwidth {
         if level.into == 0 { period + wall.phase(at, period) } else { level.into }
     }
 
-    /// Returns the ns until the next refill.
     fn next_end(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
         let period = self.rate.period_nanos();
         let end = period - wall.phase(at, period);

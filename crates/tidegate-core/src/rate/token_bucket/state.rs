@@ -22,7 +22,6 @@ pub struct TokenBucketState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// The parts that most token buckets do not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct More {
     /// With several bandwidths: all units charged so far. For one bandwidth, the level tells it.
@@ -32,7 +31,6 @@ pub(super) struct More {
 }
 
 impl TokenBucketState {
-    /// The size of the largest state of a number of bandwidths, in byte form.
     pub(super) const fn largest(bandwidths: usize) -> usize {
         8 + 1 + 24 * bandwidths + 16 + Book::largest(bandwidths)
     }
@@ -131,7 +129,6 @@ impl Bytes for TokenBucketState {
 
 // Settling a token bucket, and carrying it over; the module of the bucket states the law.
 
-/// A charge that is settled with fewer units than charged.
 struct Settled {
     at: Tick,
     charged: Tick,
@@ -222,7 +219,6 @@ impl TokenBucket {
         if self.single().is_some() { 1 } else { u128::from(bandwidth.weight) }
     }
 
-    /// Gives `back` units of a charge back, in all bandwidths.
     pub(super) fn give_back(
         &self,
         state: &TokenBucketState,

@@ -22,12 +22,9 @@ const WITH_CHARGES: u8 = 2;
 /// A charge as it was made, and what it really used: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SettledCharge {
-    /// The free moment at which it was made.
     pub(super) free: Moment,
-    /// The coldness at that moment.
     pub(super) cold: Moment,
     pub(super) units: u64,
-    /// Fewer than the units.
     pub(super) used: u64,
 }
 
@@ -46,10 +43,8 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// The size of the largest past in byte form, with the charges that an engine has room for.
     pub(super) const LARGEST: usize = 1 + Carried::LARGEST + 8 + MOST_IN_ENGINE * (16 + 16 + 8 + 8);
 
-    /// Returns nothing if the past is empty.
     pub(super) fn some(self) -> Option<Box<Self>> {
         (self.carried.is_some() || self.gone.is_some()).then(|| Box::new(self))
     }
@@ -86,12 +81,10 @@ impl Past {
         true
     }
 
-    /// Forgets all charges: all are paid off.
     pub(super) fn forget_charges(&mut self) {
         self.gone = None;
     }
 
-    /// Returns the past with no more charges than an engine has room for; `None` if it has no more.
     pub(super) fn shortened(&self) -> Option<Self> {
         let many = self.gone().len().checked_sub(MOST_IN_ENGINE).filter(|many| *many > 0)?;
         let mut past = self.clone();

@@ -61,7 +61,6 @@ impl Moment {
 /// The numbers of the slope that depend only on the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Slope {
-    /// Reduced rate: `units` per `ns`.
     pub(super) units: u64,
     pub(super) ns: u64,
     /// The coldness of a rested limit, in parts: the whole warm-up period.
@@ -88,12 +87,10 @@ impl Slope {
         Self { units, ns, coldest, foot, a, b, d: d * coldest }
     }
 
-    /// Returns the stable price of `cost` units, in parts.
     pub(super) fn stable(&self, cost: u64, round: fn(u128, u128, u128) -> u128) -> u128 {
         round(u128::from(cost) * u128::from(self.ns), 1 << PART, u128::from(self.units))
     }
 
-    /// Returns how much `cost` units warm, in parts.
     pub(super) fn warming(&self, cost: u64, cold: ColdFactor, round: fn(u128, u128, u128) -> u128) -> u128 {
         let (k, per) = (u128::from(cold.0), u128::from(self.units));
         round(u128::from(cost) * u128::from(self.ns), (1000 + k) << (PART + 1), per * (5000 + k))
