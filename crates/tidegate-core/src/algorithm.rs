@@ -47,13 +47,11 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     ///   all the same.
     fn settle(&self, state: &Self::State, now: Tick, receipt: &Receipt, used: u64) -> Self::State;
 
-    /// Converts a state made under the parameters `old` to these. Only a [`Quota`](crate::Quota) can change the
-    /// algorithm as well: it charges the units spent and owed to a fresh limit of the new algorithm. Unless `how` is
-    /// [`Replace::Reset`], at least as much is spent after that as before, up to the new limit.
+    /// Converts a state made under the parameters `old` to these. Unless `how` is [`Replace::Reset`], at least as
+    /// much is spent after that as before, up to the new limit.
     fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;
 
-    /// Returns the tick from which the state is equivalent to a fresh one, so that forgetting it gives nobody any
-    /// capacity; `None` if there is no such tick.
+    /// Returns the tick from which the state is equivalent to a fresh one; `None` if there is no such tick.
     fn full_at(&self, state: &Self::State) -> Option<Tick>;
 }
 
@@ -81,7 +79,7 @@ pub(crate) fn carry<L: Algorithm>(new: &L, old: &L, state: &L::State, now: Tick,
     let missing = full.limit.saturating_sub(full.remaining);
     let charge = spent.min(full.limit).saturating_sub(missing);
     let carried = spend(new, fresh, at, charge, before.debt.min(Rate::MAX_COUNT));
-    // Carrying to the same parameters changes no units. It marks the state, so that receipts from before give nothing back.
+    // Marks the state, so that receipts from before give nothing back.
     new.carry(new, &carried, at, Replace::AsIs)
 }
 

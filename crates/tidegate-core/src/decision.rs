@@ -159,7 +159,7 @@ impl Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
     /// The shortest wait after which the same request is allowed, if nobody else asks and the state is kept
-    /// meanwhile. It counts from the tick of the request, or from the last change of the state if that is later.
+    /// meanwhile; from the tick of the request, or of the last change of the state if that is later.
     After(Duration),
     /// At an unknown later time: it depends on when others leave, recover or answer.
     Unknown,

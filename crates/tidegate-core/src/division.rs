@@ -1,21 +1,18 @@
 //! Divides one limit among holders that grant it on their own, such as proxies whose bucket can only be replaced as a
 //! whole. Three rules keep the sum within the limit:
 //!
-//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. A smaller bucket is handed
-//!   out first; the rate it frees counts as free once its holder has reported afterwards, or once the old bucket has
-//!   expired.
-//! * **Bursts.** A new bucket starts full, so handing it out grants its burst at once. Each burst is paid for out of
-//!   a *purse*: the limit's own burst, refilled by the rate that is not handed out.
-//! * **Ends.** A bucket expires unless it is renewed. So the part of a holder that vanishes is freed, and a holder
-//!   that is cut off stops.
+//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. The rate that a smaller
+//!   bucket frees counts as free once its holder has reported afterwards, or once the old bucket has expired.
+//! * **Bursts.** A new bucket starts full, so its burst is paid for out of a *purse*: the limit's own burst, refilled
+//!   by the rate that is not handed out.
+//! * **Ends.** A bucket expires unless it is renewed.
 //!
 //! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, plus, for each
 //! holder that took part, its *least*: the units that one of its requests takes. The least lets a newcomer start
 //! while the whole burst is handed out.
 //!
 //! A sixteenth of the rate is kept for newcomers. A quarter of the rest is divided equally, and three quarters in
-//! proportion to the units that each holder was asked for. A newcomer's first bucket has at most an eighth of the
-//! free rate.
+//! proportion to the units that each holder was asked for.
 //!
 //! A report costs a few dozen nanoseconds. Finding expired buckets scans all holders, once in the lifetime of a
 //! bucket.
@@ -369,7 +366,7 @@ impl Holder {
         (self.bucket, self.until) = (bucket, until);
     }
 
-    /// Frees the replaced bucket if a report at `now` proves that it is not in use; returns the rate and burst that this frees.
+    /// Frees the replaced bucket if a report at `now` proves that it is not in use; returns what this frees.
     fn free_old(&mut self, now: Tick) -> Bucket {
         match self.old {
             Some(old) if now >= old.replaced.after(ROUND_TRIP) => self.drop_old(),

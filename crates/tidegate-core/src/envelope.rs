@@ -194,16 +194,6 @@ impl Envelope {
 ///
 /// The caller says which window a request falls in, by any number that grows from window to window: usually the tick
 /// at which the window begins.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::envelope::WindowEnvelope;
-///
-/// let mut judge = WindowEnvelope::new(10);
-/// judge.batch(1, 15, 10);
-/// judge.batch(2, 15, 12);
-/// assert_eq!((judge.excess(), judge.utilisation().ideal), (2, 20));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowEnvelope {
     limit: u64,

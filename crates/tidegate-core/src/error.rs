@@ -51,8 +51,7 @@ pub enum QuotaError {
     },
 }
 
-/// Lets one bound, `TryInto<Quota>` with an error that converts into this one, take both quotas and builders: a
-/// finished quota converts into itself without error.
+/// For `TryInto<Quota>`: a finished quota converts into itself without error.
 impl From<core::convert::Infallible> for QuotaError {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}

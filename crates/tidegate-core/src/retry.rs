@@ -95,8 +95,8 @@ impl Retries {
     /// The most tries that can be set. More than a few multiply the load of a failing service; gRPC caps them at five.
     const MAX_TRIES: u32 = 100;
 
-    /// The longest time that a service may name unless another is set: a minute. A waiting call holds its memory and
-    /// its caller, and a service that writes `Retry-After: 86400` could hold them for a day.
+    /// The longest time that a service may name unless another is set: a minute. A service that writes `Retry-After:
+    /// 86400` could hold a caller and its memory for a day.
     const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
 
     /// Makes rules. `tries` includes the first try and is 1 to 100. The wait before the second try is up

@@ -104,9 +104,6 @@ impl RetryBudget {
 
     /// Sets the time for which calls and retries count, 10 ms to an hour. A tenth of it is
     /// forgotten at a time, so between nine tenths and all of it counts.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn with_span(self, span: Duration) -> Result<Self, QuotaError> {
         if span < Duration::from_millis(10) || span > Self::MAX_SPAN {
             let want = "is not a span to count calls in; use 10 ms to an hour";
@@ -165,9 +162,7 @@ impl RetryBudget {
         (retries + 1) * u128::from(WHOLE) <= calls * u128::from(self.share)
     }
 
-    /// Moves on to the bucket in which `now` lies: forgets buckets that are a span old. A tick before the newest bucket
-    /// counts as in it. If it is more than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK) before it, the clock was set
-    /// back and the state starts anew.
+    /// Moves on to the bucket in which `now` lies. If the clock was set back, the state starts anew.
     fn advance(&self, state: &mut RetryBudgetState, now: Tick) {
         if state.sums.is_set_back(self.window, now) {
             *state = self.start(now);

@@ -57,13 +57,13 @@ pub trait Throttle: Clone + Debug {
     /// Decides one arrival and counts it, whether admitted or refused.
     fn admit(&self, state: &mut Self::State, arrival: &Arrival) -> bool;
 
-    /// Updates the state by the outcome of admitted work and the time that it took, including its wait in a queue in
-    /// front of the limit. Called once for each admitted arrival: with [`Outcome::Ignored`] for work whose outcome is
-    /// unknown, such as work that was cancelled, and with [`Outcome::Overloaded`] for an arrival that got no place.
+    /// Updates the state by the outcome of admitted work and the time that it took, including its wait in a queue.
+    /// Called once for each admitted arrival: with [`Outcome::Ignored`] for work whose outcome is unknown, and with
+    /// [`Outcome::Overloaded`] for an arrival that got no place.
     fn learn(&self, state: &mut Self::State, at: Tick, latency: Duration, outcome: Outcome);
 
-    /// Updates the state by the places behind the throttle. To be called when admitted work ends, and when the throttle
-    /// refuses although places are free. The default does nothing, for throttles that use only the outcomes of work.
+    /// Updates the state by the places behind the throttle, when admitted work ends, and when the throttle refuses
+    /// although places are free. The default does nothing.
     fn sense(&self, state: &mut Self::State, at: Tick, room: Room) {
         let _ = (state, at, room);
     }

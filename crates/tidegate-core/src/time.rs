@@ -87,8 +87,8 @@ impl WallAhead {
     }
 }
 
-/// The wall clock that a limit follows, once it is known. Not a parameter: limits that differ only in it are equal, and a
-/// clone follows none until it is told.
+/// The wall clock that a limit follows, once it is known. Not a parameter: limits that differ only in it are equal,
+/// and a clone follows none.
 #[derive(Debug, Default)]
 pub(crate) struct Wall(OnceLock<WallAhead>);
 
@@ -104,9 +104,8 @@ impl Wall {
         self.0.get().map_or(0, WallAhead::nanos)
     }
 
-    /// Returns how long ago the wall clock showed a multiple of `period` ns, 1 to 2^62, counted from 1970.
-    ///
-    /// Exact for every tick, also where the wall clock shows a time before 1970 or after the last tick.
+    /// Returns how long ago the wall clock showed a multiple of `period` ns, 1 to 2^62, counted from 1970; exact for
+    /// every tick.
     pub(crate) fn phase(&self, at: Tick, period: u64) -> u64 {
         // Below the period, which is at most 2^62, and so is the other remainder.
         let ahead = self.ahead().rem_euclid(period.cast_signed());
@@ -137,9 +136,8 @@ impl Hash for Wall {
 /// those of several machines differ, and short enough for a key to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
-/// Returns the tick that an event at `at` counts as, after an event at `last`. If the clock has stepped back by no
-/// more than [`MAX_STEP_BACK`], that is `last`: time stands still. After a longer step it is `at`, because otherwise
-/// nothing would happen until the clock catches up.
+/// Returns the tick that an event at `at` counts as, after an event at `last`: `last` if the clock has stepped back
+/// by no more than [`MAX_STEP_BACK`]; otherwise `at`, because nothing would happen until the clock catches up.
 pub(crate) fn onward(last: Tick, at: Tick) -> Tick {
     if at < last && last.since(at) <= MAX_STEP_BACK { last } else { at }
 }

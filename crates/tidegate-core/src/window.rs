@@ -64,10 +64,8 @@ impl Bytes for Buckets {
     }
 }
 
-/// The greatest of one value per bucket, over a window. For the least, negate the values.
-///
-/// It keeps only values that no later value has reached: at most one for each bucket, all allocated at the start.
-/// Each value enters once and leaves once.
+/// The greatest of one value per bucket, over a window. For the least, negate the values. Keeps only values that no
+/// later one has reached: at most one for each bucket, all allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Peak {
     /// Numbers of buckets ascending, values descending.
@@ -190,10 +188,7 @@ impl<const K: usize> Count for [u64; K] {
 }
 
 /// The newest buckets, as many as were asked for at the start, and their total. Bucket `n` covers the `n`-th span of
-/// time, whose length the owner of the ring decides.
-///
-/// Each number of a bucket takes the place of an older one, so counting an event costs the same for any number of
-/// buckets, and nothing is allocated after the start.
+/// time. Counting costs the same for any number of buckets, and nothing is allocated after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketRing<C> {
     /// Bucket `n` lies at index `n` modulo the number of buckets.
@@ -276,8 +271,7 @@ impl<C: Count> BucketRing<C> {
         &self.buckets
     }
 
-    /// Makes the ring whose buckets lie in memory as given, and whose newest has the number `newest`. What lies where
-    /// a ring with so few numbers has no bucket yet is left out.
+    /// Makes the ring whose buckets lie in memory as given, and whose newest has the number `newest`.
     pub(crate) fn from_memory_order(buckets: &[C], newest: u64) -> Self {
         let given = Self { buckets: buckets.into(), total: C::ZERO, newest };
         given.renumbered(newest)

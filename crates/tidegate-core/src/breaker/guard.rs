@@ -110,8 +110,7 @@ impl Guard for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// Returns the tick from which a closed breaker that is no longer used is as good as new, so that a store may drop
-    /// its state; `None` if never.
+    /// Returns the tick from which a closed breaker that is no longer used is as good as new; `None` if never.
     fn quiet_at(&self, inner: &StateFields) -> Option<Tick> {
         match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, .. }), _) | (_, Phase::Open { .. } | Phase::HalfOpen { .. }) => {
@@ -128,8 +127,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Says whether a closed breaker that is no longer used is still closed at `at`. One that compares its figures at
-    /// intervals may trip after the last call.
+    /// Says whether an unused closed breaker is still closed at `at`. One that compares its figures at intervals may
+    /// trip later.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {
         let compares_later = matches!(self.parameters.evaluate, Evaluate::Every(_));
         at != Tick::MAX

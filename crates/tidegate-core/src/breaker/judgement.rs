@@ -94,8 +94,8 @@ fn odds(bad: u32, good: u32, ill: u32) -> i64 {
     i64::from(bad) * bad_weight - i64::from(good) * good_weight
 }
 
-/// Returns the logarithm to the base 2 of `number` (0 counts as 1), with 24 binary places, rounded down. It is
-/// computed in integers, so it is the same on every machine.
+/// Returns the logarithm to the base 2 of `number` (0 counts as 1), with 24 binary places, rounded down. In integers,
+/// so the same on every machine.
 fn log2(number: u32) -> i64 {
     let whole = number.max(1).ilog2();
     let mut log = i64::from(whole);

@@ -341,8 +341,8 @@ impl CircuitBreaker {
         reporter.report(at, from, self.condition_of(inner, at), Cause::Recovered(went));
     }
 
-    /// Returns how many probes are in flight, and how many more may enter. Those that may enter are bounded by the places
-    /// of this step, and by the calls that its judgement still needs.
+    /// Returns how many probes are in flight, and how many more may enter: bounded by the places of this step, and by
+    /// the calls that its judgement still needs.
     fn probe_room(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> (u64, u64) {
         let standing = self.parameters.places(step).standing(inside, at);
         let in_flight = standing.limit.saturating_sub(standing.remaining);

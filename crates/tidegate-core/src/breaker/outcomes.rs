@@ -175,8 +175,7 @@ impl Buckets {
         self.ring.newest()
     }
 
-    /// Subtracts from `totals` the buckets that are in the window while `newest` is the newest bucket, and no longer
-    /// at `at`, as [`advance`](Self::advance) would. Returns the number of the newest bucket at `at`.
+    /// As [`BucketRing::leave_out`], with the number of the newest bucket at `at`.
     fn leave_out(&self, totals: &mut Totals, newest: u64, at: Tick) -> u64 {
         let number = self.number(at);
         *totals = self.ring.leave_out(*totals, newest, number);
@@ -196,8 +195,7 @@ impl Buckets {
         Tick::from_nanos(held.saturating_add(count).saturating_mul(self.length))
     }
 
-    /// Moves the buckets, as they were at `from`, to `to`, an earlier tick. There are no buckets before the epoch: calls
-    /// that would lie there are forgotten.
+    /// Moves the buckets, as they were at `from`, to `to`, an earlier tick. Calls before the epoch are forgotten.
     fn set_back(&mut self, from: Tick, to: Tick) {
         self.advance(from);
         self.ring = self.ring.renumbered(self.number(to));
@@ -328,9 +326,8 @@ impl Bytes for Ring {
 pub enum Window {
     /// The last calls, this many of them: 1 to [`Window::MAX_CALLS`]. Time does not remove them.
     Calls(u32),
-    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to 256. The parts lie
-    /// on multiples of their length and are forgotten whole. So the window looks back for `span` minus the part of
-    /// the current bucket that is still to come, and with a single bucket it starts empty after each `span`.
+    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to 256. The parts lie on multiples of
+    /// their length and are forgotten whole: with a single bucket the window starts empty after each `span`.
     Time {
         /// How far it looks back: from 1 ns for each bucket, up to a day.
         span: Duration,

@@ -28,8 +28,8 @@ impl BreakerThresholds {
         failed.max(slow).unwrap_or(0).min(most)
     }
 
-    /// Returns the share of calls, in millionths, that goes beyond what a threshold allows if `bad` of the calls count against it;
-    /// `None` for a threshold of all calls, which allows everything.
+    /// Returns the share of calls, in millionths, that goes beyond what a threshold allows if `bad` of the calls
+    /// count against it; `None` for a threshold of all calls.
     pub(super) fn excess_of(totals: Totals, bad: u32, allowed: u32) -> Option<u32> {
         let required = WHOLE.checked_sub(allowed).filter(|share| *share > 0)?;
         let k = f64::from(WHOLE) / f64::from(required);

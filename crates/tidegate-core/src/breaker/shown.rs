@@ -175,9 +175,8 @@ impl CircuitBreaker {
         at.after(Duration::from_nanos(self.parameters.open.jittered(time, at, inner.since, inner.last)))
     }
 
-    /// For a closed breaker with [`Evaluate::Every`](super::Evaluate::Every): compares the figures at each multiple of
-    /// the span since the last change, up to `at`, and returns the first tick at which one reaches its threshold.
-    /// Changes nothing.
+    /// For [`Evaluate::Every`](super::Evaluate::Every): compares the figures at each multiple of the span since the
+    /// last change, up to `at`, and returns the first tick at which one reaches its threshold.
     pub(super) fn tripped_by_time(&self, inner: &StateFields, at: Tick) -> Option<(Tick, Figure)> {
         let Phase::Closed { outcomes, consecutive, .. } = &inner.phase else { return None };
         let mut ahead = outcomes.ahead();

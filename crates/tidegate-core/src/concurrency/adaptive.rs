@@ -93,8 +93,7 @@ impl Adaptive {
 }
 
 impl Adaptive {
-    /// Updates the state by a reading of the processor, in thousandths, that holds until the next one and is not to be
-    /// smoothed. Laws other than BBR ignore it.
+    /// Updates the state by a reading of the processor that holds until the next one. Laws other than BBR ignore it.
     pub(super) fn sense_once(&self, state: &mut AdaptiveState, at: Tick, thousandths: u16) {
         if let (Self::Bbr(law), AdaptiveState::Bbr(state)) = (self, state) {
             law.sense_once(state, at, thousandths);
@@ -177,9 +176,6 @@ impl Law for Adaptive {
     }
 }
 
-// The functions of laws that stores need: the byte forms of states, their largest size, and carrying a state to
-// changed knobs.
-
 const HILL_CLIMB: u8 = 1;
 const AIMD: u8 = 2;
 const VEGAS: u8 = 3;
@@ -239,8 +235,8 @@ impl Adaptive {
     pub(in crate::concurrency) fn largest(&self) -> usize {
         let mut out = Writer::default();
         self.start(Tick::EPOCH).write(&mut out);
-        // All other forms have a fixed size. BBR's grows by two values for each bucket of its window, Vegas' by four
-        // while the limit is held down, and the hill climb's where callers say how long they wait.
+        // BBR's form grows by two values for each bucket of its window, Vegas' by four while the limit is held down,
+        // and the hill climb's where callers say how long they wait.
         let grows = match self {
             Self::HillClimb(_) => HillClimbState::RESERVE_BYTES,
             Self::Vegas(_) => 4 * 8,

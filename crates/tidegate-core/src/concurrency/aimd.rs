@@ -19,10 +19,6 @@ use crate::time::Tick;
 
 /// Grows by one for each success while the limit is needed, shrinks by a tenth for each overload.
 ///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-aimd.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-///
 /// # Examples
 /// ```
 /// use std::time::Duration;
@@ -81,9 +77,6 @@ impl Aimd {
     }
 
     /// Sets the share of the limit that remains after an overload, 0.1 to 0.999; the new limit is rounded down.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })

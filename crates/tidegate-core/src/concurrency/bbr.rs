@@ -7,14 +7,9 @@
 //! and needs readings of that ([`Signal::Cpu`]), typically each half second. Time advances with samples and readings
 //! alone.
 //!
-//! # What is corrected
-//! | the other library | this law |
-//! |---|---|
-//! | smooths readings in integers, so that full load reads as 981 of 1000 | keeps fractions: full load reads as 1000 |
-//! | (aegis) marks when dropping *began*; an overload longer than a second has no cool-off | the cool-off begins anew while the processor is busy |
-//! | counts latency in whole milliseconds, so that a service of 0.1 ms gets ten times its limit | counts nanoseconds |
-//! | counts callers' faults, and aegis also failures, as served, so that quick refusals make the best moment | counts only work that was done |
-//! | admits one more than its limit | admits its limit |
+//! Unlike the other libraries, it smooths readings in fractions (in integers, full load reads as 981 of 1000), counts
+//! nanoseconds (in milliseconds, a service of 0.1 ms gets ten times its limit) and only work that was done (quick
+//! refusals would make the best moment), and begins the cool-off anew while the processor is busy.
 //!
 //! # Source
 //! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel.
@@ -34,10 +29,6 @@ use crate::window::Buckets;
 use best_moments::{Counting, Served};
 
 /// A limit that holds while the processor is busy: the highest throughput multiplied by the least latency.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-bbr.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
 ///
 /// # Examples
 /// ```
@@ -138,9 +129,6 @@ impl Bbr {
     }
 
     /// Sets the reading from which the processor is busy, 1 to 1000 thousandths.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn threshold(self, thousandths: u16) -> Result<Self, QuotaError> {
         let want = "is not a share of the processor's time; use 1 to 1000 thousandths";
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
@@ -149,9 +137,6 @@ impl Bbr {
     /// Sets the weight of the old average at each new reading, 0 to 0.999. Averaged readings
     /// ([`Signal::CpuAveraged`]) are taken as they are, and so are all in an
     /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency).
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
@@ -168,9 +153,6 @@ impl Bbr {
     ///
     /// It ends a pile of work in progress that fills the memory; it does not help against memory that idle state
     /// takes.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn memory(self, thousandths: u16) -> Result<Self, QuotaError> {
         let want = "is not a share of the memory; use 1 to 1000 thousandths";
         Ok(Self { memory: Some(in_range("memory", thousandths, &(1..=1000), want)?), ..self })
@@ -387,8 +369,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Averages in a reading with the weight `1 − kept`; the average so far keeps the weight `kept`. The first reading
-    /// becomes the average.
+    /// Averages in a reading with the weight `1 − kept`. The first reading becomes the average.
     fn read(&mut self, thousandths: u16, kept: f64) {
         let reading = f64::from(thousandths);
         self.used = if self.heard { interpolate(self.used, reading, 1.0 - kept) } else { reading };

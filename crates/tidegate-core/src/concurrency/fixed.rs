@@ -83,9 +83,6 @@ impl Concurrency {
     /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]: longer than any
     /// work takes, since work that outlives its place runs beside the work that got the place next. A place never
     /// lapses early, and late by less than a thousandth of this.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn ttl(self, ttl: Duration) -> Result<Self, QuotaError> {
         if ttl.is_zero() || ttl > Rate::MAX_PERIOD {
             let want = "is not a time to live; use 1 ns to 146 years";
@@ -122,7 +119,6 @@ impl Concurrency {
 }
 
 /// Returns the largest of 1, 2 and 5 times the powers of ten that is at most a thousandth of `ttl`, and at least 1.
-/// Every such step up to a second divides a second, so whole seconds stay whole.
 fn step(ttl: u64) -> u64 {
     let most = (ttl / 1000).max(1);
     let tens = 10u64.pow(most.ilog10());
@@ -205,7 +201,7 @@ impl Storable for Concurrency {
     }
 
     /// Caps every lapse at that of a place taken at `to`. A place whose tick changes by this can no longer be
-    /// returned, since its receipt names the old tick; it lapses instead.
+    /// returned; it lapses.
     fn set_back(&self, state: &ConcurrencyState, to: Tick) -> ConcurrencyState {
         let latest = self.lapses(to);
         let mut next = ConcurrencyState { since: state.since.min(to), last: to, taken: SmallVec::new() };
@@ -292,9 +288,8 @@ impl Guard for Concurrency {
         }
     }
 
-    /// Work inside keeps its places, and they lapse when they were due to. Places in use have no proportion to a
-    /// limit, so `Proportional` is the same as `AsIs`. A lowered limit admits nothing until enough work has left.
-    /// `Reset` forgets the work inside; its receipts change nothing when it leaves.
+    /// Work inside keeps its places, and they lapse when they were due to. `Proportional` is the same as `AsIs`. A
+    /// lowered limit admits nothing until enough work has left. `Reset` forgets the work inside.
     fn carry(&self, _: &Self, state: &ConcurrencyState, now: Tick, how: Replace) -> ConcurrencyState {
         let at = now.max(state.last);
         match how {

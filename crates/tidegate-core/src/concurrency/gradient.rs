@@ -1,15 +1,13 @@
 //! Gradient2: moves the limit by comparing recent latencies with a long-term average.
 //!
 //! While the latest latency is at most one and a half times the long average, the limit grows by a small queue at a
-//! time. Above that it shrinks in proportion, by half at most. Averages suit latencies that differ from request to
-//! request. Where load stays too high for long, the long average follows the latency up: one that has lasted for six
-//! hundred samples counts as normal.
+//! time. Above that it shrinks in proportion, by half at most. A latency that has lasted for six hundred samples
+//! counts as normal.
 //!
 //! Netflix' law ignores overload, so a service whose every call runs into the same time-out gets the largest limit.
-//! Here an overload leaves nine tenths of the limit. Overloads of work that was inside at that time do not count
-//! again: an overload counts only if it ends later than the last back-off by more than its own latency and by more
-//! than the long average. A failure that took longer than the tolerance allows counts as overload; a quicker one
-//! changes nothing.
+//! Here an overload leaves nine tenths of the limit. It counts only if it ends later than the last back-off by more
+//! than its own latency and by more than the long average: other such work was inside at that time. A failure that
+//! took longer than the tolerance allows counts as overload; a quicker one changes nothing.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).
@@ -28,10 +26,6 @@ use crate::time::{Tick, onward};
 const PLAIN: u32 = 10;
 
 /// Moves the limit by comparing the latest latency with the long average.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-gradient2.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
 ///
 /// # Examples
 /// ```
@@ -104,9 +98,6 @@ impl Gradient {
     }
 
     /// Sets how many times the long average a latency may be before the limit shrinks, 1 to 10.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn tolerance(self, times: f64) -> Result<Self, QuotaError> {
         let want = "is not a tolerance; use 1 to 10";
         Ok(Self { tolerance: in_range("tolerance", times, &(1.0..=10.0), want)?, ..self })
@@ -126,9 +117,6 @@ impl Gradient {
     }
 
     /// Sets the share of the limit that remains after an overload, 0.1 to 0.999. [`Gradient::netflix`] ignores it.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })

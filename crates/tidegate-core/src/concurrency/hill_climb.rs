@@ -14,8 +14,7 @@
 //! reserve. While the limit does not bind, it learns the base, and raises the limit to 2.25 times what Little's law
 //! asks for, so that a spike finds places.
 //!
-//! The law is the default, for a service about which nothing is known. With a handful of requests per second it takes
-//! minutes to move: a measurement takes twenty or more samples.
+//! With a handful of requests per second it takes minutes to move: a measurement takes twenty or more samples.
 //!
 //! # Source
 //! Trying limits by the throughput they bring: J. L. Hellerstein, V. Morrison, E. Eilebrecht, "Optimizing Concurrency
@@ -47,11 +46,6 @@ const FADING: f64 = 0.995;
 const OVERLOADED: f64 = 1.1;
 
 /// Moves the limit to the value at which most work succeeds.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-capacity-steps.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside other laws, and
-/// [the limit](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-limit.svg) on four services
 ///
 /// # Examples
 /// ```
@@ -116,9 +110,8 @@ impl HillClimb {
             let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
             state.limit = self.bounds.nearest(limit.min(reading.peak / fewer));
         }
-        // Otherwise no more ended than has ended well before, or one at a time, and no more were inside. Failures are
-        // then not due to the load, as in an outage, and fewer places would only refuse work once the service is well
-        // again.
+        // Otherwise failures are not due to the load, as in an outage, and fewer places would only refuse work once
+        // the service is well again.
         state.forget();
     }
 

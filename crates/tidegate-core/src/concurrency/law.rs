@@ -51,7 +51,7 @@ impl Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Processor time used, in thousandths of the time that this process may use (its control group's quota, else all
-    /// processors): 0 to 1000. One reading, which a law averages with the readings before.
+    /// processors): 0 to 1000. One reading, which a law averages.
     Cpu(u16),
     /// The same, averaged already, as a watch of the crate `tidegate` does. A law takes it as it is.
     CpuAveraged(u16),

@@ -26,26 +26,6 @@ use crate::guard::{Guard, Outcome};
 use crate::time::{Rate, Tick, nanos};
 
 /// A bulkhead with as many places as a control law allows.
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Aimd, Bounds};
-/// use tidegate_core::{Ask, Cost, Guard, Outcome, Tick, Transition};
-///
-/// let law = Adaptive::Aimd(Aimd::default().bounds(Bounds::new(1, 100)?.start_at(10)?));
-/// let guard = AdaptiveConcurrency::new(law).ttl(Duration::from_secs(30))?;
-/// let mut state = guard.fresh(Tick::EPOCH);
-/// assert_eq!(guard.standing(&state, Tick::EPOCH).limit, 10);
-///
-/// for second in 0..3 {
-///     let ask = Ask::allow(Tick::from_secs(second), Cost::ONE);
-///     let Transition::Allowed { next, receipt, .. } = guard.enter(&state, ask) else { panic!() };
-///     state = guard.leave(&next, Tick::from_secs(second + 1), &receipt, Outcome::Overloaded);
-/// }
-/// assert_eq!(guard.standing(&state, Tick::from_secs(3)).limit, 7, "a tenth less each time, rounded down");
-/// # Ok::<(), tidegate_core::QuotaError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrency {
     /// Boxed, because most limits have parameters of a few words.
@@ -113,9 +93,6 @@ impl AdaptiveConcurrency {
     }
 
     /// Sets the time to live of a place whose holder never comes back, as [`Concurrency::ttl`] does.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, QuotaError> {
         self.parameters.places = self.parameters.places.ttl(ttl)?;
         Ok(self)
@@ -123,9 +100,6 @@ impl AdaptiveConcurrency {
 
     /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`]; an hour by
     /// default. With [`Duration::MAX`] it is kept for ever, and such a key takes memory for ever, wherever it is kept.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
         let want = "is not a time to forget after; use 1 s to 146 years";
@@ -234,9 +208,8 @@ impl Guard for AdaptiveConcurrency {
         }
     }
 
-    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome. Time that the work
-    /// was told to wait before it began ([`Receipt::act`]) is not its latency; work that ended before it should have
-    /// begun teaches nothing.
+    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome. The latency counts
+    /// from [`Receipt::act`]; work that ended before teaches nothing.
     fn leave(
         &self,
         state: &AdaptiveConcurrencyState,
@@ -313,8 +286,6 @@ impl Guard for AdaptiveConcurrency {
     }
 }
 
-// The byte forms of the guard and of its state, their sizes, and the effect of a clock that was set back.
-
 const UNKNOWN: u32 = u32::MAX;
 
 impl Storable for AdaptiveConcurrency {
@@ -324,8 +295,8 @@ impl Storable for AdaptiveConcurrency {
         Some(state.inner.places.last())
     }
 
-    /// Places are set back as without a law. The law's own state stays: its ticks are not after the last change, and
-    /// each law handles a clock that steps back.
+    /// The law's own state stays: its ticks are not after the last change, and each law handles a clock that steps
+    /// back.
     fn set_back(&self, state: &AdaptiveConcurrencyState, to: Tick) -> AdaptiveConcurrencyState {
         let places = self.parameters.places.set_back(&state.inner.places, to);
         let law = state.inner.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });

@@ -13,8 +13,7 @@ use crate::error::QuotaError;
 use crate::time::{Tick, nanos};
 
 /// The cost of entering with a borrowed place, in nanoseconds, added to the time it is held. Without it, all places
-/// that become free at one tick would go to one partition. Much shorter work is shared by the number of entries, much
-/// longer work by the time that it holds its places.
+/// that become free at one tick would go to one partition.
 const ENTRY_COST: u64 = 1_000_000;
 
 /// Service is counted in 1/`SCALE` nanoseconds, so that dividing it by a weight loses nothing that matters.
@@ -45,9 +44,6 @@ impl Default for Partition {
 
 impl Partition {
     /// Sets the weight.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn weight(self, weight: u32) -> Result<Self, QuotaError> {
         if !(1..=1_000_000).contains(&weight) {
             let want = "is not a weight; use 1 to 1000000";
@@ -57,17 +53,11 @@ impl Partition {
     }
 
     /// Sets the partition's own part, in percent of the limit.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn guaranteed(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { guaranteed: checked("guaranteed", percent)?, ..self })
     }
 
     /// Sets how much of its own part the partition lends, in percent of that part.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn lends(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { lends: checked("lends", percent)?, ..self })
     }
@@ -229,8 +219,8 @@ impl Partitions {
         self.divide();
     }
 
-    /// Divides the limit among the guarantees. Each gets its exact part rounded to whole places, off by less than
-    /// one; the sum does not exceed the sum of the exact parts.
+    /// Divides the limit among the guarantees: exact parts, rounded to whole places so that their sum is not
+    /// exceeded.
     fn divide(&mut self) {
         let (limit, mut percent) = (u128::from(self.limit), 0);
         for number in &self.guaranteed {

@@ -6,20 +6,16 @@
 //! request becomes the baseline, and the limit falls to its least.
 //!
 //! # The baseline
-//! A service that becomes slower permanently needs a new baseline, so it is measured after up to thirty samples for
-//! each place. Netflix takes the next sample. Under load that sample has waited, the queue becomes part of the
-//! baseline, and the limit grows by a queue with each probe. Here a probe takes only samples from work that entered
-//! while *few* were inside: at most half the number that the service works on at once (`in flight ·
+//! The baseline is measured anew after up to thirty samples for each place. Netflix takes the next sample. Under load
+//! that sample has waited, and the limit grows by a queue with each probe. Here a probe takes only samples from work
+//! that entered while *few* were inside: at most half the number that the service works on at once (`in flight ·
 //! baseline/latency`, smoothed). If the load leaves no such room, the limit is lowered to that half until ten samples
 //! have come, and then restored: about one round trip in twenty.
 //!
 //! The limit is lowered as the work inside ends, and leaves room for one more piece of work beside what is left of
-//! it, since some may last for hours. Work that asks for more places than the lowered limit has enters alone, and
-//! counts as work among few. If ten samples have not come after thirty more samples than places were in use, the
-//! limit is restored without a measurement.
-//!
-//! Failed work and callers' mistakes are not measurements. Cancelled work teaches nothing, but while the limit is
-//! held down it counts as work that has left.
+//! it. Work that asks for more places than the lowered limit has enters alone, and counts as work among few. If ten
+//! samples have not come after thirty more samples than places were in use, the limit is restored without a
+//! measurement.
 //!
 //! # Source
 //! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a
@@ -38,10 +34,6 @@ use crate::time::Tick;
 use probe::Probe;
 
 /// A limit that keeps a short queue, whose length it infers from latencies.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-vegas.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
 ///
 /// # Examples
 /// ```

@@ -11,7 +11,7 @@ use crate::rate::{
 use crate::time::Rate;
 
 /// A rate that becomes a [`Quota`] once an algorithm is chosen. The burst defaults to the count of the rate. Numbers
-/// are checked when the quota is made.
+/// are checked then: a [`QuotaError`] names the one that is out of range, or the burst of a window, which has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is not a limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {
@@ -59,9 +59,6 @@ impl QuotaBuilder {
     }
 
     /// Finishes as [`Gcra`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn gcra(self) -> Result<Quota, QuotaError> {
         Ok(Gcra::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
     }
@@ -79,9 +76,6 @@ impl QuotaBuilder {
     }
 
     /// Finishes as a rolling [`FixedWindow`]: it opens at the first charge and lasts the period.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn fixed_window(self) -> Result<Quota, QuotaError> {
         Ok(FixedWindow::rolling(self.window()?).into())
     }
@@ -96,25 +90,16 @@ impl QuotaBuilder {
     }
 
     /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to 1024.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn sliding_window(self, buckets: u64) -> Result<Quota, QuotaError> {
         Ok(SlidingWindow::new(self.window()?, buckets)?.into())
     }
 
     /// Finishes as a [`SlidingCounter`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn sliding_counter(self) -> Result<Quota, QuotaError> {
         Ok(SlidingCounter::new(self.window()?).into())
     }
 
     /// Finishes as a [`SlidingLog`], whose count is at most 2¹⁴.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn sliding_log(self) -> Result<Quota, QuotaError> {
         Ok(SlidingLog::new(self.window()?)?.into())
     }
@@ -124,52 +109,34 @@ impl QuotaBuilder {
     }
 
     /// Finishes as a [`TokenBucket`] of one bandwidth that refills evenly; the burst is its capacity.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn token_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?).into())
     }
 
     /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn interval_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Interval)).into())
     }
 
     /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period, where periods
     /// end at the multiples of their length since 1970: see [`Refill::Aligned`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn aligned_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Aligned)).into())
     }
 
     /// Finishes as a [`LeakyBucket`], a meter; the burst is its capacity.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn leaky_bucket(self) -> Result<Quota, QuotaError> {
         Ok(LeakyBucket::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
     }
 
     /// Finishes as a [`LeakyQueue`] in which at most `places` units wait. The burst is the slack and one unit; it
     /// defaults to 1 here, for an even stream.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn leaky_queue(self, places: u64) -> Result<Quota, QuotaError> {
         let burst = burst_in_range(self.burst.unwrap_or(1))?;
         Ok(LeakyQueue::new(self.rate()?, burst - 1, places)?.into())
     }
 
     /// Finishes as a [`WarmUp`] that reaches the rate within `period` of full load, `cold_factor` times slower at first.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn warm_up(self, period: Duration, cold_factor: ColdFactor) -> Result<Quota, QuotaError> {
         let limit = WarmUp::new(self.rate()?, period, cold_factor)?;
         Ok(limit.burst(self.burst.unwrap_or(self.count))?.into())

@@ -46,21 +46,6 @@ impl Quota {
     /// so that each part can be settled by itself. `None`: `first` is not less than the whole, or the limit is
     /// neither a [flow](Quota::flow) nor a fixed window. The rest that is left when other parts have been split off
     /// is always the last in the line, and has the mark of the whole.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
-    ///
-    /// let (quota, now) = (Quota::per_second(1).burst(10).gcra()?, Tick::from_secs(1));
-    /// let ask = Ask::allow(now, Cost::new(7).unwrap());
-    /// let Transition::Allowed { next, receipt, .. } = quota.decide(&quota.fresh(now), ask) else { panic!() };
-    /// let (first, rest) = quota.split(&receipt, Cost::new(2).unwrap()).unwrap();
-    /// let next = quota.settle(&next, now, &rest, 0);
-    /// assert_eq!(quota.standing(&next, now).remaining, 8, "five units came back");
-    /// let next = quota.settle(&next, now, &first, 1);
-    /// assert_eq!(quota.standing(&next, now).remaining, 9);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn split(&self, receipt: &Receipt, first: Cost) -> Option<(Receipt, Receipt)> {
         let rest = receipt.cost.units().checked_sub(first.units()).and_then(Cost::new)?;
@@ -80,7 +65,7 @@ impl Quota {
 }
 
 impl Quota {
-    /// Returns the scaled time that passes in a nanosecond, and the scaled time of a unit; `None` if the limit is not a flow.
+    /// Returns the scaled time of a nanosecond, and that of a unit; `None` if the limit is not a flow.
     fn pace(&self) -> Option<(u64, u64)> {
         match self {
             Self::Gcra(limit) => Some((limit.pace.scale, limit.pace.unit)),

@@ -96,8 +96,7 @@ impl Book {
         1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
     }
 
-    /// Opens a book on a line that has none: nothing was settled out of order, and the limit was not changed while
-    /// receipts were open.
+    /// Opens a book on a line that has none.
     pub(crate) fn new(expires: Tick, promise: Tick) -> Self {
         Self { expires, promise, ..Self::default() }
     }
@@ -226,7 +225,7 @@ impl Book {
     }
 
     /// Adapts the book to a clock that was set back by `span` at the tick `from`. Charges up to the position `end`
-    /// give nothing back any more. That holds for as long as they could have given back by the old clock.
+    /// give nothing back, for as long as they could have by the old clock.
     pub(crate) fn set_back(&mut self, span: Duration, from: Tick, end: u128) {
         self.clear_holes();
         self.void_up_to = end;

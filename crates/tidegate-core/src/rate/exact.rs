@@ -71,8 +71,8 @@ pub(crate) fn grant<S>(
 }
 
 /// The most promises ahead that a key keeps apart in a window algorithm: reservations in different slots, or windows
-/// opened ahead of time. As many waiters of one key are served in their order; one more is refused, since a promise
-/// that is forgotten could not be undone. A promise takes 16 to 40 bytes, less than the memory of whoever waits for it.
+/// opened ahead of time. One more is refused. A promise takes 16 to 40 bytes, less than the memory of whoever waits
+/// for it.
 pub(crate) const AHEAD: usize = 4096;
 
 /// The promises ahead for which the byte form of a state has room in an engine that bounds its size.

@@ -286,8 +286,8 @@ impl Algorithm for FixedWindow {
     }
 }
 
-/// The upper half of a mark's second number where the lower half says how far the wall clock was ahead. Receipts of other
-/// algorithms, which a change may bring here, have positions there, and none is as large as this.
+/// The upper half of a mark's second number where the lower half says how far the wall clock was ahead. Positions,
+/// which receipts of other algorithms have there, are not as large as this.
 const BY_WALL: u128 = 0x7761_6c6c;
 
 /// Returns a receipt with its ticks by the wall clock, as that stood when the charge was made.

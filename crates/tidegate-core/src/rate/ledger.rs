@@ -166,8 +166,7 @@ impl Ledger {
         &self.entries[ended..]
     }
 
-    /// Keeps the list within its bound; see the module. Promises fill no slot beyond it, so only debts and changes of
-    /// the parameters do.
+    /// Keeps the list within its bound, which only debts and changes of the parameters exceed.
     fn forget(&mut self, most: usize) {
         let Some(many) = self.entries.len().checked_sub(most) else { return };
         let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
@@ -244,10 +243,9 @@ impl Ledger {
         next
     }
 
-    /// Carries the ledger from one division of time into slots to another.
-    ///
-    /// An old slot counts as acting as late as it can. If there are more units than the new limit, the newest are kept:
-    /// older ones decide nothing before the first of those ends. Units above the old limit are above the new one, too.
+    /// Carries the ledger from one division of time into slots to another. An old slot counts as acting as late as it
+    /// can. If there are more units than the new limit, the newest are kept. Units above the old limit are above the
+    /// new one, too.
     pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
         self.moved(old, new, now.max(self.last), Duration::ZERO, how)
     }

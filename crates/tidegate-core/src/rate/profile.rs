@@ -10,7 +10,7 @@ pub use uber::{UberPacer, UberPacerState};
 pub use x_time::{XTime, XTimeState};
 
 /// Returns the second half of a receipt's mark: the profile, and a count of charges or changes. No other algorithm
-/// sets the highest bit, so a receipt of another algorithm is never taken for one of a profile.
+/// sets the highest bit.
 const fn counted(profile: u8, count: u64) -> u128 {
     (1 << 127) | ((profile as u128) << 64) | count as u128
 }

@@ -160,9 +160,8 @@ impl Pace {
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost, mark } }
     }
 
-    /// Returns the mark of a charge after which a schedule without a book ends at `tat`. The tick at which the charge
-    /// runs out would take a division here. So the first half of the mark holds the scaled time of a nanosecond
-    /// instead, and settling divides.
+    /// Returns the mark of a charge after which a schedule without a book ends at `tat`. To spare a division, its
+    /// first half holds the scaled time of a nanosecond instead of the tick at which the charge runs out.
     #[inline]
     pub(crate) fn mark(&self, tat: u128) -> [u64; 4] {
         Receipt::mark(u128::from(self.scale), tat)
@@ -193,8 +192,7 @@ impl Pace {
         (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
     }
 
-    /// Returns the book of a schedule. For a schedule without one it is a new book that says the same as the arrival
-    /// time.
+    /// Returns the book of a schedule, or a new one that says the same as the arrival time.
     fn book(&self, schedule: &Schedule, at: Tick) -> Box<Book> {
         let kept = schedule.book.as_ref().filter(|book| !book.has_passed(at));
         kept.cloned()
@@ -273,8 +271,8 @@ impl Pace {
         Schedule::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// Carries over a schedule made under `old`: units spent, promises, and the end of the schedule. Receipts issued so
-    /// far give nothing back, because their scaled time was a different one.
+    /// Carries over a schedule made under `old`. Receipts issued so far give nothing back, because their scaled time
+    /// was a different one.
     pub(crate) fn carry(&self, old: &Self, schedule: &Schedule, now: Tick, how: Replace) -> Schedule {
         let at = now.max(schedule.last);
         let spent = schedule.tat().saturating_sub(old.scaled(at));
@@ -321,8 +319,8 @@ impl Pace {
     }
 }
 
-/// Returns when a receipt runs out, and its position. The upper half of the mark's first number is the tick. If that
-/// is zero, the lower half says how far positions move in a nanosecond, and the position gives the tick.
+/// Returns when a receipt runs out, and its position. If the upper half of the mark's first number, a tick, is zero,
+/// the lower half says how far positions move in a nanosecond.
 pub(crate) fn read_mark(receipt: &Receipt) -> (Tick, u128) {
     let (first, position) = receipt.marks();
     // Each half fits 64 bits.

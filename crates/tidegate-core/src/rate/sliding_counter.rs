@@ -239,8 +239,7 @@ impl Algorithm for SlidingCounter {
     }
 
     /// Takes unused units out of the window in which the charge acts, if that is the current window, the one before
-    /// or one ahead. This is exact, whatever was charged since. Older windows have nothing left to give back. Units
-    /// used beyond the charge act now, behind all promises.
+    /// or one ahead; exact, whatever was charged since. Units used beyond the charge act now, behind all promises.
     fn settle(
         &self,
         state: &SlidingCounterState,
@@ -286,8 +285,8 @@ impl Algorithm for SlidingCounter {
 }
 
 impl SlidingCounter {
-    /// Returns a state that was last changed at `to` and counts all units that this one counts at `from`. While
-    /// promises lie ahead, all units that count at `latest`, the last of them, act with it.
+    /// Returns a state that was last changed at `to` and counts all units that this one counts at `from`; while
+    /// promises lie ahead, they act with `latest`, the last of them.
     fn counted_at(
         &self,
         state: &SlidingCounterState,

@@ -1,12 +1,9 @@
-//! The sliding window: the sliding log, rounded to buckets.
-//!
-//! Time is divided into buckets, N per window. An act counts in its own bucket and the N that follow, so **never more
-//! than the limit acts in any span of one window**: two acts less than a window apart lie at most N buckets apart.
-//! Counting only N buckets would forget an act up to a bucket early. So the rounding errs by refusing: a steady
-//! caller gets at least N/(N+1) of the limit.
+//! The sliding window: the sliding log, rounded to N buckets per window. An act counts in its own bucket and the N
+//! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart
+//! lie at most N buckets apart. The rounding errs by refusing: a steady caller gets at least N/(N+1) of the limit.
 //!
 //! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. Nothing is rounded
-//! before that division, so buckets differ by a nanosecond at most and never drift.
+//! before that division, so buckets never drift.
 
 use super::ledger::{Ledger, Slots};
 use super::ledger_algorithm::ledger_algorithm;

@@ -1,14 +1,12 @@
 //! Shedding by priority: refuses on arrival the requests that the queue would turn away anyway.
 //!
-//! A request that waits without ever getting a place is refused late. So the throttle admits only a little more than
-//! can be worked on: enough that the queue is never empty, and that additional room is noticed. After each period it
-//! knows which share of the admitted requests found room. The next share to admit is the last one, multiplied by that
-//! share and by 1.2, and falls by at most a fifth: while a service stands still for a moment its queue turns
-//! everything away, and a throttle that followed would leave places idle afterwards.
+//! The throttle admits only a little more than can be worked on: enough that the queue is never empty. After each
+//! period it knows which share of the admitted requests found room. The next share to admit is the last one,
+//! multiplied by that share and by 1.2, and falls by at most a fifth: while a service stands still for a moment its
+//! queue turns everything away, and a throttle that followed would leave places idle afterwards.
 //!
 //! It has to know which requests were turned away from the queue ([`Throttle::learn`] with [`Outcome::Overloaded`])
-//! and when places are free ([`Throttle::sense`]), which ends the shedding within ten such reports, each at least a
-//! tenth of a period after the last.
+//! and when places are free ([`Throttle::sense`]), which ends the shedding within ten such reports.
 //!
 //! # Source
 //! Setting a threshold on level and cohort by counting recent arrivals: H. Zhou et al., "Overload Control for Scaling
@@ -77,18 +75,12 @@ impl Default for Shedding {
 
 impl Shedding {
     /// Sets how often the share changes, 1 ms to 60 s.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
     /// Sets how many are admitted for each that finds room, 1.01 to 10.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn surplus(self, surplus: f64) -> Result<Self, QuotaError> {
         Ok(Self {
             surplus: in_range("surplus", surplus, &(1.01..=10.0), "is not a surplus; use 1.01 to 10")?,

@@ -23,10 +23,6 @@ use crate::window::{Buckets, Sums};
 
 /// Refuses what exceeds `K` requests for each request that the service accepted.
 ///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-sre.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-///
 /// # Examples
 /// ```
 /// use std::time::Duration;
@@ -88,18 +84,12 @@ impl Sre {
     }
 
     /// Sets how many requests per accept are allowed, 1 to 100; 2 by default. More reacts later.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn k(self, requests: f64) -> Result<Self, QuotaError> {
         let want = "is not a number of requests per accept; use 1 to 100";
         Ok(Self { k: in_range("k", requests, &(1.0..=100.0), want)?, ..self })
     }
 
     /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
     pub fn window(self, window: Duration, buckets: u32) -> Result<Self, QuotaError> {
         Ok(Self { window: Buckets::new(window, buckets)?, ..self })
     }
@@ -111,9 +101,6 @@ impl Sre {
     }
 
     /// Sets the largest share that is refused, 0 to 0.999.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn most(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to refuse; use 0 to 0.999";
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })

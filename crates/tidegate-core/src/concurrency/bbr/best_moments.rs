@@ -88,8 +88,8 @@ impl Served {
         }
     }
 
-    /// Returns the number inside in the best moments: the work served per second multiplied by its latency in
-    /// seconds. `None` if nothing was served and no value is assumed.
+    /// Returns the work served per second multiplied by its latency in seconds. `None` if nothing was served and no
+    /// value is assumed.
     pub(super) fn inside(&self, window: Buckets, counting: Counting) -> Option<f64> {
         let (most, least) = (self.most.get(), self.least.get().map(|negated| -negated));
         let (most, seconds) = match counting {

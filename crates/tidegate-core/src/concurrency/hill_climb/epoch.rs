@@ -213,8 +213,8 @@ impl Epoch {
         let late = sample.is_late();
         let hopeless = late && sample.time_left.is_some_and(|time_left| (nanos(time_left) as f64) < base);
         if hopeless && self.good > 0 {
-            // Its caller left less time than work takes without a queue, so no limit would have helped. If it counted,
-            // any caller could have the limit lowered. It counts only while nothing ends well: the base may then be wrong.
+            // No limit would have helped, and any caller could so have the limit lowered. It counts only while
+            // nothing ends well: the base may then be wrong.
             return;
         }
         let good = !late && matches!(sample.outcome, Outcome::Success | Outcome::CallersFault);
@@ -222,9 +222,8 @@ impl Epoch {
         self.failed += u64::from(!good);
         self.late = self.late.saturating_add(u32::from(late));
         if good || late {
-            // At least 1, so that the sum can be a divisor.
-            // The whole time in the place, not the time to the answer's head: rates and places go together with that
-            // time alone.
+            // At least 1, so that the sum can be a divisor. Rates and places go together with the whole time in the
+            // place alone.
             self.latencies += (nanos(sample.held) as f64).max(1.0);
         }
         // Within a tenth; small limits have to be reached exactly.
@@ -265,7 +264,7 @@ impl Bytes for Epoch {
         out.tick(self.last);
         out.f64(self.rounds);
         out.f64(self.typical);
-        // Late work and pauses share one number, so that forms written before late work was counted still read the same.
+        // They share one number, so that forms written before late work was counted still read the same.
         let late_and_pauses = u64::from(self.late) << PAUSE_BITS | u64::from(self.pauses.min(MOST_PAUSES));
         for count in [self.good, self.failed, self.full, self.wider, self.peak, late_and_pauses] {
             out.u64(count);

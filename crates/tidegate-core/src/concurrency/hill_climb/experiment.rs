@@ -116,8 +116,7 @@ impl HillClimbState {
         }
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            // Places that brought much less than in proportion are partly a queue, so their latency is not a base, nor
-            // is that with still more places.
+            // Such places are partly a queue, so their latency is not a base, nor is that with still more places.
             let queued = up && (verdict.gain < NEEDED || known.queued);
             (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
             (self.rests, self.rejected) = (0, 0);

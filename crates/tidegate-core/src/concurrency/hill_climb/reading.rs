@@ -72,7 +72,7 @@ impl Bytes for Reading {
         }
         out.flag(self.full);
         out.flag(self.wider);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        // One byte, so that older forms still read the same.
         out.two_flags(self.failing, self.queued);
     }
 

@@ -30,8 +30,7 @@ const DEVIATIONS: f64 = 2.0;
 /// Larger shares of a caller's time count as this: twice the time or a thousand times mean the same.
 const LARGEST: f64 = 2.0;
 
-/// Marks, in the highest bit of a count that stays small, that what belongs to the reserve follows. Forms without it
-/// read as before there were reserves.
+/// Marks, in the highest bit of a count that stays small, that what belongs to the reserve follows.
 pub(super) const FOLLOWS: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +117,7 @@ impl Bytes for Reserve {
     fn write(&self, out: &mut Writer) {
         out.f64(self.settled);
         out.f64(self.rate);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        // One byte, so that older forms still read the same.
         out.two_flags(self.doubtful, self.lowered);
         out.u32(self.held);
     }
@@ -164,8 +163,7 @@ impl HillClimbState {
     pub(super) fn raise_reserve(&mut self, known: &Reading, bounds: &Bounds) -> bool {
         let times = AIM / known.share;
         let begins = self.reserve.is_none();
-        // A service that failed from too many places may take long to recover, so no reserve is begun while the law knows
-        // of a limit at which work failed.
+        // A service that failed from too many places may take long to recover.
         let harmless = self.no_reserve_for == 0 && self.cliff.at().is_infinite() && known.failed <= FEW_FAIL;
         if begins && !(harmless && self.rejected > 0 && times >= WORTHWHILE) {
             return false;
@@ -258,8 +256,7 @@ fn fewer(reading: &Reading) -> f64 {
     AIM / reading.share
 }
 
-/// Says whether goodput did not follow the number of places, after it was lowered from `known`: then latency had grown
-/// because the capacity fell.
+/// Says whether goodput did not follow the number of places, after it was lowered from `known`: the capacity fell.
 fn is_fallen_capacity(known: &Reading, reading: &Reading) -> bool {
     let unneeded = 1.0 - NEEDED * (1.0 - fewer(known))..=1.0 + GAINED;
     unneeded.contains(&(reading.rate / known.rate))

@@ -15,9 +15,8 @@ pub(super) const LEAP: f64 = 2.0;
 /// While the limit does not bind it is at least this many times what Little's law asks for: a spike to more
 /// than twice the load finds places.
 pub(super) const HEADROOM: f64 = 2.25;
-/// If the goodput differs from the known one by more than this share, the service has changed, and the known goodput is
-/// forgotten. The rate of 160 samples that arrive at random has a standard deviation of 8 %, so it stays within this
-/// share by five standard deviations.
+/// If the goodput differs from the known one by more than this share, the service has changed. The rate of 160
+/// samples that arrive at random has a standard deviation of 8 %, so it stays within this share by five of them.
 pub(super) const CHANGED: f64 = 0.4;
 /// More places are worth keeping, or trying again soon, only if they add at most this share of failures.
 pub(super) const FEW_FAIL: f64 = 0.05;
@@ -199,7 +198,7 @@ impl Bytes for HillClimbState {
         self.known.unwrap_or(Reading::NONE).write(out);
         out.f64(self.base);
         out.f64(self.best);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        // One byte, so that older forms still read the same.
         out.two_flags(self.base_proved, self.base_likely);
         for flag in [self.upwards, self.may_leap, self.may_plunge] {
             out.flag(flag);
@@ -207,7 +206,7 @@ impl Bytes for HillClimbState {
         out.two_flags(self.may_regain, self.regaining);
         self.cliff.write(out);
         out.u32(self.rests);
-        // What came later is written only where it is used, so that forms written before still read the same.
+        // Written only where it is used, so that older forms still read the same.
         if !self.knows_of_time() {
             out.u32(self.rejected.min(FOLLOWS - 1));
             return;

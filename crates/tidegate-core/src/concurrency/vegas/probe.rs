@@ -34,10 +34,8 @@ pub(super) struct Probe {
     drain: Option<Drain>,
 }
 
-/// The limit is held down so that only few are inside.
-///
-/// Work that entered before may last for hours. If it filled the limit, nobody would enter, and no sample would come. So
-/// the limit leaves room for one more piece of work beside what may be left of it.
+/// The limit is held down so that only few are inside. Earlier work may last for hours, so the limit leaves room for
+/// one more piece of work beside what may be left of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
     /// The most places that were in use when work entered that has ended since, and had entered before the drain.
@@ -67,8 +65,8 @@ impl Drain {
     }
 }
 
-/// Returns how many places were in use when work entered, but no more than the limit has: if the limit has been lowered
-/// since then, as many have left.
+/// Returns how many places were in use when work entered, but no more than the limit has: if that was lowered, as
+/// many have left.
 fn inside(limit: f64, sample: &Sample) -> u64 {
     sample.in_flight.min(limit.ceil() as u64)
 }
@@ -133,8 +131,7 @@ impl Probe {
         None
     }
 
-    /// Says whether work was alone although it took more places than few: while the limit is held down to few, such work
-    /// enters only if nobody else is inside.
+    /// Says whether work was alone although it took more places than few.
     fn was_alone(&self, sample: &Sample) -> bool {
         self.drain.is_some_and(|drain| drain.earlier() == 0 && entered(sample) >= drain.since)
             && sample.in_flight as f64 > self.few()
@@ -160,7 +157,7 @@ impl Probe {
     }
 }
 
-/// How the last byte of the form says whether the limit is held down. Forms of earlier builds say no more about it.
+/// Whether the limit is held down; forms of earlier builds say no more about it.
 const HELD_DOWN_BEFORE: u8 = 1;
 const HELD_DOWN: u8 = 2;
 

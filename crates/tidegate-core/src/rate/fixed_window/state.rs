@@ -305,8 +305,8 @@ impl FixedWindow {
                     self.begin_anew(&mut spans[found..], at);
                 }
             }
-            // The charge acts in a forgotten window ahead, and may have opened it. Then all windows that follow have
-            // begun too early, by less than a period.
+            // The charge may have opened a forgotten window ahead. Then all that follow have begun too early, by less
+            // than a period.
             None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
                 let late = spans[0].opened.after(self.period());
                 self.shift(&mut spans, late);
@@ -343,8 +343,7 @@ impl FixedWindow {
         }
     }
 
-    /// Moves rolling windows on, so that the first begins at `late` or later, and each of the others after the end of
-    /// the one before.
+    /// Moves rolling windows on: the first to `late` or later, each other one after the end of the one before.
     fn shift(&self, spans: &mut [Span], mut late: Tick) {
         if matches!(self.window, Window::Calendar(_)) {
             return;

@@ -85,7 +85,7 @@ impl UberPacer {
     }
 
     /// Returns when a request that would wait too long is worth repeating. Time helps by at most the time that can be
-    /// caught up on. A pacer that has not been asked yet has fallen behind nothing.
+    /// caught up on.
     fn retry(&self, state: &UberPacerState, units: u64, wait: u64, max_wait: u64) -> Retry {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         if more.saturating_sub(self.longest()) > max_wait {
@@ -186,7 +186,7 @@ impl Algorithm for UberPacer {
         UberPacerState { charges, ..state }
     }
 
-    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not, so no state is equivalent to a fresh one.
+    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not.
     fn full_at(&self, _state: &UberPacerState) -> Option<Tick> {
         None
     }

@@ -223,14 +223,13 @@ impl Bandwidth {
 /// period after the refill before it was due, if that is later. Refills due are thus never less than a period apart,
 /// whatever the wall clock shows, and no refill comes before it is due by more than the slack.
 impl Bandwidth {
-    /// By how much a refill may come before it is due: the wall clock is corrected by seconds every now and then, and
-    /// nobody should miss an hour's or a day's refill for that.
+    /// By how much a refill may come before it is due: the wall clock is corrected by seconds every now and then.
     const fn slack(&self) -> u64 {
         self.rate.period_nanos() / 100
     }
 
-    /// Returns the ns since the last refill was due, plus a period, so that the number is never 0: that stands for a
-    /// bucket that has not been used, whose period is the clock's.
+    /// Returns the ns since the last refill was due, plus a period, so that the number is never 0, which stands for
+    /// an unused bucket.
     #[inline]
     fn passed(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
         let period = self.rate.period_nanos();

@@ -77,7 +77,7 @@ impl TokenBucketState {
 pub(super) struct Level {
     spent: [u64; 2],
     /// Interval refill: ns of the running period that have passed. Aligned refill: ns since the last refill was due,
-    /// and a period; 0 in a bucket that has not been used.
+    /// and a period; 0 if unused.
     pub(super) into: u64,
 }
 
@@ -143,7 +143,7 @@ struct Settled {
 }
 
 impl TokenBucket {
-    /// Returns the book of a state. For a state without one, it is a new book that says the same as the levels.
+    /// Returns the book of a state, or a new one that says the same as the levels.
     pub(super) fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
         let kept = state.book().filter(|book| !book.has_passed(at));
         kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))

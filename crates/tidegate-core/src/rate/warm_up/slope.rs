@@ -32,8 +32,8 @@ pub(super) struct Moment {
     pub(super) part: u32,
 }
 
-/// The number of fractional bits of a moment. They are enough that rounding at a billion units per second adds up to a
-/// nanosecond only after four seconds of unbroken load, and few enough that coldness squared fits the long division.
+/// The number of fractional bits of a moment: rounding at a billion units per second adds up to a nanosecond only
+/// after four seconds of unbroken load, and coldness squared fits the long division.
 pub(super) const PART: u32 = 32;
 
 impl Moment {
