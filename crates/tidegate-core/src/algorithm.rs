@@ -143,6 +143,5 @@ pub(crate) fn far_ahead<L: Storable>(limit: &L, state: &L::State, now: Tick) -> 
 /// Sets a state back whose last change is later than [`MAX_STEP_BACK`] after `now`; `None` for any other state.
 #[inline]
 pub(crate) fn after_step_back<L: Storable>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {
-    let latest = now.after(MAX_STEP_BACK);
-    (limit.last_change(state)? > latest).then(|| limit.set_back(state, latest))
+    far_ahead(limit, state, now).map(|_| limit.set_back(state, now.after(MAX_STEP_BACK)))
 }

@@ -180,6 +180,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Checks the header, and returns the reader before the algorithm's byte.
+    pub(crate) fn open_form(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::open(bytes).map(|_| Self { rest: &bytes[1..] })
+    }
+
     /// Checks that no bytes are left.
     ///
     /// # Errors

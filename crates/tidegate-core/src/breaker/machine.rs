@@ -56,16 +56,6 @@ pub enum Cause {
     Idle,
 }
 
-pub(super) struct ChangeReporter<'a> {
-    pub(super) report: &'a mut dyn FnMut(Change),
-}
-
-impl ChangeReporter<'_> {
-    pub(super) fn report(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
-        (self.report)(Change { at, from, to, cause });
-    }
-}
-
 impl CircuitBreaker {
     /// Enters in place: changes `state` and returns the receipt, or when to retry. `tell` is called for each change
     /// of condition. A refusal changes only what time has changed by itself. A closed breaker allocates nothing.
@@ -78,9 +68,9 @@ impl CircuitBreaker {
         ask: Ask,
         tell: &mut dyn FnMut(Change),
     ) -> Result<Receipt, Retry> {
-        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
+        let inner = &mut *state.inner;
         let at = ask.now.max(inner.last);
-        self.advance(inner, at, reporter);
+        self.advance(inner, at, tell);
         if let Some(retry) = self.refusal(inner, at) {
             return Err(retry);
         }
@@ -92,7 +82,7 @@ impl CircuitBreaker {
                 inside: self.parameters.probes.fresh(at),
                 totals: Totals::default(),
             };
-            reporter.report(at, from, self.condition_of(inner, at), Cause::Waited);
+            tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Waited });
         }
         let mut lapses = Tick::EPOCH;
         if let Phase::HalfOpen { step, inside, .. } = &mut inner.phase {
@@ -126,9 +116,9 @@ impl CircuitBreaker {
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) -> bool {
-        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
+        let inner = &mut *state.inner;
         let at = now.max(inner.last);
-        self.advance(inner, at, reporter);
+        self.advance(inner, at, tell);
         if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return false;
         }
@@ -137,7 +127,7 @@ impl CircuitBreaker {
             Phase::Closed { .. } => {
                 let in_time =
                     at < receipt.at.after(self.parameters.counted_for()) || self.parameters.ttl() == u64::MAX;
-                sample.filter(|_| in_time).is_some_and(|sample| self.count(inner, at, sample, reporter))
+                sample.filter(|_| in_time).is_some_and(|sample| self.count(inner, at, sample, tell))
             }
             Phase::HalfOpen { step, inside, .. } => {
                 let place = Receipt { cost: Cost::ONE, ..*receipt };
@@ -148,7 +138,7 @@ impl CircuitBreaker {
                     *inside = left;
                     inner.last = at;
                     if let Some(sample) = sample {
-                        self.judge_probe(inner, at, sample, reporter);
+                        self.judge_probe(inner, at, sample, tell);
                     }
                 }
                 counts
@@ -167,15 +157,15 @@ impl CircuitBreaker {
         forced: Option<Forced>,
         tell: &mut dyn FnMut(Change),
     ) {
-        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
+        let inner = &mut *state.inner;
         let at = now.max(inner.last);
-        self.advance(inner, at, reporter);
+        self.advance(inner, at, tell);
         let from = self.condition_of(inner, at);
         let Some(forced) = forced.filter(|forced| forced.until > at) else {
             if let Some(ended) = inner.forced.take() {
                 self.release(inner, at, &ended);
                 inner.last = at;
-                reporter.report(at, from, self.condition_of(inner, at), Cause::Released);
+                tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Released });
             }
             return;
         };
@@ -194,7 +184,7 @@ impl CircuitBreaker {
             (*outcomes, *consecutive) = (Outcomes::None, 0);
         }
         (inner.last, inner.forced, inner.would_trip) = (at, Some(forced.clone()), None);
-        reporter.report(at, from, self.condition_of(inner, at), Cause::Forced(forced));
+        tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Forced(forced) });
     }
 
     /// Returns why a call may not enter, for a state that is advanced to `at`.
@@ -213,16 +203,16 @@ impl CircuitBreaker {
         }
     }
 
-    pub(super) fn advance(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
+    pub(super) fn advance(&self, inner: &mut StateFields, at: Tick, tell: &mut dyn FnMut(Change)) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
             if self.parameters.shed_at_most.is_some() {
-                self.note_shedding(inner, at, reporter);
+                self.note_shedding(inner, at, tell);
             }
             let from = self.condition_of(inner, at);
             *inner = StateFields::fresh(at);
             if from != Condition::Closed {
-                reporter.report(at, from, Condition::Closed, Cause::Idle);
+                tell(Change { at, from, to: Condition::Closed, cause: Cause::Idle });
             }
             return;
         }
@@ -230,15 +220,15 @@ impl CircuitBreaker {
             let from = Condition::Forced { to: ended.to, until: ended.until() };
             let when = ended.until;
             self.release(inner, when, &ended);
-            reporter.report(when, from, self.condition_of(inner, when), Cause::Released);
+            tell(Change { at: when, from, to: self.condition_of(inner, when), cause: Cause::Released });
         }
         if let Phase::Closed { .. } = inner.phase {
             inner.last_open_time = self.remembered(inner, at);
             if let Some((when, figure)) = self.tripped_by_time(inner, at) {
-                self.threshold_reached(inner, when, figure, reporter);
+                self.threshold_reached(inner, when, figure, tell);
             }
             if self.parameters.shed_at_most.is_some() {
-                self.note_shedding(inner, at, reporter);
+                self.note_shedding(inner, at, tell);
             }
         }
     }
@@ -255,13 +245,7 @@ impl CircuitBreaker {
     }
 
     /// Counts one call while closed. Returns false for a disabled breaker, which counts nothing.
-    fn count(
-        &self,
-        inner: &mut StateFields,
-        at: Tick,
-        sample: Sample,
-        reporter: &mut ChangeReporter<'_>,
-    ) -> bool {
+    fn count(&self, inner: &mut StateFields, at: Tick, sample: Sample, tell: &mut dyn FnMut(Change)) -> bool {
         inner.last = at;
         let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return false };
         if matches!(&inner.forced, Some(Forced { to: Force::Disabled, .. })) {
@@ -277,11 +261,11 @@ impl CircuitBreaker {
             Evaluate::Every(_) => false,
         };
         if self.parameters.shed_at_most.is_some() && inner.forced.is_none() {
-            self.note_shedding(inner, at, reporter);
+            self.note_shedding(inner, at, tell);
         } else if now {
             let totals = outcomes.totals(at);
             if let Some(figure) = self.parameters.rules.tripped_by(totals, *consecutive) {
-                self.threshold_reached(inner, at, figure, reporter);
+                self.threshold_reached(inner, at, figure, tell);
             }
         }
         true
@@ -292,44 +276,38 @@ impl CircuitBreaker {
         inner: &mut StateFields,
         at: Tick,
         figure: Figure,
-        reporter: &mut ChangeReporter<'_>,
+        tell: &mut dyn FnMut(Change),
     ) {
         match inner.forced.as_ref().map(|forced| forced.to) {
-            None => self.trip(inner, at, figure, reporter),
+            None => self.trip(inner, at, figure, tell),
             Some(Force::MetricsOnly) => {
                 let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
                 (*outcomes, *consecutive) = (Outcomes::None, 0);
                 inner.would_trip = Some(WouldTrip::once_more(inner.would_trip, at, figure));
                 let same = self.condition_of(inner, at);
-                reporter.report(at, same, same, Cause::WouldTrip(figure));
+                tell(Change { at, from: same, to: same, cause: Cause::WouldTrip(figure) });
             }
             Some(_) => {}
         }
     }
 
-    fn trip(&self, inner: &mut StateFields, at: Tick, figure: Figure, reporter: &mut ChangeReporter<'_>) {
+    fn trip(&self, inner: &mut StateFields, at: Tick, figure: Figure, tell: &mut dyn FnMut(Change)) {
         let from = self.condition_of(inner, at);
         let until = self.open_until(inner, inner.last_open_time, at);
         inner.last_open_time = self.parameters.open.next(inner.last_open_time);
         inner.phase = Phase::Open { since: at, until, by: Some(figure) };
         inner.epoch = inner.epoch.wrapping_add(1);
-        reporter.report(at, from, self.condition_of(inner, at), Cause::Tripped(figure));
+        tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Tripped(figure) });
     }
 
-    fn judge_probe(
-        &self,
-        inner: &mut StateFields,
-        at: Tick,
-        sample: Sample,
-        reporter: &mut ChangeReporter<'_>,
-    ) {
+    fn judge_probe(&self, inner: &mut StateFields, at: Tick, sample: Sample, tell: &mut dyn FnMut(Change)) {
         let from = self.condition_of(inner, at);
         let Phase::HalfOpen { step, totals, .. } = &mut inner.phase else { return };
         totals.add(sample);
         let went = *totals;
         match self.parameters.judgement.of(&self.parameters.rules, went, sample) {
             StepEvidence::Undecided => return,
-            StepEvidence::Ill(figure) => return self.trip(inner, at, figure, reporter),
+            StepEvidence::Ill(figure) => return self.trip(inner, at, figure, tell),
             StepEvidence::Well if *step < self.parameters.steps => {
                 (*step, *totals) = (*step + 1, Totals::default());
             }
@@ -338,7 +316,7 @@ impl CircuitBreaker {
                 inner.epoch = inner.epoch.wrapping_add(1);
             }
         }
-        reporter.report(at, from, self.condition_of(inner, at), Cause::Recovered(went));
+        tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Recovered(went) });
     }
 
     /// Returns how many probes are in flight, and how many more may enter: bounded by the places of this step, and by

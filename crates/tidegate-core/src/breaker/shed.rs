@@ -8,7 +8,7 @@
 //! of 2. Envoy's admission control filter leaves refused requests out of the count, as is done here, and bounds the
 //! refused share.
 
-use super::machine::{Cause, ChangeReporter};
+use super::machine::{Cause, Change};
 use super::outcomes::Totals;
 use super::parameters::{CircuitBreaker, scramble};
 use super::rules::{BreakerThresholds, Figure, WHOLE};
@@ -72,7 +72,7 @@ impl CircuitBreaker {
     /// Reports when a breaker that may shed begins to, and when it ends. What time has changed by `at` was applied
     /// before.
     #[cold]
-    pub(super) fn note_shedding(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
+    pub(super) fn note_shedding(&self, inner: &mut StateFields, at: Tick, tell: &mut dyn FnMut(Change)) {
         if inner.forced.is_some() {
             return;
         }
@@ -81,13 +81,13 @@ impl CircuitBreaker {
         match is {
             Condition::Shedding { by, .. } if !*shedding => {
                 *shedding = true;
-                reporter.report(at, Condition::Closed, is, Cause::Tripped(by));
+                tell(Change { at, from: Condition::Closed, to: is, cause: Cause::Tripped(by) });
             }
             Condition::Closed if *shedding => {
                 *shedding = false;
                 let totals = outcomes.ahead().totals(at);
                 let was = Condition::Shedding { share: 0, by: Figure::FailureRatio(totals) };
-                reporter.report(at, was, is, Cause::Recovered(totals));
+                tell(Change { at, from: was, to: is, cause: Cause::Recovered(totals) });
             }
             _ => {}
         }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 
 use super::forced::{Forced, WouldTrip};
 use super::judgement::Judgement;
-use super::machine::ChangeReporter;
 use super::outcomes::{Totals, Window};
 use super::parameters::CircuitBreaker;
 use super::rules::{BreakerThresholds, Figure, WHOLE};
@@ -74,7 +73,7 @@ impl CircuitBreaker {
             return (Cow::Borrowed(state), at);
         }
         let mut state = state.clone();
-        self.advance(&mut state.inner, at, &mut ChangeReporter { report: &mut |_| () });
+        self.advance(&mut state.inner, at, &mut |_| ());
         (Cow::Owned(state), at)
     }
 

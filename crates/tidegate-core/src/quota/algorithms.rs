@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::algorithm::{self, Algorithm, Storable};
 use crate::breaker::{CircuitBreaker, CircuitBreakerState};
-use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::bytes::{Bytes, DecodeError, FORMAT, Reader, Writer};
 use crate::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyState, Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
@@ -217,10 +217,10 @@ macro_rules! algorithms {
             /// Returns the byte form, header included.
             #[must_use]
             pub fn encode(&self) -> Vec<u8> {
-                match self {
-                    $(Self::$name(params) => { let mut out = Writer::new($byte); params.write(&mut out); out.finish() })*
-                    $(Self::$gname(params) => { let mut out = Writer::new($gbyte); params.write(&mut out); out.finish() })*
-                }
+                let mut out = Writer::default();
+                out.u8(FORMAT);
+                self.write(&mut out);
+                out.finish()
             }
 
             /// Reads a byte form.
@@ -228,13 +228,9 @@ macro_rules! algorithms {
             /// # Errors
             /// [`DecodeError`] when the bytes are not a quota.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-                let (kind, mut from) = Reader::open(bytes)?;
-                let quota = match kind {
-                    $($byte => Self::$name(Bytes::read(&mut from)?),)*
-                    $($gbyte => Self::$gname(Bytes::read(&mut from)?),)*
-                    _ => return Err(DecodeError::Kind { kind }),
-                };
-                from.close().map(|()| quota)
+                let mut from = Reader::open_form(bytes)?;
+                let read = Self::read(&mut from)?;
+                from.close().map(|()| read)
             }
         }
 
@@ -242,10 +238,10 @@ macro_rules! algorithms {
             /// Returns the byte form, header included.
             #[must_use]
             pub fn encode(&self) -> Vec<u8> {
-                match self {
-                    $(Self::$name(state) => { let mut out = Writer::new($byte); state.write(&mut out); out.finish() })*
-                    $(Self::$gname(state) => { let mut out = Writer::new($gbyte); state.write(&mut out); out.finish() })*
-                }
+                let mut out = Writer::default();
+                out.u8(FORMAT);
+                self.write(&mut out);
+                out.finish()
             }
 
             /// Reads a byte form.
@@ -253,13 +249,9 @@ macro_rules! algorithms {
             /// # Errors
             /// [`DecodeError`] when the bytes are not a state.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-                let (kind, mut from) = Reader::open(bytes)?;
-                let state = match kind {
-                    $($byte => Self::$name(Bytes::read(&mut from)?),)*
-                    $($gbyte => Self::$gname(Bytes::read(&mut from)?),)*
-                    _ => return Err(DecodeError::Kind { kind }),
-                };
-                from.close().map(|()| state)
+                let mut from = Reader::open_form(bytes)?;
+                let read = Self::read(&mut from)?;
+                from.close().map(|()| read)
             }
         }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::Quota;
 use crate::concurrency::Concurrency;
+use crate::rate::exact::common_divisor;
 use crate::rate::{
     Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket,
 };
@@ -38,7 +39,7 @@ impl Quota {
             Self::TokenBucket(limit) => {
                 let (rate, capacity) = self.flow()?;
                 let capacity = down(capacity)?;
-                let initial = limit.bandwidths().first()?.initial_tokens();
+                let initial = limit.bandwidths().first()?.initial;
                 let bandwidth = Bandwidth::new(slower(rate, part, whole)?, capacity).ok()?;
                 let bandwidth = bandwidth.initial(down(initial).unwrap_or(0).min(capacity)).ok()?;
                 Some(TokenBucket::new(bandwidth).into())
@@ -90,7 +91,7 @@ const FINE: u128 = 1 << 30;
 fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     let (count, period) =
         (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
-    let divisor = greatest_common(count, period);
+    let divisor = common_divisor(count, period);
     let (mut count, mut period) = (count / divisor, period / divisor);
     let longest = Rate::MAX_PERIOD.as_nanos();
     if period > longest && period / count.max(1) >= FINE {
@@ -106,13 +107,6 @@ fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     }
     let period = Duration::from_nanos(u64::try_from(period).ok()?);
     Rate::new(u64::try_from(count).ok()?, period).ok()
-}
-
-const fn greatest_common(mut one: u128, mut other: u128) -> u128 {
-    while other > 0 {
-        (one, other) = (other, one % other);
-    }
-    if one == 0 { 1 } else { one }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ fn flowing(burst: u64, rate: Rate, span: Duration) -> u128 {
 }
 
 fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
-    match bandwidth.refill_kind() {
+    match bandwidth.refill {
         Refill::Continuous => flowing(bandwidth.capacity(), bandwidth.rate(), span),
         // Aligned ends lie a period apart as well, and one may come right after the span begins.
         Refill::Interval | Refill::Aligned => {

@@ -35,7 +35,7 @@ impl Quota {
             Self::LeakyBucket(_) => LeakyBucket::new(rate, burst).ok().map(Self::from),
             Self::TokenBucket(limit) => {
                 let bandwidth = Bandwidth::new(rate, burst).ok()?;
-                let bandwidth = bandwidth.initial(even(limit)?.initial_tokens().min(burst)).ok()?;
+                let bandwidth = bandwidth.initial(even(limit)?.initial.min(burst)).ok()?;
                 Some(TokenBucket::new(bandwidth).into())
             }
             _ => None,
@@ -78,7 +78,7 @@ impl Quota {
 
 fn even(limit: &TokenBucket) -> Option<&Bandwidth> {
     match limit.bandwidths() {
-        [one] if one.refill_kind() == Refill::Continuous => Some(one),
+        [one] if one.refill == Refill::Continuous => Some(one),
         _ => None,
     }
 }

@@ -44,6 +44,14 @@ fn mul_div(a: u128, b: u128, d: u128) -> (u128, u128) {
     (quotient, remainder)
 }
 
+/// Returns the greatest common divisor, at least 1.
+pub(crate) const fn common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    if a == 0 { 1 } else { a }
+}
+
 fn wide_mul(a: u128, b: u128) -> (u128, u128) {
     const HALF: u128 = (1 << 64) - 1;
     let (a1, a0, b1, b0) = (a >> 64, a & HALF, b >> 64, b & HALF);

@@ -33,8 +33,8 @@ pub enum Refill {
 pub struct Bandwidth {
     rate: Rate,
     capacity: u64,
-    pub(super) initial: u64,
-    pub(super) refill: Refill,
+    pub(crate) initial: u64,
+    pub(crate) refill: Refill,
     /// The amount that returns each nanosecond (continuous) or each period (at once).
     pub(super) gain: u64,
     /// The amount of one unit: the reduced period (continuous), or one (at once).
@@ -95,17 +95,9 @@ impl Bandwidth {
         self.capacity
     }
 
-    pub(crate) const fn initial_tokens(&self) -> u64 {
-        self.initial
-    }
-
     /// Returns the amount that returns each nanosecond, and the amount of a unit; for a bandwidth that refills evenly.
     pub(crate) const fn pace(&self) -> (u64, u64) {
         (self.gain, self.weight)
-    }
-
-    pub(crate) const fn refill_kind(&self) -> Refill {
-        self.refill
     }
 
     /// Returns the amount of a number of units. Below 2^126, since a weight is at most 2^62.

@@ -1,6 +1,6 @@
 //! The slope of a warm-up, and the times over which it is drawn; see the module of the limit.
 
-use crate::rate::exact::mul_div_ceil;
+use crate::rate::exact::{common_divisor, mul_div_ceil};
 use crate::time::{Rate, Tick};
 
 /// How many times slower a cold limit is, in thousandths: 1000 to 1,000,000.
@@ -81,7 +81,7 @@ impl Slope {
         let foot = coldest * (1000 + k) / (5000 + k);
         let (mut a, mut b, mut d) = (5000 + k, (k - 1000) * (5000 + k), 16_000_000 * (1000 + k));
         for factor in [&mut a, &mut b] {
-            let common = greatest_common_divisor(*factor, d);
+            let common = common_divisor(*factor, d);
             (*factor, d) = (*factor / common, d / common);
         }
         Self { units, ns, coldest, foot, a, b, d: d * coldest }
@@ -102,11 +102,4 @@ impl Slope {
         // Factors below 2^21·2^82 and 2^83·2^41: each fits, and only their product needs more than 128 bits.
         mul_div_ceil(self.a * (from - to), self.b * (from + to), self.d)
     }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
 }
