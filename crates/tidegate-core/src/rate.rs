@@ -12,7 +12,6 @@ mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
-mod ledger_algorithm;
 mod profile;
 mod schedule;
 mod sliding_counter;

@@ -98,35 +98,7 @@ impl Gcra {
     }
 }
 
-kept_as_schedule!(Gcra, GcraState);
-
-impl Algorithm for Gcra {
-    type State = GcraState;
-
-    fn fresh(&self, now: Tick) -> GcraState {
-        GcraState(Schedule::new(0, now))
-    }
-
-    fn decide(&self, state: &GcraState, ask: Ask) -> Transition<GcraState> {
-        self.pace.decide(&state.0, ask).map(GcraState)
-    }
-
-    fn standing(&self, state: &GcraState, now: Tick) -> Standing {
-        self.pace.standing(&state.0, now)
-    }
-
-    fn settle(&self, state: &GcraState, now: Tick, receipt: &Receipt, used: u64) -> GcraState {
-        GcraState(self.pace.settle(&state.0, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &GcraState, now: Tick, how: Replace) -> GcraState {
-        GcraState(self.pace.carry(&old.pace, &state.0, now, how))
-    }
-
-    fn full_at(&self, state: &GcraState) -> Option<Tick> {
-        self.pace.full_at(&state.0)
-    }
-}
+kept_as_schedule!(Gcra, GcraState, |limit, line, ask| limit.pace.decide(line, ask));
 
 impl Bytes for Gcra {
     fn write(&self, out: &mut Writer) {

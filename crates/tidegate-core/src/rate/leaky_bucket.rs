@@ -60,36 +60,7 @@ impl LeakyBucket {
     }
 }
 
-kept_as_schedule!(LeakyBucket, LeakyBucketState);
-
-impl Algorithm for LeakyBucket {
-    type State = LeakyBucketState;
-
-    fn fresh(&self, now: Tick) -> LeakyBucketState {
-        LeakyBucketState(Schedule::new(0, now))
-    }
-
-    fn decide(&self, state: &LeakyBucketState, ask: Ask) -> Transition<LeakyBucketState> {
-        self.pace.decide(&state.0, ask).map(LeakyBucketState)
-    }
-
-    fn standing(&self, state: &LeakyBucketState, now: Tick) -> Standing {
-        self.pace.standing(&state.0, now)
-    }
-
-    fn settle(&self, state: &LeakyBucketState, now: Tick, receipt: &Receipt, used: u64) -> LeakyBucketState {
-        LeakyBucketState(self.pace.settle(&state.0, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &LeakyBucketState, now: Tick, how: Replace) -> LeakyBucketState {
-        LeakyBucketState(self.pace.carry(&old.pace, &state.0, now, how))
-    }
-
-    /// Returns when the bucket has run dry and every receipt has run out.
-    fn full_at(&self, state: &LeakyBucketState) -> Option<Tick> {
-        self.pace.full_at(&state.0)
-    }
-}
+kept_as_schedule!(LeakyBucket, LeakyBucketState, |limit, line, ask| limit.pace.decide(line, ask));
 
 impl Bytes for LeakyBucket {
     fn write(&self, out: &mut Writer) {

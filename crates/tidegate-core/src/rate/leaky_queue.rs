@@ -16,7 +16,13 @@ use crate::time::{Rate, Tick, nanos, span};
 
 /// A constant outflow with a bounded number of waiting units.
 ///
-/// With [`Ask::max_wait`] zero, only work that needs no delay passes: at most `slack + 1` units from a rested queue.
+/// * With [`Ask::max_wait`] zero, only work that needs no delay passes: at most `slack + 1` units from a rested
+///   queue, which are the limit of its [`Standing`].
+/// * Never allowed: a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
+///   [`Ask::max_wait`].
+/// * A job of more than `slack + 1` units keeps the last of its departures. If it used only a part, at most the
+///   difference from the used units to `slack + 1` comes back.
+/// * After a change of the parameters, units that wait beyond the new number of places keep their places.
 ///
 /// # Source
 /// The leaky bucket as a queue, J. Turner, "New directions in communications", 1986. Making up for idle time is known from
@@ -91,28 +97,16 @@ impl LeakyQueue {
     fn last_departure(&self, rested: u128) -> u128 {
         rested.saturating_sub(self.pace.full())
     }
-}
 
-kept_as_schedule!(LeakyQueue, LeakyQueueState);
-
-impl Algorithm for LeakyQueue {
-    type State = LeakyQueueState;
-
-    fn fresh(&self, now: Tick) -> LeakyQueueState {
-        LeakyQueueState(Schedule::new(0, now))
-    }
-
-    /// Never allowed: a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
-    /// [`Ask::max_wait`].
-    fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Transition<LeakyQueueState> {
-        let (units, at) = (ask.cost.units(), ask.now.max(state.0.last));
+    fn decide_in_line(&self, line: &Schedule, ask: Ask) -> Transition<Schedule> {
+        let (units, at) = (ask.cost.units(), ask.now.max(line.last));
         let (now, scale) = (self.pace.scaled(at), u128::from(self.pace.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
         let delayed = units.saturating_sub(self.pace.at_once);
         if delayed > self.places || self.pace.time_of(delayed) > max_wait * scale {
             return Transition::NEVER;
         }
-        let rested = state.0.tat().max(now).saturating_add(self.pace.time_of(units));
+        let rested = line.tat().max(now).saturating_add(self.pace.time_of(units));
         let wait = self.last_departure(rested).saturating_sub(now).div_ceil(scale);
         // The last unit finds a place if no more than `places` intervals separate it from now.
         let room = self.last_departure(rested).saturating_sub(self.pace.time_of(self.places));
@@ -121,29 +115,11 @@ impl Algorithm for LeakyQueue {
         if retry_after > 0 {
             return Transition::Denied { retry: Retry::After(span(retry_after)) };
         }
-        self.pace.charge(&state.0, at, rested, span(wait), ask.cost).map(LeakyQueueState)
-    }
-
-    /// `limit` is `slack + 1`, `remaining` the units that need no delay.
-    fn standing(&self, state: &LeakyQueueState, now: Tick) -> Standing {
-        self.pace.standing(&state.0, now)
-    }
-
-    /// A job of more than `slack + 1` units keeps the last of its departures. If it used only a part, at most the
-    /// difference from the used units to `slack + 1` comes back. If it is undone, all of it comes back.
-    fn settle(&self, state: &LeakyQueueState, now: Tick, receipt: &Receipt, used: u64) -> LeakyQueueState {
-        LeakyQueueState(self.pace.settle(&state.0, now, receipt, used))
-    }
-
-    /// Units that wait beyond the new number of places keep their places.
-    fn carry(&self, old: &Self, state: &LeakyQueueState, now: Tick, how: Replace) -> LeakyQueueState {
-        LeakyQueueState(self.pace.carry(&old.pace, &state.0, now, how))
-    }
-
-    fn full_at(&self, state: &LeakyQueueState) -> Option<Tick> {
-        self.pace.full_at(&state.0)
+        self.pace.charge(line, at, rested, span(wait), ask.cost)
     }
 }
+
+kept_as_schedule!(LeakyQueue, LeakyQueueState, |limit, line, ask| limit.decide_in_line(line, ask));
 
 impl Bytes for LeakyQueue {
     fn write(&self, out: &mut Writer) {

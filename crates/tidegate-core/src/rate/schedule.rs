@@ -345,9 +345,38 @@ impl Bytes for Schedule {
     }
 }
 
-/// Implements the storing and the byte form of a limit whose state is one [`Schedule`].
+/// Implements a limit whose state is one [`Schedule`]; `$decide` is its decision about a line of charges.
 macro_rules! kept_as_schedule {
-    ($limit:ty, $state:ident) => {
+    ($limit:ty, $state:ident, |$of:ident, $line:ident, $ask:ident| $decide:expr) => {
+        impl Algorithm for $limit {
+            type State = $state;
+
+            fn fresh(&self, now: Tick) -> $state {
+                $state(Schedule::new(0, now))
+            }
+
+            fn decide(&self, state: &$state, $ask: Ask) -> Transition<$state> {
+                let ($of, $line) = (self, &state.0);
+                $decide.map($state)
+            }
+
+            fn standing(&self, state: &$state, now: Tick) -> Standing {
+                self.pace.standing(&state.0, now)
+            }
+
+            fn settle(&self, state: &$state, now: Tick, receipt: &Receipt, used: u64) -> $state {
+                $state(self.pace.settle(&state.0, now, receipt, used))
+            }
+
+            fn carry(&self, old: &Self, state: &$state, now: Tick, how: Replace) -> $state {
+                $state(self.pace.carry(&old.pace, &state.0, now, how))
+            }
+
+            fn full_at(&self, state: &$state) -> Option<Tick> {
+                self.pace.full_at(&state.0)
+            }
+        }
+
         impl crate::algorithm::Storable for $limit {
             type State = $state;
 

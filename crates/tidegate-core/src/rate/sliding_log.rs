@@ -5,8 +5,7 @@
 //! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count
 //! together.
 
-use super::ledger::{Ledger, Slots};
-use super::ledger_algorithm::ledger_algorithm;
+use super::ledger::{Ledger, Slots, ledger_algorithm};
 use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};

@@ -5,8 +5,7 @@
 //! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. Nothing is rounded
 //! before that division, so buckets never drift.
 
-use super::ledger::{Ledger, Slots};
-use super::ledger_algorithm::ledger_algorithm;
+use super::ledger::{Ledger, Slots, ledger_algorithm};
 use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
