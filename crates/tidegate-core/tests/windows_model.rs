@@ -129,7 +129,7 @@ fn sliding_windows_equal_their_model() {
     let subject = Subject {
         quota: |random, near| {
             let rate = random_rate(random, Rate::MAX_COUNT, near.and_then(rate_of));
-            let most = 1024.min(rate.period_nanos());
+            let most = rate.period_nanos().min(1024);
             let few = 1 + random.below(12.min(most));
             let buckets = if random.one_in(4) { random.one_to(most) } else { few };
             let same = near.filter(|_| random.one_in(2)).and_then(|near| match near {

@@ -111,7 +111,7 @@ impl Followed {
         let (changes, left_out) = (&mut self.changes, &mut self.left_out);
         let Some((law, state)) = self.breakers.get_mut(place).and_then(Breaker::parts) else { return };
         law.leave_in_place(state, at, receipt, None, outcome, &mut |change| {
-            keep(changes, left_out, place, change)
+            keep(changes, left_out, place, change);
         });
     }
 
