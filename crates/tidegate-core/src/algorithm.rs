@@ -12,7 +12,7 @@ use crate::time::{MAX_STEP_BACK, Rate, Tick};
 /// A *charge* is a cost that was allowed. It *acts* when its wait is over; a *promise* is the act of a charge that still waits.
 ///
 /// # Laws
-/// Every implementation keeps these, and tests compare each one with a slow model in rational numbers:
+/// Every implementation keeps these; tests compare each with a slow model in rational numbers:
 /// * *Time never gives capacity twice.* A state carries the tick of its last change; an earlier `now` counts as that tick.
 /// * *Denial changes nothing*: [`Transition::Denied`] has no state to store.
 /// * *The retry time is exact*: the same request is allowed after that wait and denied a nanosecond earlier, if
@@ -28,7 +28,7 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// Returns the state of a key never seen before: a full limit, first met at `now`.
     fn fresh(&self, now: Tick) -> Self::State;
 
-    /// Decides one request. This is the hot path, called on every check: no allocation unless the state grows.
+    /// Decides one request. On the hot path: no allocation unless the state grows.
     fn decide(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
 
     /// Returns the standing of the limit at `now`; changes nothing.

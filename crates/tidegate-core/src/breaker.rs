@@ -10,9 +10,8 @@
 //!     └───────────────────────────────────────────────────────────────────────────────── after the last step all
 //! ```
 //!
-//! * Half-open a breaker is a bulkhead with few places, and the places lapse. A lost probe gives its place up, so no
-//!   breaker stays half-open because a holder never came back. A cancelled probe has no outcome, and gives its place
-//!   back.
+//! * Half-open a breaker is a bulkhead with few places, and the places lapse. So no breaker stays half-open because a
+//!   holder never came back. A cancelled probe gives its place back.
 //! * The calls of each step are judged by a [`Judgement`]. Each step doubles how many calls may be in flight, instead
 //!   of letting a share of all calls through: work in flight is what overwhelms a recovering service.
 //! * A breaker that [sheds](BreakerBuilder::shed_at_most) stays closed, and refuses by chance the share of calls that

@@ -1,9 +1,9 @@
 //! CoDel for a queue of waiting work: drops work that has waited long, but only while *all* work waits long.
 //!
 //! The least wait of each interval decides. If it is above the target, the service counts as overloaded for the next
-//! interval. During that, work that has waited more than twice the target by its turn is dropped, since its caller is
-//! about to give up. Once a queue has stood for an interval, it is served from its *newest* end (adaptive LIFO).
-//! After the queue was empty it is served in order again.
+//! interval. In that, work that has waited more than twice the target by its turn is dropped. Once a queue has stood
+//! for an interval, it is served from its *newest* end (adaptive LIFO). After the queue was empty it is served in
+//! order again.
 //!
 //! Use it for any queue in front of a limit, except where waits are long by design, as for batch jobs.
 //!

@@ -1,6 +1,6 @@
 //! Concurrency limits: guards that bound how many pieces of work are in flight, and the control laws that move such a
-//! limit. One file for each algorithm. A unit of a concurrency limit is a *place*: work takes it on entry and returns
-//! it when it ends; time alone does not refill it.
+//! limit. A unit of a concurrency limit is a *place*: work takes it on entry and returns it when it ends; time alone
+//! does not refill it.
 
 mod adaptive;
 mod aimd;

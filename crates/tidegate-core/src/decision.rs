@@ -158,8 +158,8 @@ impl Ask {
 /// Ordered by how long it keeps a caller away: a known time, then an unknown one, then never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
-    /// The shortest wait after which the same request is allowed, if nobody else asks and the state is kept
-    /// meanwhile; from the tick of the request, or of the last change of the state if that is later.
+    /// The shortest wait after which the same request is allowed, if nobody else asks and the state is kept; from the
+    /// tick of the request, or of the last change of the state if that is later.
     After(Duration),
     /// At an unknown later time: it depends on when others leave, recover or answer.
     Unknown,
@@ -225,7 +225,7 @@ impl<S> Transition<S> {
 
 /// Proof of one allowed charge; settling needs it.
 ///
-/// It is valid for the limit and the key that it was issued for. Its holder has to remember both.
+/// It is valid only for the limit and the key that it was issued for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// When the charge was made: the tick of the request, or of the last change of the state if that was later.
@@ -277,8 +277,6 @@ pub enum Replace {
 }
 
 /// The whole answer of one limit to one check.
-///
-/// 64 bytes, `Copy`, no allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed, now or after a delay; or denied.

@@ -1,7 +1,6 @@
 //! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used
-//! (*utilisation*). The judge is told each request and whether it was admitted, so tests, simulations and a metric in
-//! production use the same one. All numbers are exact integers. A judge takes constant memory, and constant time for
-//! each call.
+//! (*utilisation*). Tests, simulations and a metric in production use the same judge. All numbers are exact integers;
+//! memory and time per call are constant.
 //!
 //! * [`Envelope`]: a rate and a burst
 //! * [`WindowEnvelope`]: a number of units in each window

@@ -7,9 +7,8 @@
 //! band narrows, to the distance from that mark. And the rate takes a *climb* time to rise from the floor to the
 //! ceiling.
 //!
-//! Use it for a resource that reacts slowly to load, such as memory. Where latency or refusals show the load more
-//! directly, see [`concurrency`](crate::concurrency) and [`throttle`](crate::throttle). When readings stop, the rate
-//! stays.
+//! Use it for a resource that reacts slowly to load, such as memory. Where latency or refusals show the load, use
+//! [`concurrency`](crate::concurrency) or [`throttle`](crate::throttle). When readings stop, the rate stays.
 //!
 //! # Source
 //! The straight line is the memory-adaptive calculator of sentinel-golang. A band on one side is the play operator of

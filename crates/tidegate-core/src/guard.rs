@@ -1,5 +1,4 @@
-//! Guards: limits on work in progress, which work enters and leaves; and the outcomes with which it leaves. Apart
-//! from leaving, guards and rate limits have the same interface.
+//! Guards: limits on work in progress, which work enters and leaves with an outcome.
 
 use core::fmt::Debug;
 
@@ -38,7 +37,7 @@ impl Outcome {
 
 /// How admitted work is finished: the units that it really used, and how it ended.
 ///
-/// Limits are settled with the units, guards are left with the outcome.
+/// Limits are settled with the units, guards left with the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// Units really spent; 0 undoes the charge.

@@ -1,8 +1,7 @@
-//! The rate-limit algorithms, one file each, all with the same interface.
+//! The rate-limit algorithms, one file each.
 //!
-//! Every algorithm is an immutable set of parameters that implements [`Algorithm`]; its memory of one key is its
-//! `State`. All transitions are pure, allocate only where the state itself grows, and never panic, whatever the
-//! state, even one decoded from hostile bytes.
+//! Each is an immutable set of parameters that implements [`Algorithm`]. All transitions are pure, allocate only
+//! where the state itself grows, and never panic, whatever the state, even one decoded from hostile bytes.
 
 mod book;
 mod calendar;

@@ -1,6 +1,6 @@
 //! Throttles: control laws that refuse a share of the arrivals, the least important first, computed from how earlier
 //! work ended. They suit callers, which do not know how many others there are, and can sit in front of a limit on a
-//! server. Random draws are an argument, so the same arrivals with the same draws always give the same answers.
+//! server.
 
 mod pid;
 mod ranking;

@@ -10,8 +10,8 @@ use crate::error::{MAX_COUNT, QuotaError};
 
 /// A point in time: nanoseconds since the epoch of the clock that made it.
 ///
-/// Eight bytes, `Copy`. The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read
-/// a tick as nanoseconds since 1970-01-01T00:00:00Z; all others use only differences. Arithmetic saturates.
+/// The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read a tick as
+/// nanoseconds since 1970-01-01T00:00:00Z; all others use only differences. Arithmetic saturates.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(u64);
 
@@ -195,8 +195,7 @@ impl Rate {
     /// Makes a rate of `count` units per `period`.
     ///
     /// # Errors
-    /// [`QuotaError`] when the count is 0 or above [`Rate::MAX_COUNT`], or the period is 0 or above
-    /// [`Rate::MAX_PERIOD`].
+    /// [`QuotaError`] when one is out of range.
     pub fn new(count: u64, period: Duration) -> Result<Self, QuotaError> {
         if count == 0 || count > Self::MAX_COUNT {
             return Err(QuotaError::Count { count });

@@ -188,7 +188,7 @@ impl<const K: usize> Count for [u64; K] {
 }
 
 /// The newest buckets, as many as were asked for at the start, and their total. Bucket `n` covers the `n`-th span of
-/// time. Counting costs the same for any number of buckets, and nothing is allocated after the start.
+/// time. Nothing is allocated after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketRing<C> {
     /// Bucket `n` lies at index `n` modulo the number of buckets.

@@ -203,8 +203,8 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): longer than any call takes,
-    /// time-outs included. A probe that has not ended by then loses its place, and its outcome does not count. With
+    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): longer than any call
+    /// takes. A probe that has not ended by then loses its place, and its outcome does not count. With
     /// [`Duration::MAX`] a lost probe holds its place for ever.
     ///
     /// While the breaker is closed, a call that takes longer does not count either. If [slow calls](Self::slow_calls) trip

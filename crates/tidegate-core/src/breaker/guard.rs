@@ -73,9 +73,8 @@ impl Guard for CircuitBreaker {
         Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after }
     }
 
-    /// Outcomes in the window are kept if the window is the same; otherwise the window starts empty. An open breaker
-    /// stays open for as long as before; a half-open one continues with the number of probes now allowed. `Reset`
-    /// forgets everything, including a forced state.
+    /// Outcomes are kept if the window is the same. An open breaker stays open for as long as before; a half-open one
+    /// continues with the number of probes now allowed. `Reset` forgets everything, including a forced state.
     fn carry(&self, _: &Self, state: &CircuitBreakerState, now: Tick, how: Replace) -> CircuitBreakerState {
         if how == Replace::Reset {
             // A nanosecond later, so that new calls cannot enter at the tick of the calls that were forgotten.

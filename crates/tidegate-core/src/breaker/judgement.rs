@@ -95,7 +95,7 @@ fn odds(bad: u32, good: u32, ill: u32) -> i64 {
 }
 
 /// Returns the logarithm to the base 2 of `number` (0 counts as 1), with 24 binary places, rounded down. In integers,
-/// so the same on every machine.
+/// alike on every machine.
 fn log2(number: u32) -> i64 {
     let whole = number.max(1).ilog2();
     let mut log = i64::from(whole);

@@ -1,7 +1,6 @@
-//! The state machine: entering, leaving, and changes by time and by people, in place, for an object that holds a
-//! state; the [`Guard`] makes transitions of it for stores. Changes by time are computed from the ticks in the state
-//! when a call needs them. So a refusal has nothing to store, and nothing is lost when a store forgets a state that
-//! is as good as new.
+//! The state machine: entering, leaving, and changes by time and by people, in place; the [`Guard`] makes transitions
+//! of it for stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal
+//! has nothing to store, and nothing is lost when a store forgets a state that is as good as new.
 
 use core::time::Duration;
 

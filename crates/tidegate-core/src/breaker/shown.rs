@@ -61,8 +61,8 @@ impl CircuitBreaker {
         next
     }
 
-    /// Returns the state as of `now`: with expired open times and advanced windows. Copies the state only if a
-    /// visible part of it changes; that an old trip no longer counts is not.
+    /// Returns the state as of `now`. Copies it only if a visible part changes; that an old trip no longer counts is
+    /// not.
     pub(super) fn at<'s>(
         &self,
         state: &'s CircuitBreakerState,
@@ -77,15 +77,14 @@ impl CircuitBreaker {
         (Cow::Owned(state), at)
     }
 
-    /// Returns the condition of the breaker at `now`; changes nothing.
+    /// Returns the condition of the breaker at `now`.
     #[must_use]
     pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
         let (state, at) = self.at(state, now);
         self.condition_of(&state.inner, at)
     }
 
-    /// Returns the calls in the window of a closed breaker, or in the current step of a half-open one; changes
-    /// nothing.
+    /// Returns the calls in the window of a closed breaker, or in the current step of a half-open one.
     #[must_use]
     pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
         let (state, at) = self.at(state, now);

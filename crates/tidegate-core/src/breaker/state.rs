@@ -155,8 +155,7 @@ impl StateFields {
 
     /// Returns the tick from which it has been idle for so long that it becomes new; [`Tick::MAX`] means never.
     pub(super) fn idle_at(&self, forget_after: u64) -> Tick {
-        // With `u64::MAX` trips are never forgotten. But here there is no trip to remember, and otherwise an unused
-        // key would be kept for ever.
+        // Here there is no trip to remember, and an unused key must not be kept for ever.
         let forget_after =
             if forget_after == u64::MAX && self.opened_by_hand() { HAND_REMEMBERED } else { forget_after };
         let forced = self.forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);

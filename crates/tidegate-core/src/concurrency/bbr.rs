@@ -147,9 +147,9 @@ impl Bbr {
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
     }
 
-    /// Sets the reading of memory from which the limit applies as well, 1 to 1000 thousandths of what this process
-    /// may use. The limit then also stays for the cool-off of a second, so readings have to come more often than
-    /// that. The profiles ignore this.
+    /// Sets the use of memory from which the limit also applies, 1 to 1000 thousandths of what this process may use.
+    /// The limit then stays for the cool-off of a second, so readings have to come more often. The profiles ignore
+    /// this.
     ///
     /// It ends a pile of work in progress that fills the memory; it does not help against memory that idle state
     /// takes.

@@ -4,10 +4,10 @@
 //! time. Above that it shrinks in proportion, by half at most. A latency that has lasted for six hundred samples
 //! counts as normal.
 //!
-//! Netflix' law ignores overload, so a service whose every call runs into the same time-out gets the largest limit.
-//! Here an overload leaves nine tenths of the limit. It counts only if it ends later than the last back-off by more
-//! than its own latency and by more than the long average: other such work was inside at that time. A failure that
-//! took longer than the tolerance allows counts as overload; a quicker one changes nothing.
+//! Netflix' law ignores overload, so where every call runs into the same time-out, the limit becomes the largest.
+//! Here an overload leaves nine tenths of it. It counts only if it ends later than the last back-off by more than its
+//! own latency and by more than the long average: other such work was inside at that time. A failure that took longer
+//! than the tolerance allows counts as overload; a quicker one changes nothing.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).

@@ -1,8 +1,7 @@
 //! The interface of the control laws that move a concurrency limit: a law takes one finished piece of work and
 //! computes the next limit.
 //!
-//! A law is pure arithmetic. Its caller hands out and counts the places, measures how long the work took, and passes
-//! the samples in the order in which the work ended.
+//! The law's caller hands out and counts the places, and passes the samples in the order in which the work ended.
 
 use core::fmt::Debug;
 use core::time::Duration;

@@ -1,16 +1,14 @@
 //! The adaptive bulkhead as a guard for stores and policies: the places of [`Concurrency`], as many as a control law
 //! allows.
 //!
-//! Each exit with an outcome is one sample for the law. Work that ended as [`Outcome::Ignored`] and an exit after the
-//! place has lapsed give none.
+//! Each exit is one sample for the law, except [`Outcome::Ignored`] and an exit after the place has lapsed.
 //!
 //! A law learns from exits, so a limit below the cost of an ask would refuse that ask for ever. An ask therefore
 //! enters if no place is in use, provided that its cost does not exceed the largest limit.
 //!
 //! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
-//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): its owner replaces it when the reading changes, and a key
-//! takes the reading in when it is next used. Since a key gets each reading once, and not at intervals, the owner
-//! smooths.
+//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): its owner smooths it, and a key takes it in when it is next
+//! used.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -1,10 +1,9 @@
 //! One limit divided among partitions: each has a guaranteed part, lends its idle places, and borrows others' by
 //! weight.
 //!
-//! A place within a partition's guarantee is its own; places beyond it are borrowed. A partition that wants its own
-//! places back is served before all borrowers as places are returned. Borrowers are served by *start-time fair
-//! queueing*. Service is measured as the time for which places are held: counted in calls, the partition with the
-//! slowest calls would hold most of the places.
+//! A place within a partition's guarantee is its own; places beyond it are borrowed. Borrowers are served by
+//! *start-time fair queueing*. Service is measured as the time for which places are held: counted in calls, the
+//! partition with the slowest calls would hold most of the places.
 
 #[cfg(test)]
 use core::time::Duration;
@@ -266,8 +265,7 @@ impl Partitions {
         self.member(number).is_some_and(|member| member.is_own(places))
     }
 
-    /// Says whether a partition has received more than its part, in which case forgetting it would be to its
-    /// advantage.
+    /// Says whether a partition has received more than its part.
     #[must_use]
     pub fn is_ahead(&self, number: usize, now: Tick) -> bool {
         self.member(number).is_some_and(|member| member.tag(now) > self.served)
@@ -329,7 +327,7 @@ impl Partitions {
         self.in_use = self.in_use.saturating_sub(places);
     }
 
-    /// Records that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
+    /// Records that a partition begins to wait. It does not catch up on the time before.
     pub fn wait(&mut self, number: usize, now: Tick) {
         let served = self.served;
         if let Some(Some(member)) = self.members.get_mut(number) {

@@ -6,16 +6,15 @@
 //! request becomes the baseline, and the limit falls to its least.
 //!
 //! # The baseline
-//! The baseline is measured anew after up to thirty samples for each place. Netflix takes the next sample. Under load
-//! that sample has waited, and the limit grows by a queue with each probe. Here a probe takes only samples from work
+//! The baseline is measured anew after up to thirty samples for each place. Netflix takes the next sample, which
+//! under load has waited, so the limit grows by a queue with each probe. Here a probe takes only samples from work
 //! that entered while *few* were inside: at most half the number that the service works on at once (`in flight ·
 //! baseline/latency`, smoothed). If the load leaves no such room, the limit is lowered to that half until ten samples
 //! have come, and then restored: about one round trip in twenty.
 //!
-//! The limit is lowered as the work inside ends, and leaves room for one more piece of work beside what is left of
-//! it. Work that asks for more places than the lowered limit has enters alone, and counts as work among few. If ten
-//! samples have not come after thirty more samples than places were in use, the limit is restored without a
-//! measurement.
+//! The limit is lowered as the work inside ends, so one more piece always finds room. Work that asks for more places
+//! than that enters alone, and counts as work among few. If ten samples do not come in time, the limit is restored
+//! without a measurement.
 //!
 //! # Source
 //! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a

@@ -1,5 +1,5 @@
 //! The table of all algorithms: [`Quota`] and [`State`] have one variant for each, and pass every call on to it. To
-//! add an algorithm, change its own file, one line in the table below, and one line in the fixture of byte forms.
+//! add one, change its own file, one line below, and one line in the fixture of byte forms.
 
 use core::time::Duration;
 
@@ -146,10 +146,10 @@ macro_rules! algorithms {
             /// this costs one comparison.
             ///
             /// The returned state is that of the last change, as if that had been at `now` plus the largest step
-            /// back. So a key stands still for no longer than that. Use it for the first decision after the step.
-            /// Charges made before give nothing back afterwards, so settle them with the state as it was written.
-            /// Units that returned while the clock was fast are not taken back. The profiles of other libraries are
-            /// never set back.
+            /// back, so a key stands still for no longer. Use it for the first decision after the step. Charges made
+            /// before give nothing back afterwards, so settle them with the state as it was written. Units that
+            /// returned while the clock was fast are not taken back. The profiles of other libraries are never set
+            /// back.
             #[must_use]
             #[inline]
             pub fn set_back(&self, state: &State, now: Tick) -> Option<State> {

@@ -21,7 +21,7 @@ pub struct QuotaBuilder {
 }
 
 impl Quota {
-    /// Starts a limit of `count` units per second; finish it with a burst or an algorithm, see [`QuotaBuilder`].
+    /// Starts a limit of `count` units per second; see [`QuotaBuilder`].
     pub fn per_second(count: u64) -> QuotaBuilder {
         Self::per(count, Duration::from_secs(1))
     }
@@ -118,8 +118,7 @@ impl QuotaBuilder {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Interval)).into())
     }
 
-    /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period, where periods
-    /// end at the multiples of their length since 1970: see [`Refill::Aligned`].
+    /// Finishes as a [`TokenBucket`] of one bandwidth with an [aligned refill](Refill::Aligned).
     pub fn aligned_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Aligned)).into())
     }

@@ -1,4 +1,4 @@
-//! The most units that a limit grants over a span of time: `60/min` with a burst of 20 grants 80 in a minute.
+//! The most units that a limit grants over a span of time.
 
 use core::time::Duration;
 

@@ -4,12 +4,11 @@
 //! and including it. Giving a charge back must leave the charges behind it what they hold. So the book keeps amounts
 //! given back from the middle as *holes*: a position and an amount. The charges behind a position hold the distance
 //! to the end of the line minus the holes in between. A hole also says how much of it could not be given back yet,
-//! because charges behind it still rely on it. That part is tried again whenever something else is settled.
+//! because charges behind it still rely on it. It is tried again at each later settlement.
 //!
 //! A state has a book from the first settlement that leaves a hole until the limit has been full once, and would have
 //! been full also without what was given back: then every receipt issued so far has run out. Under constant load the
-//! book stays, and each charge copies it, which is one allocation; settlements also copy the holes, which charges
-//! share.
+//! book stays: each charge copies it, in one allocation, and settlements also copy the holes.
 
 use core::time::Duration;
 use std::sync::Arc;

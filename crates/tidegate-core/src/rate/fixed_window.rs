@@ -1,13 +1,11 @@
 //! The fixed window: a number of units per window, counted from zero in each one.
 //!
-//! It is the cheapest limit to explain and to keep. Any span of one window's length may see up to twice the limit,
-//! around an edge.
+//! Any span of one window's length may see up to twice the limit, around an edge.
 //!
 //! A *rolling* window opens at the first charge and lasts its period. A *calendar* one follows the clock of a place
 //! ([`CalendarUnit`]). The state holds both edges of the window, so a charge inside it costs two comparisons and no
-//! time-zone arithmetic. Every tick in the state of a calendar window is one of the wall clock. Where a clock's own
-//! ticks differ ([`WallAhead`]), they are converted on the way in and out. So when the wall clock is set, a window
-//! stays where the calendar puts it, and no unit is moved to another.
+//! time-zone arithmetic. Every tick in the state of a calendar window is one of the wall clock. A clock's own ticks
+//! ([`WallAhead`]) are converted on the way in and out, so a wall clock that is set moves no unit to another window.
 //!
 //! A reservation that does not fit the window opens the next one ahead of time. From then on nobody acts in the
 //! earlier window, because first come is first served; it is kept only for settling.

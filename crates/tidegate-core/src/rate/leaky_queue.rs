@@ -4,8 +4,8 @@
 //! rate. *Slack* is how many units of idle time may be made up. *Places* is how many units may wait.
 //!
 //! The schedule is one number, with the [arithmetic](super::schedule) of [`Gcra`](super::Gcra): the tick at which the
-//! queue would have all of its slack again. A queue that was never used starts with all its slack, so a forgotten
-//! queue and a rested one are the same.
+//! queue would have all of its slack again. A queue starts with all its slack, so a forgotten queue and a rested one
+//! are the same.
 
 use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;

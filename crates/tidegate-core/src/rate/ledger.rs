@@ -2,14 +2,12 @@
 //!
 //! The algorithm defines its slots by [`Slots`]: a tick for the log, a bucket for the window. Both decide by the same
 //! rule: *a cost may act at the first tick, not before the last promise, at which the slots that have not ended leave
-//! room for it*. Settling takes units out of the slot in which the charge acts, as long as that slot counts. The
-//! ledger is then what it would be if only the rest had been charged. Units beyond the charge act behind all
-//! promises.
+//! room for it*.
 //!
 //! No promise ahead is forgotten: if the last ones are undone, those before them decide again. So a promise that
 //! would fill a slot too many is refused, with the wait until a slot ends. Debts may fill at most 64 slots beyond
-//! those of a window. Of more, the oldest are counted as one, which lasts as long as the newest of them. `floor` is
-//! left by changes of the parameters, and by states of versions that did forget: nothing acts before it.
+//! those of a window. Of more, the oldest count as one that lasts as long as the newest of them. `floor` is left by
+//! changes of the parameters, and by states of versions that did forget: nothing acts before it.
 
 use core::time::Duration;
 
@@ -36,8 +34,8 @@ pub(crate) trait Slots {
     fn span(&self) -> usize;
 }
 
-/// Slots that debts may fill beyond those of a window. A caller that overspends that often in one window waits
-/// long anyway, and each charge copies the list.
+/// Slots that debts may fill beyond those of a window: each charge copies the list, and who overspends that often
+/// waits long anyway.
 const MOST_DEBTS: usize = 64;
 
 /// Returns the most slots that a ledger keeps: those of a window, of debts, and of promises, of which there may always

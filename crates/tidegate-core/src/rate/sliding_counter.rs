@@ -8,9 +8,8 @@
 //! no span of one window's length more than twice the limit. Where the limit must hold in every span, use
 //! [`SlidingWindow`](super::SlidingWindow).
 //!
-//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made. The estimate
-//! is never divided: both sides of a comparison are multiplied by the window, which fits 128 bits, so the comparison
-//! is exact.
+//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made. Comparisons
+//! are exact: both sides are multiplied by the window, which fits 128 bits.
 
 use core::time::Duration;
 

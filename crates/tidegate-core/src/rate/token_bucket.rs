@@ -1,17 +1,15 @@
 //! The token bucket: capacity that is spent at once and returns at one rate, or at several rates together.
 //!
-//! For one bandwidth this is the same law as [`Gcra`](super::Gcra). This file adds what a schedule of one number
-//! cannot express:
+//! For one bandwidth this is the same law as [`Gcra`](super::Gcra). Beyond a schedule of one number it has:
 //! * **Several bandwidths, settled together.** A cost is taken from all of them or from none. The wait is the longest
 //!   of theirs.
 //! * **Refill at once**, by periods that start with the first use of a full bucket ([`Refill::Interval`]), or by the
 //!   clock ([`Refill::Aligned`]).
 //! * **A start below full**, so that a fleet that restarts does not get its burst twice.
 //!
-//! The state counts tokens *spent*: a reservation may spend more than the capacity, which a number of tokens left
-//! could not express without a sign. For a continuous refill of `c` units per `p` ns in lowest terms, the spent
-//! amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a nanosecond returns exactly `c`, and nothing is
-//! rounded before a wait is returned.
+//! The state counts tokens *spent*, since a reservation may spend more than the capacity. For a continuous refill of
+//! `c` units per `p` ns in lowest terms, the spent amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a
+//! nanosecond returns exactly `c`, and nothing is rounded before a wait is returned.
 //!
 //! With several bandwidths each keeps its own schedule. So work that one bandwidth holds back can reach a faster one
 //! in a bunch when it acts. No bandwidth ever grants more than its own account allows.

@@ -1,8 +1,7 @@
 //! Warm-up: a cold service is brought up to its rate along a slope.
 //!
-//! A service that has idled has empty caches and closed connections. This limit grows *cold* while nobody asks, paces
-//! its callers more slowly when cold, by up to the cold factor, and runs at its rate after the warm-up period under
-//! full load. It never grants a burst to make up for idle time.
+//! The limit grows *cold* while nobody asks, paces its callers more slowly when cold, by up to the cold factor, and
+//! runs at its rate after the warm-up period under full load. It never grants a burst to make up for idle time.
 //!
 //! # The slope
 //! With a stable interval `I` (one over the rate), a warm-up period `W` and a cold factor `k`, the price of a unit

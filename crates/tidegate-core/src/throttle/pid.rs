@@ -2,7 +2,7 @@
 //!
 //! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). `free` is the work that
 //! could have been started in addition. The error is `(let in − begun − free)/begun`. The refused share is that error
-//! plus its integral over time, each with a gain. There is no derivative part, since it was found to be of no use.
+//! plus its integral over time, each with a gain.
 //!
 //! It sits in front of a limit with a queue, and has to be told the state of the places ([`Throttle::sense`]) at
 //! least once in each period. While nobody does, finished work counts as begun, and the integral loses a twentieth in

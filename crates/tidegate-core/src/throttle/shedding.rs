@@ -1,9 +1,8 @@
 //! Shedding by priority: refuses on arrival the requests that the queue would turn away anyway.
 //!
-//! The throttle admits only a little more than can be worked on: enough that the queue is never empty. After each
-//! period it knows which share of the admitted requests found room. The next share to admit is the last one,
-//! multiplied by that share and by 1.2, and falls by at most a fifth: while a service stands still for a moment its
-//! queue turns everything away, and a throttle that followed would leave places idle afterwards.
+//! The share to admit in the next period is the last one, multiplied by the share of the admitted requests that found
+//! room and by 1.2: a little more than can be worked on. It falls by at most a fifth: while a service stands still
+//! for a moment its queue turns everything away, and a throttle that followed would leave places idle afterwards.
 //!
 //! It has to know which requests were turned away from the queue ([`Throttle::learn`] with [`Outcome::Overloaded`])
 //! and when places are free ([`Throttle::sense`]), which ends the shedding within ten such reports.

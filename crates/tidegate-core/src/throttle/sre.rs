@@ -5,7 +5,7 @@
 //! `(requests − K·accepts)/(requests + 1)` is refused on the spot. Work in progress does not count yet, nor does work
 //! with an unknown outcome.
 //!
-//! It suits a caller of a service that answers overload with a clear refusal, and not where few requests are made.
+//! It suits callers with many requests to a service that answers overload with a clear refusal.
 //!
 //! # Source
 //! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21. There each criticality keeps its

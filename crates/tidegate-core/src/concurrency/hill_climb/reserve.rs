@@ -1,13 +1,11 @@
-//! What is known of callers' time, and of the places held in reserve because of it, for the time when a dependency
-//! becomes slower.
+//! Places held in reserve, where callers' time allows it, for when a dependency becomes slower.
 //!
-//! Where callers say how long they wait, and once the law has settled on a limit, it raises the limit step by step,
-//! as long as goodput stays and nearly all work takes about half of its caller's time. When nearly all work takes
-//! much more than that, as many places are tried as make latency as short as before if the capacity fell. If goodput
-//! is then as high, it did, and the reserve is kept. If goodput fell with the places, work takes longer by itself; if
-//! it rose, the places did harm. In both cases the law goes back to the limit that it had settled on. It also does so
-//! when most of the goodput is lost or a tenth of the work fails in two measurements in a row, and after a thousand
-//! measurements.
+//! Once the law has settled on a limit, it raises it step by step, as long as goodput stays and nearly all work takes
+//! about half of its caller's time. When nearly all work takes much more than that, as many places are tried as make
+//! latency as short as before if the capacity fell. If goodput is then as high, it did, and the reserve is kept. If
+//! goodput fell with the places, work takes longer by itself; if it rose, the places did harm. In both cases the law
+//! goes back to the limit that it had settled on, and also when most of the goodput is lost or a tenth of the work
+//! fails in two measurements in a row, and after a thousand measurements.
 
 use core::time::Duration;
 

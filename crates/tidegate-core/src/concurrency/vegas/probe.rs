@@ -14,8 +14,8 @@ const SAMPLES: u32 = 10;
 /// times as many as one measurement needs.
 const PATIENCE: u64 = 3 * SAMPLES as u64;
 
-/// How much of a drain a sample takes. Cancelled work brings no measurement nearer, but takes a tenth of that, so that a
-/// drain ends even if all work is cancelled.
+/// How much of a drain a sample takes. Cancelled work takes a tenth of that, so that a drain ends even if all work is
+/// cancelled.
 const STEP: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +34,7 @@ pub(super) struct Probe {
     drain: Option<Drain>,
 }
 
-/// The limit is held down so that only few are inside. Earlier work may last for hours, so the limit leaves room for
-/// one more piece of work beside what may be left of it.
+/// The limit is held down so that few are inside. Earlier work may last for hours, so one more may enter beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
     /// The most places that were in use when work entered that has ended since, and had entered before the drain.

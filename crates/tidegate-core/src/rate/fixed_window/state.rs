@@ -25,7 +25,7 @@ pub struct FixedWindowState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// The only window of a [`FixedWindowState`] that holds nothing else: for stores that keep these numbers instead of a state.
+/// The window of a [`FixedWindowState`] that holds nothing else, for stores that keep these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneWindow {
     /// The tick of the last change.

@@ -17,8 +17,7 @@ use crate::time::Tick;
 /// fits 64 bits.
 const LIMIT: u64 = 1 << 62;
 
-/// The shortest time for which a word form is worth making, in nanoseconds from its origin: an hour. After it, a new
-/// origin is taken.
+/// The shortest time for which a word form is worth making, in nanoseconds: an hour. Then a new origin is taken.
 const SHORTEST: u64 = 3_600_000_000_000;
 
 /// A [`Gcra`] whose states are words. Six numbers, `Copy`; every call takes a few instructions and never allocates.

@@ -9,7 +9,7 @@ use crate::rate::book::{Amounts, Book};
 use crate::rate::schedule::read_mark;
 use crate::time::{Rate, Tick};
 
-/// The most bandwidths that one bucket settles together. Each costs time in every check; three are enough for most uses.
+/// The most bandwidths of one bucket: each costs time in every check; three are enough for most uses.
 pub(super) const MOST_BANDWIDTHS: usize = 8;
 
 /// The state of [`TokenBucket`] for one key: 40 bytes. With several bandwidths, 160 bytes more on the heap, and 24
@@ -71,8 +71,7 @@ impl TokenBucketState {
     }
 }
 
-/// One bandwidth at the tick of the last change. Two halves instead of a `u128` avoid its alignment, which would
-/// enlarge the state.
+/// One bandwidth at the tick of the last change. In halves, since a `u128`'s alignment would enlarge the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     spent: [u64; 2],
