@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_core::division::{Bucket, Division, HolderId, Offer};
+use tidegate_core::division::{Bucket, Division, HolderId};
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Rate, Tick};
 
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 division.report(held.holder, if reports { wants } else { 1 }, now);
                 let until = now.after(HOLDS);
                 match division.offer(held.holder, now) {
-                    Offer::UpTo(bucket)
+                    Some(bucket)
                         if held.bucket.is_worth_replacing(bucket)
                             && division.grant(held.holder, bucket, until, now) =>
                     {

@@ -215,10 +215,8 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
         .ttl(time("ttl")?)
         .steps(u8::try_from(whole_number(stated.profile.word("steps")?).ok()?).ok()?)
         .judgement(stated.judgement()?);
-    Some(match forget(stated.growth("forget_after")?)? {
-        Some(after) => builder.forget_after(after),
-        None => builder.never_forget(),
-    })
+    let after = forget(stated.growth("forget_after")?)?;
+    Some(builder.forget_after(after.unwrap_or(Duration::MAX)))
 }
 
 fn key_of(error: &QuotaError) -> &'static str {

@@ -12,7 +12,7 @@ use crate::time::{MAX_STEP_BACK, Rate, Tick};
 /// A *charge* is a cost that was allowed. It *acts* when its wait is over; a *promise* is the act of a charge that still waits.
 ///
 /// # Laws
-/// Every implementation keeps these, and tests compare each one with a slow model in rational numbers:
+/// Every implementation keeps these; tests compare each with a slow model in rational numbers:
 /// * *Time never gives capacity twice.* A state carries the tick of its last change; an earlier `now` counts as that tick.
 /// * *Denial changes nothing*: [`Transition::Denied`] has no state to store.
 /// * *The retry time is exact*: the same request is allowed after that wait and denied a nanosecond earlier, if
@@ -28,7 +28,7 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// Returns the state of a key never seen before: a full limit, first met at `now`.
     fn fresh(&self, now: Tick) -> Self::State;
 
-    /// Decides one request. This is the hot path, called on every check: no allocation unless the state grows.
+    /// Decides one request. On the hot path: no allocation unless the state grows.
     fn decide(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
 
     /// Returns the standing of the limit at `now`; changes nothing.
@@ -38,44 +38,29 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// back, and more are booked as a debt, which is never refused. The caller must settle a receipt at most once.
     ///
     /// * *Never fuller*: at no later tick is the limit fuller than if only `used` had been charged at the time of the
-    ///   charge. If nobody has charged since, it is exactly as full, whether or not the work has acted already. If
-    ///   others have, it may give back less, never more; each algorithm says when.
-    /// * *Promises stay*: every reservation keeps its time, and a promised time is not granted twice. So work,
-    ///   including work still to come, never bunches beyond the limit.
+    ///   charge. If nobody has charged since, it is exactly as full. If others have, it may give back less, never more;
+    ///   each algorithm says when.
+    /// * *Promises stay*: every reservation keeps its time, and a promised time is not granted twice.
     /// * *More than charged* is charged at `now`, after everything promised. The limit then stands below empty, by at
     ///   most [`Rate::MAX_COUNT`] units, and later requests wait until the debt is paid off.
     /// * A charge made before the last [`carry`](Algorithm::carry) gives nothing back; more than charged is booked
     ///   all the same.
     fn settle(&self, state: &Self::State, now: Tick, receipt: &Receipt, used: u64) -> Self::State;
 
-    /// Converts a state made under the parameters `old` to these. Only a [`Quota`](crate::Quota) can change the
-    /// algorithm as well: it charges the units spent and owed to a fresh limit of the new algorithm. Unless `how` is
-    /// [`Replace::Reset`], at least as much is spent after that as before, up to the new limit.
+    /// Converts a state made under the parameters `old` to these. Unless `how` is [`Replace::Reset`], at least as
+    /// much is spent after that as before, up to the new limit.
     fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;
 
-    /// Returns the tick from which the state is equivalent to a fresh one, so that forgetting it gives nobody any
-    /// capacity; `None` if there is no such tick.
+    /// Returns the tick from which the state is equivalent to a fresh one; `None` if there is no such tick.
     fn full_at(&self, state: &Self::State) -> Option<Tick>;
 }
 
-// Converts the state of a limit whose algorithm changes: units spent are carried over to the new algorithm.
-//
-// States of two algorithms have nothing in common, and a conversion for each pair of the thirteen would be too many.
-// But every algorithm reports a standing. So the units spent and the units owed in that standing are charged to a
-// fresh limit of the new algorithm, at the tick of the change, by its own transition. Forgetting them would give
-// every caller a fresh burst with the change.
-//
-// Everything a standing does not hold is lost, always in the strict direction. Parts of a unit count as spent. Units
-// return as the new algorithm returns them, counted from the change, even if a window was about to end. A warm-up
-// starts cold. The tick that a reservation was promised is not part of a standing either. The reservation keeps its
-// time, and its units beyond the limit stay owed. So it is not overtaken where both algorithms return units evenly
-// at one rate; a faster new limit may let others pass before it.
-
-/// Carries the units that `state` has spent under `old` over to `new`, a limit of another algorithm.
+/// Carries the units that `state` has spent under `old` over to `new`, a limit of another algorithm: the units spent and
+/// owed in its standing are charged to a fresh limit, at the tick of the change.
 ///
-/// [`Replace::AsIs`] keeps the number of units, at most all of the new limit. [`Replace::Proportional`] keeps the
-/// spent share, rounded up. Units owed beyond the limit stay owed. A limit that starts below full starts no fuller
-/// than that. Earlier receipts give nothing back.
+/// What a standing does not hold is lost in the strict direction: parts of a unit count as spent, units return counted
+/// from the change, a warm-up starts cold. A reservation keeps its time; a faster new limit may let others pass before it.
+/// A limit that starts below full starts no fuller than that. Earlier receipts give nothing back.
 pub(crate) fn carry<L: Algorithm>(new: &L, old: &L, state: &L::State, now: Tick, how: Replace) -> L::State {
     let at = last_change(old, state, now);
     let fresh = new.fresh(at);
@@ -94,7 +79,7 @@ pub(crate) fn carry<L: Algorithm>(new: &L, old: &L, state: &L::State, now: Tick,
     let missing = full.limit.saturating_sub(full.remaining);
     let charge = spent.min(full.limit).saturating_sub(missing);
     let carried = spend(new, fresh, at, charge, before.debt.min(Rate::MAX_COUNT));
-    // Carrying to the same parameters changes no units. It marks the state, so that receipts from before give nothing back.
+    // Marks the state, so that receipts from before give nothing back.
     new.carry(new, &carried, at, Replace::AsIs)
 }
 
@@ -122,9 +107,6 @@ fn spend<L: Algorithm>(limit: &L, fresh: L::State, at: Tick, charge: u64, debt: 
     }
     limit.settle(&state, at, &receipt, receipt.cost.units().saturating_add(debt))
 }
-
-// Properties of a limit's states that stores need: how large they get, and how to treat one after the clock was set
-// back.
 
 /// Properties of the states of one limit that do not affect decisions.
 pub(crate) trait Storable {
@@ -161,6 +143,5 @@ pub(crate) fn far_ahead<L: Storable>(limit: &L, state: &L::State, now: Tick) -> 
 /// Sets a state back whose last change is later than [`MAX_STEP_BACK`] after `now`; `None` for any other state.
 #[inline]
 pub(crate) fn after_step_back<L: Storable>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {
-    let latest = now.after(MAX_STEP_BACK);
-    (limit.last_change(state)? > latest).then(|| limit.set_back(state, latest))
+    far_ahead(limit, state, now).map(|_| limit.set_back(state, now.after(MAX_STEP_BACK)))
 }

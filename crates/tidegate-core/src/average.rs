@@ -2,17 +2,14 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// Returns `old` moved towards `new` by the fraction `weight`, 0 to 1: 0 returns `old`, 1 returns `new`.
-///
-/// In spite of rounding, the result lies between the two (so an average of equal values is that value) and is
-/// monotone in both, unlike `old + (new - old) * weight`.
+/// Returns `old` moved towards `new` by the fraction `weight`, 0 to 1. In spite of rounding, the result lies between
+/// the two and is monotone in both.
 pub(crate) fn interpolate(old: f64, new: f64, weight: f64) -> f64 {
     (old * (1.0 - weight) + new * weight).max(old.min(new)).min(old.max(new))
 }
 
-/// An average that is the plain mean of its first values and exponentially weighted after them.
-///
-/// Without the plain mean, the first value would weigh as much as all later values of a whole window.
+/// An average that is the plain mean of its first values and exponentially weighted after them: otherwise the first
+/// value would weigh as much as all later ones of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Average {
     value: f64,
@@ -31,12 +28,10 @@ impl Average {
         self.value
     }
 
-    /// Returns the average; `None` before the first value.
     pub(crate) fn get(&self) -> Option<f64> {
         (self.count > 0).then_some(self.value)
     }
 
-    /// Multiplies the average by `factor`.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.value *= factor;
     }

@@ -10,18 +10,16 @@
 //!     └───────────────────────────────────────────────────────────────────────────────── after the last step all
 //! ```
 //!
-//! * A closed breaker counts calls in a [`Window`]: the last calls, or those of a span of time.
-//! * Half-open it is a bulkhead with few places, and the places lapse. A lost probe gives its place up, so no breaker
-//!   stays half-open because a holder never came back. A cancelled probe has no outcome, and gives its place back.
+//! * Half-open a breaker is a bulkhead with few places, and the places lapse. So no breaker stays half-open because a
+//!   holder never came back. A cancelled probe gives its place back.
 //! * The calls of each step are judged by a [`Judgement`]. Each step doubles how many calls may be in flight, instead
-//!   of letting a share of all calls through: work in flight is what overwhelms a recovering service, and a limit on
-//!   work in flight needs neither counts of refusals nor random numbers.
-//! * A breaker that [sheds](BreakerBuilder::shed_at_most) does not open. It stays closed, and refuses by chance the
-//!   share of calls that goes beyond what its threshold allows.
+//!   of letting a share of all calls through: work in flight is what overwhelms a recovering service.
+//! * A breaker that [sheds](BreakerBuilder::shed_at_most) stays closed, and refuses by chance the share of calls that
+//!   goes beyond what its threshold allows.
 //! * A person can [`Force`] the breaker into a state, for a time and with a reason.
 //!
 //! Profiles named after other libraries compare in the same way as those libraries; see the methods of
-//! [`BreakerBuilder`].
+//! [`CircuitBreaker`].
 
 mod builder;
 mod forced;

@@ -1,8 +1,6 @@
-//! The stable, versioned byte form of states and quotas.
-//!
-//! A store outside the process keeps these bytes, and nodes of different versions read each other's. The form is: one
-//! byte for the format version, one byte for the algorithm, then the fields in their written order, fixed-width and
-//! little-endian. Every released version stays readable; fixtures in the tests cover each one.
+//! The stable, versioned byte form of states and quotas: one byte for the format version, one byte for the algorithm,
+//! then the fields in their written order, fixed-width and little-endian. Nodes of different versions read each
+//! other's, so every released version stays readable; fixtures in the tests cover each one.
 
 use crate::decision::{Cost, Receipt};
 use crate::time::{Rate, Tick};
@@ -103,7 +101,7 @@ impl Writer {
     }
 
     /// Appends the bits of a float, for the profiles of libraries that compute in floats.
-    pub fn f64(&mut self, value: f64) {
+    pub(crate) fn f64(&mut self, value: f64) {
         self.u64(value.to_bits());
     }
 
@@ -113,7 +111,7 @@ impl Writer {
     }
 
     /// Appends a rate as its count and period in nanoseconds, not reduced.
-    pub fn rate(&mut self, rate: Rate) {
+    pub(crate) fn rate(&mut self, rate: Rate) {
         self.u64(rate.count());
         self.u64(rate.period_nanos());
     }
@@ -123,7 +121,6 @@ impl Writer {
         self.u128(span.as_nanos());
     }
 
-    /// Appends a boolean in one byte.
     pub(crate) fn flag(&mut self, holds: bool) {
         self.u8(u8::from(holds));
     }
@@ -163,10 +160,9 @@ impl Bytes for Receipt {
     }
 }
 
-/// Reads a byte form field by field.
+/// Reads a byte form field by field. Each read returns [`DecodeError::Short`] if the bytes end before the field does.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    version: u8,
     rest: &'a [u8],
 }
 
@@ -178,16 +174,15 @@ impl<'a> Reader<'a> {
     /// known.
     pub fn open(bytes: &'a [u8]) -> Result<(u8, Self), DecodeError> {
         match bytes {
-            [version @ 1..=FORMAT, kind, rest @ ..] => Ok((*kind, Self { version: *version, rest })),
+            [1..=FORMAT, kind, rest @ ..] => Ok((*kind, Self { rest })),
             [version, _, ..] => Err(DecodeError::Version { version: *version }),
             _ => Err(DecodeError::Short),
         }
     }
 
-    /// Returns the format version of the form, 1 to [`FORMAT`]. The layout of a field may depend on it.
-    #[must_use]
-    pub const fn version(&self) -> u8 {
-        self.version
+    /// Checks the header, and returns the reader before the algorithm's byte.
+    pub(crate) fn open_form(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::open(bytes).map(|_| Self { rest: &bytes[1..] })
     }
 
     /// Checks that no bytes are left.
@@ -214,66 +209,42 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one byte.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.take::<1>().map(|[byte]| byte)
     }
 
     /// Reads four bytes.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.take().map(u32::from_le_bytes)
     }
 
     /// Reads eight bytes.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.take().map(u64::from_le_bytes)
     }
 
     /// Reads sixteen bytes.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u128(&mut self) -> Result<u128, DecodeError> {
         self.take().map(u128::from_le_bytes)
     }
 
     /// Reads the bits of a float.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`] if the bytes end before the field does.
-    pub fn f64(&mut self) -> Result<f64, DecodeError> {
+    pub(crate) fn f64(&mut self) -> Result<f64, DecodeError> {
         self.u64().map(f64::from_bits)
     }
 
     /// Reads a tick.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn tick(&mut self) -> Result<Tick, DecodeError> {
         self.u64().map(Tick::from_nanos)
     }
 
-    /// Reads a rate.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] for an impossible rate.
-    pub fn rate(&mut self) -> Result<Rate, DecodeError> {
+    /// Reads a rate. [`DecodeError::Value`] for an impossible rate.
+    pub(crate) fn rate(&mut self) -> Result<Rate, DecodeError> {
         let (count, period) = (self.u64()?, self.u64()?);
         Rate::new(count, Duration::from_nanos(period)).map_err(|_| DecodeError::Value { field: "rate" })
     }
 
-    /// Reads a float in `range`. NaN is in no range.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the number is outside the range.
+    /// Reads a float in `range`. NaN is in no range. [`DecodeError::Value`] when the number is outside the range.
     pub(crate) fn within(
         &mut self,
         field: &'static str,
@@ -283,20 +254,14 @@ impl<'a> Reader<'a> {
         if range.contains(&number) { Ok(number) } else { Err(DecodeError::Value { field }) }
     }
 
-    /// Reads a count of events, at most 2⁵³, so that adding one cannot overflow.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the count is above 2⁵³.
+    /// Reads a count of events, at most 2⁵³, so that adding one cannot overflow; otherwise [`DecodeError::Value`].
     pub(crate) fn count(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         // Integers up to 2⁵³ are also exact as floats.
         self.u64()
             .and_then(|count| if count <= 1 << 53 { Ok(count) } else { Err(DecodeError::Value { field }) })
     }
 
-    /// Reads a span of time.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is longer than a [`Duration`] can be.
+    /// Reads a span of time. [`DecodeError::Value`] when it is longer than a [`Duration`] can be.
     pub(crate) fn duration(&mut self, field: &'static str) -> Result<Duration, DecodeError> {
         let nanos = self.u128()?;
         let secs = u64::try_from(nanos / 1_000_000_000).map_err(|_| DecodeError::Value { field })?;
@@ -304,10 +269,7 @@ impl<'a> Reader<'a> {
         Ok(Duration::new(secs, (nanos % 1_000_000_000) as u32))
     }
 
-    /// Reads a boolean.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the byte is neither 0 nor 1.
+    /// Reads a boolean. [`DecodeError::Value`] when the byte is neither 0 nor 1.
     pub(crate) fn flag(&mut self, field: &'static str) -> Result<bool, DecodeError> {
         match self.u8()? {
             0 => Ok(false),
@@ -316,10 +278,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads two booleans. A byte written by [`Writer::flag`] reads as its value and `false`. `field` names both in errors.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the byte is above 3.
+    /// Reads two booleans; `field` names both in errors. A byte written by [`Writer::flag`] reads as its value and
+    /// `false`. [`DecodeError::Value`] when the byte is above 3.
     pub(crate) fn two_flags(&mut self, field: &'static str) -> Result<(bool, bool), DecodeError> {
         match self.u8()? {
             both @ 0..=3 => Ok((both & 1 != 0, both & 2 != 0)),
@@ -327,10 +287,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a string of at most 255 bytes.
-    ///
-    /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is not UTF-8.
+    /// Reads a string of at most 255 bytes. [`DecodeError::Value`] when it is not UTF-8.
     pub fn short_str(&mut self) -> Result<&'a str, DecodeError> {
         let len = usize::from(self.u8()?);
         let (text, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;

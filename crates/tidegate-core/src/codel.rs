@@ -1,29 +1,16 @@
 //! CoDel for a queue of waiting work: drops work that has waited long, but only while *all* work waits long.
 //!
-//! A burst makes some work wait, which is the purpose of a queue. But if even the work that waited least had to wait
-//! long, this is not a burst: more work arrives than can be served. So the least wait of each interval decides. If it
-//! is above the target, the service counts as overloaded for the next interval. During that, work that has waited more
-//! than twice the target by its turn is dropped instead of served, since its caller is about to give up.
-//!
-//! Once a queue has stood for an interval, it is served from its *newest* end (adaptive LIFO): the caller of the
-//! newest work still waits for an answer, the caller of the oldest may not. After the queue was empty it is served in
+//! The least wait of each interval decides. If it is above the target, the service counts as overloaded for the next
+//! interval. In that, work that has waited more than twice the target by its turn is dropped. Once a queue has stood
+//! for an interval, it is served from its *newest* end (adaptive LIFO). After the queue was empty it is served in
 //! order again.
 //!
-//! # When
-//! Use it for any queue in front of a limit: it needs no knowledge of the service, and does nothing while waits are
-//! short. Do not use it where waits are long by design, as for batch jobs. It drops work only after a wait; to refuse
-//! work on arrival, use a throttle or a limit.
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | target | 1 ns to 1 h | 5 ms | the least wait of an interval above which the service is overloaded |
-//! | interval | 1 ns to 1 h | 100 ms | the span over which a least wait is taken |
+//! Use it for any queue in front of a limit, except where waits are long by design, as for batch jobs.
 //!
 //! # Source
-//! The form of folly's `Codel`: it drops all work that waited more than twice the target, without CoDel's growing
-//! rate of drops. Adaptive LIFO and the longest wait of [`Codel::longest_wait`] are from B. Maurer, "Fail at Scale",
-//! ACM Queue 13(8), 2015. CoDel itself is RFC 8289, which is also the source for an empty queue ending the overload.
-//! In folly the very first turn is an interval by itself, so one long wait at the start is an overload; here it
-//! begins an interval.
+//! The form of folly's `Codel`, without CoDel's growing rate of drops. Adaptive LIFO is from B. Maurer, "Fail at
+//! Scale", ACM Queue 13(8), 2015. CoDel itself is RFC 8289, which is also the source for an empty queue ending the
+//! overload. In folly the very first turn is an interval by itself; here it begins an interval.
 
 use core::time::Duration;
 
@@ -31,11 +18,6 @@ use crate::error::{QuotaError, in_range};
 use crate::time::{Tick, onward};
 
 /// Decides which work of a waiting queue is served.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-queue-orders.svg)
-/// of a simulated service in and after an overload, with its queue in this order, first come first served, and newest
-/// first ([figures](https://github.com/tidegate/tidegate/blob/main/docs/protection/bulkheads.md#the-adaptive-order)).
 ///
 /// # Examples
 /// ```
@@ -64,14 +46,12 @@ pub struct Codel {
 /// The state of [`Codel`] for one queue: 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelState {
-    /// The latest tick seen.
     last: Tick,
     /// When the interval ends. Its least wait then decides about overload.
     interval_ends: Tick,
     /// The least wait of the interval; `None` before its first turn.
     least: Option<Duration>,
     overloaded: bool,
-    /// When the queue was last empty.
     emptied: Tick,
 }
 
@@ -101,19 +81,12 @@ impl Default for Codel {
 }
 
 impl Codel {
-    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h. While overloaded, work
-    /// that waited more than twice this is dropped.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h; 5 ms by default.
     pub fn target(self, wait: Duration) -> Result<Self, QuotaError> {
         Ok(Self { target: up_to_an_hour("target", wait)?, ..self })
     }
 
-    /// Sets the span over which a least wait is taken, 1 ns to 1 h.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets the span over which a least wait is taken, 1 ns to 1 h; 100 ms by default.
     pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
         Ok(Self { interval: up_to_an_hour("interval", span)?, ..self })
     }
@@ -140,12 +113,9 @@ impl Codel {
         if state.overloaded && waited > self.target * 2 { Turn::Drop } else { Turn::Serve }
     }
 
-    /// Says whether work that has waited for `waited` may give up before its turn. There are two cases: it would be
-    /// dropped at its turn, or it is being passed over because the queue is served from its newest end, and has
-    /// waited longer than an interval. Changes nothing.
-    ///
-    /// While the newest are served their waits are short, so they do not make the queue overloaded; only this method
-    /// finds the oldest.
+    /// Says whether work that has waited for `waited` may give up before its turn: it would be dropped at its turn,
+    /// or it is being passed over because the queue is served from its newest end, and has waited longer than an
+    /// interval. Changes nothing.
     #[must_use]
     pub fn given_up(&self, state: &CodelState, now: Tick, waited: Duration) -> bool {
         (state.overloaded && waited > self.target * 2) || (self.stands(state, now) && waited > self.interval)
@@ -165,17 +135,8 @@ impl Codel {
         if self.stands(state, now) { End::Newest } else { End::Oldest }
     }
 
-    /// Returns how long work that joins now may wait before being refused: usually the interval, but the target once
-    /// the queue has not been empty for longer than an interval. For queues whose waiters give up by a timer rather
-    /// than at their turn.
-    #[must_use]
-    pub fn longest_wait(&self, state: &CodelState, now: Tick) -> Duration {
-        if self.stands(state, now) { self.target } else { self.interval }
-    }
-
-    /// Returns whether the service counts as overloaded: the last complete interval was one of overload.
-    #[must_use]
-    pub const fn overloaded(&self, state: &CodelState) -> bool {
+    #[cfg(test)]
+    const fn overloaded(&self, state: &CodelState) -> bool {
         state.overloaded
     }
 
@@ -245,15 +206,11 @@ mod tests {
     fn a_line_that_stands_is_served_from_its_newest_end_until_it_empties() {
         let codel = Codel::default();
         let mut state = codel.start(at(0));
-        for (emptied, now, end, longest) in [
-            (0, 100, End::Oldest, 100),
-            (0, 101, End::Newest, 5),
-            (150, 250, End::Oldest, 100),
-            (150, 251, End::Newest, 5),
-        ] {
+        for (emptied, now, end) in
+            [(0, 100, End::Oldest), (0, 101, End::Newest), (150, 250, End::Oldest), (150, 251, End::Newest)]
+        {
             codel.emptied(&mut state, at(emptied));
             assert_eq!(codel.end(&state, at(now)), end, "at {now} ms");
-            assert_eq!(codel.longest_wait(&state, at(now)), Duration::from_millis(longest), "at {now} ms");
         }
     }
 

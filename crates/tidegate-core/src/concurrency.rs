@@ -1,6 +1,6 @@
 //! Concurrency limits: guards that bound how many pieces of work are in flight, and the control laws that move such a
-//! limit. One file for each algorithm. A unit of a concurrency limit is a *place*: work takes it on entry and returns
-//! it when it ends; time alone does not refill it.
+//! limit. A unit of a concurrency limit is a *place*: work takes it on entry and returns it when it ends; time alone
+//! does not refill it.
 
 mod adaptive;
 mod aimd;
@@ -14,7 +14,6 @@ mod min_latency;
 mod moving;
 mod partitions;
 mod vegas;
-mod windowed;
 
 pub use adaptive::{Adaptive, AdaptiveState, ParseLawError};
 pub use aimd::{Aimd, AimdState};
@@ -28,7 +27,6 @@ pub use min_latency::{MinLatency, MinLatencyState};
 pub use moving::{AdaptiveConcurrency, AdaptiveConcurrencyState};
 pub use partitions::{Partition, Partitions};
 pub use vegas::{Vegas, VegasState};
-pub use windowed::{Windowed, WindowedState};
 
 #[cfg(test)]
 mod tests;

@@ -8,10 +8,9 @@ use crate::time::Tick;
 
 /// How much one check asks for: 1 or more units.
 ///
-/// Zero is not a cost: asking for nothing is a peek, which has its own call. Make a cost from a plain number with
-/// [`TryFrom`], from a `NonZero` with [`From`], or from a literal in a constant, where a zero does not compile. Calls
-/// that take `impl TryInto<Cost>` accept all of these. For a number that is not a cost they return [`NotACost`], under
-/// any limit; nothing is decided or spent then.
+/// Zero is not a cost: asking for nothing is a peek, which has its own call. Calls that take `impl TryInto<Cost>`
+/// accept plain numbers and `NonZero`s. For a number that is not a cost they return [`NotACost`]; nothing is decided
+/// or spent then. In a constant, `Cost::new(0).unwrap()` does not compile.
 ///
 /// # Examples
 /// ```
@@ -19,12 +18,6 @@ use crate::time::Tick;
 /// const UPLOAD: Cost = Cost::new(5).unwrap();
 /// assert_eq!(Cost::try_from(5), Ok(UPLOAD));
 /// assert_eq!(Cost::try_from(0_u64).unwrap_err().to_string(), "0 is not a cost; use 1 or more");
-/// ```
-/// A constant of zero does not compile:
-/// ```compile_fail,E0080
-/// use tidegate_core::Cost;
-/// const UPLOAD: Cost = Cost::new(0).unwrap();
-/// # let _ = UPLOAD;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(NonZeroU64);
@@ -81,7 +74,7 @@ impl From<core::convert::Infallible> for NotACost {
     }
 }
 
-/// Implements [`TryFrom`] for plain numbers. `i32` is included because it is the default type of literals.
+/// Implements [`TryFrom`] for plain numbers.
 macro_rules! from_numbers {
     ($($number:ty),*) => {$(
         impl TryFrom<$number> for Cost {
@@ -165,8 +158,8 @@ impl Ask {
 /// Ordered by how long it keeps a caller away: a known time, then an unknown one, then never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
-    /// The shortest wait after which the same request is allowed, if nobody else asks and the state is kept
-    /// meanwhile. It counts from the tick of the request, or from the last change of the state if that is later.
+    /// The shortest wait after which the same request is allowed, if nobody else asks and the state is kept; from the
+    /// tick of the request, or of the last change of the state if that is later.
     After(Duration),
     /// At an unknown later time: it depends on when others leave, recover or answer.
     Unknown,
@@ -232,7 +225,7 @@ impl<S> Transition<S> {
 
 /// Proof of one allowed charge; settling needs it.
 ///
-/// It is valid for the limit and the key that it was issued for. Its holder has to remember both.
+/// It is valid only for the limit and the key that it was issued for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// When the charge was made: the tick of the request, or of the last change of the state if that was later.
@@ -246,13 +239,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Packs two 128-bit numbers into a mark.
     pub(crate) const fn mark(first: u128, second: u128) -> [u64; 4] {
         // Each part is one half of a number and fits 64 bits.
         [(first >> 64) as u64, first as u64, (second >> 64) as u64, second as u64]
     }
 
-    /// Returns the two 128-bit numbers of a mark.
     pub(crate) const fn marks(&self) -> (u128, u128) {
         let [a, b, c, d] = self.mark;
         (((a as u128) << 64) | b as u128, ((c as u128) << 64) | d as u128)
@@ -286,8 +277,6 @@ pub enum Replace {
 }
 
 /// The whole answer of one limit to one check.
-///
-/// 64 bytes, `Copy`, no allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed, now or after a delay; or denied.

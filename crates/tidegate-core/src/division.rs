@@ -1,39 +1,25 @@
-//! Divides one limit among holders that grant it on their own: each has a token bucket, and all together stay within the limit.
+//! Divides one limit among holders that grant it on their own, such as proxies whose bucket can only be replaced as a
+//! whole. Three rules keep the sum within the limit:
 //!
-//! Made for proxies that decide by themselves between two reports, and whose bucket can only be replaced as a whole.
-//! Three rules keep the sum within the limit:
-//!
-//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. A smaller bucket is handed out
-//!   first; the rate it frees counts as free once its holder has reported afterwards, or once the old bucket has expired.
-//! * **Bursts.** A new bucket starts full, so handing it out grants its burst at once, even where it replaces another
-//!   bucket. Each burst is paid for out of a *purse*: the limit's own burst, refilled by the rate that is not handed out.
-//! * **Ends.** A bucket expires unless it is renewed. So the part of a holder that vanishes is freed, and a holder
-//!   that is cut off stops.
+//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. The rate that a smaller
+//!   bucket frees counts as free once its holder has reported afterwards, or once the old bucket has expired.
+//! * **Bursts.** A new bucket starts full, so its burst is paid for out of a *purse*: the limit's own burst, refilled
+//!   by the rate that is not handed out.
+//! * **Ends.** A bucket expires unless it is renewed.
 //!
 //! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, plus, for each
 //! holder that took part, its *least*: the units that one of its requests takes. The least lets a newcomer start
-//! while the whole burst is handed out, and allows more holders than the burst has requests.
+//! while the whole burst is handed out.
 //!
 //! A sixteenth of the rate is kept for newcomers. A quarter of the rest is divided equally, and three quarters in
-//! proportion to the units that each holder was asked for. A newcomer's first bucket has at most an eighth of the
-//! free rate. A bucket is worth replacing only if its rate is off by more than an eighth or its burst has to double,
-//! because each replacement is paid for: [`Bucket::is_worth_replacing`].
+//! proportion to the units that each holder was asked for.
 //!
-//! Nothing here reads a clock. A report costs a few dozen nanoseconds. Finding expired buckets scans all holders,
-//! once in the lifetime of a bucket.
+//! A report costs a few dozen nanoseconds. Finding expired buckets scans all holders, once in the lifetime of a
+//! bucket.
 
 use core::time::Duration;
 
 use crate::time::{Tick, nanos};
-
-/// The bucket that a holder may be given now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    /// The holder keeps the bucket that it has, or none: another one would not be safe yet, or its burst cannot be paid.
-    Keep,
-    /// At most this bucket.
-    UpTo(Bucket),
-}
 
 /// The number of a holder in its division. It is reused after the holder has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +29,6 @@ pub struct HolderId(usize);
 #[derive(Clone, Debug)]
 pub struct Division {
     rate: u64,
-    /// Nanoseconds.
     period: u64,
     burst: u64,
     at: Tick,
@@ -53,15 +38,12 @@ pub struct Division {
     given: u64,
     /// The sum of the bursts of all buckets that may be in use.
     bursts: u64,
-    /// The sum of the `least` of all holders.
     least_sum: u64,
     /// The units that all holders still here were asked for, per period.
     demand: u64,
-    /// Holders that have not left.
     present: u64,
     holders: Vec<Option<Holder>>,
     vacant: Vec<usize>,
-    /// No bucket expires before this tick.
     next_end: Tick,
 }
 
@@ -72,10 +54,6 @@ impl Division {
     const KEPT: u64 = 16;
     /// The most of the free rate that a newcomer's first bucket gets where there are other holders, as a divisor.
     const FIRST: u64 = 8;
-    /// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket
-    /// was handed out was written by a holder that has that bucket.
-    pub const ROUND_TRIP: Duration = ROUND_TRIP;
-
     /// Makes the division of a limit of `rate` units in each `period` and at most `burst` at once, `left` of them
     /// unspent. A rate, burst or period (in nanoseconds) of zero counts as one.
     #[must_use]
@@ -96,25 +74,6 @@ impl Division {
             vacant: Vec::new(),
             next_end: Tick::MAX,
         }
-    }
-
-    /// Returns the units of the limit in each period.
-    #[must_use]
-    pub const fn rate(&self) -> u64 {
-        self.rate
-    }
-
-    /// Returns the sum of the rates handed out: for each holder, the largest that may be in use. Never more than
-    /// [`Division::rate`].
-    #[must_use]
-    pub const fn given(&self) -> u64 {
-        self.given
-    }
-
-    /// Says whether there are no holders.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.holders() == 0
     }
 
     /// Returns how many holders there are, including those that have left and may still use their bucket.
@@ -170,12 +129,13 @@ impl Division {
         self.freed(freed);
     }
 
-    /// Returns the bucket that a holder may be given now, without giving it.
-    pub fn offer(&mut self, holder: HolderId, now: Tick) -> Offer {
+    /// Returns the largest bucket that a holder may be given now, without giving it. `None`: the holder keeps the bucket that
+    /// it has, or none, because another one would not be safe yet, or its burst cannot be paid.
+    pub fn offer(&mut self, holder: HolderId, now: Tick) -> Option<Bucket> {
         self.advance(now);
-        let Some(Some(one)) = self.holders.get(holder.0) else { return Offer::Keep };
+        let Some(Some(one)) = self.holders.get(holder.0) else { return None };
         if one.is_replacing() || one.has_left {
-            return Offer::Keep;
+            return None;
         }
         let (has, target, free) = (one.bucket, self.target(one), self.rate - self.given);
         let rate = if has.rate == 0 {
@@ -191,9 +151,9 @@ impl Division {
         // A bucket of too little burst is worse than the current one; a better one is possible when the purse has filled.
         let too_little = has.rate > 0 && bucket.burst < share.div_ceil(4);
         if rate == 0 || bucket.burst < one.least || too_little {
-            return Offer::Keep;
+            return None;
         }
-        Offer::UpTo(bucket)
+        Some(bucket)
     }
 
     /// Replaces a holder's bucket by one that lasts until the tick `until`. Says whether it may be handed out: it may if
@@ -257,7 +217,6 @@ impl Division {
         self.purse = self.purse.min(u128::from(room) * u128::from(self.period));
     }
 
-    /// Ends the expired buckets, and finds the next tick at which one expires.
     fn end_buckets(&mut self) {
         self.next_end = Tick::MAX;
         for at in 0..self.holders.len() {
@@ -284,7 +243,6 @@ impl Division {
         }
     }
 
-    /// Forgets a holder that has left and has nothing in use.
     fn forget(&mut self, at: usize) {
         let Some(gone) = self.holders[at].take() else { return };
         self.least_sum = self.least_sum.saturating_sub(gone.least);
@@ -296,7 +254,6 @@ impl Division {
         self.bursts -= freed.burst;
     }
 
-    /// Returns the rate that is kept for newcomers.
     const fn kept(&self) -> u64 {
         self.rate / Self::KEPT
     }
@@ -314,8 +271,6 @@ impl Division {
     }
 }
 
-// The bucket of one holder.
-
 /// A token bucket that one holder is given. It starts full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bucket {
@@ -328,27 +283,16 @@ pub struct Bucket {
 impl Bucket {
     /// Says whether the bucket `by` differs enough to be handed out in place of this one: its rate differs by more
     /// than an eighth, or its burst is at least twice as large. Any bucket is worth more than none.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::division::Bucket;
-    /// let has = Bucket { rate: 800, burst: 80 };
-    /// assert!(!has.is_worth_replacing(Bucket { rate: 900, burst: 100 }));
-    /// assert!(has.is_worth_replacing(Bucket { rate: 699, burst: 80 }));
-    /// assert!(has.is_worth_replacing(Bucket { rate: 800, burst: 160 }));
-    /// ```
     #[must_use]
     pub const fn is_worth_replacing(self, by: Self) -> bool {
         by.rate.abs_diff(self.rate) > self.rate / 8 || by.burst / 2 >= self.burst
     }
 }
 
-// One holder: its bucket, the replaced bucket while that may still be in use, and the units that it was asked for.
-
-/// The longest time for a message to a holder and its answer.
+/// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket was
+/// handed out was written by a holder that has that bucket.
 const ROUND_TRIP: Duration = Duration::from_secs(2);
 
-/// The buckets and the demand of a holder.
 #[derive(Clone, Debug)]
 struct Holder {
     /// The units that it was asked for lately, per period.
@@ -360,7 +304,6 @@ struct Holder {
     since: Tick,
     bucket: Bucket,
     until: Tick,
-    /// The replaced bucket, while it may still be in use.
     old: Option<Old>,
     has_left: bool,
     /// The units that one of its requests takes.
@@ -407,7 +350,6 @@ impl Holder {
         (self.known, self.counting, self.since) = (true, 0, now);
     }
 
-    /// Says whether the replaced bucket may still be in use.
     const fn is_replacing(&self) -> bool {
         self.old.is_some()
     }
@@ -424,7 +366,7 @@ impl Holder {
         (self.bucket, self.until) = (bucket, until);
     }
 
-    /// Frees the replaced bucket if a report at `now` proves that it is not in use; returns the rate and burst that this frees.
+    /// Frees the replaced bucket if a report at `now` proves that it is not in use; returns what this frees.
     fn free_old(&mut self, now: Tick) -> Bucket {
         match self.old {
             Some(old) if now >= old.replaced.after(ROUND_TRIP) => self.drop_old(),
@@ -432,7 +374,6 @@ impl Holder {
         }
     }
 
-    /// Returns when the replaced bucket expires; [`Tick::MAX`] if there is none.
     fn old_until(&self) -> Tick {
         self.old.map_or(Tick::MAX, |old| old.until)
     }
@@ -444,7 +385,6 @@ impl Holder {
         Bucket { rate: before - self.counted(), burst }
     }
 
-    /// Forgets the current bucket; returns the rate and burst that this frees.
     fn drop_current(&mut self) -> Bucket {
         let before = self.counted();
         let burst = core::mem::take(&mut self.bucket).burst;

@@ -1,16 +1,9 @@
-//! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used (*utilisation*).
+//! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used
+//! (*utilisation*). Tests, simulations and a metric in production use the same judge. All numbers are exact integers;
+//! memory and time per call are constant.
 //!
-//! A limit that is shared among processes has to say how far all of them together may exceed it. The judge is told
-//! each request and whether it was admitted, not how that was decided. So tests, simulations and a metric in
-//! production use the same judge.
-//!
-//! * [`Envelope`]: a rate and a burst. The excess is the largest amount by which the units of any span exceeded
-//!   `burst + rate · span`; the utilisation compares with one central bucket that gets the same requests.
-//! * [`WindowEnvelope`]: a number of units in each window.
-//!
-//! All numbers are exact integers. A judge takes constant memory, and constant time for each call.
-
-use core::time::Duration;
+//! * [`Envelope`]: a rate and a burst
+//! * [`WindowEnvelope`]: a number of units in each window
 
 use crate::error::{QuotaError, burst_in_range};
 use crate::quota::Quota;
@@ -37,10 +30,8 @@ impl Utilisation {
     }
 }
 
-/// Judges admissions by a rate and a burst.
-///
-/// Both buckets inside count in scaled units, so that nothing is rounded before the answer: a unit is the period of
-/// the reduced rate in nanoseconds, and each nanosecond returns the reduced count.
+/// Judges admissions by a rate and a burst. The excess is the largest amount by which the units of any span exceeded
+/// `burst + rate · span`; the utilisation compares with one central bucket that gets the same requests.
 ///
 /// # Examples
 /// ```
@@ -58,7 +49,7 @@ impl Utilisation {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// Scaled units that return each nanosecond.
+    /// Scaled units that return each nanosecond. A unit is the period of the reduced rate in nanoseconds.
     count: u64,
     /// Scaled units in one unit.
     period: u64,
@@ -66,9 +57,7 @@ pub struct Envelope {
     last: Tick,
     /// The largest value, over all spans that end now, of the units admitted minus the units that the rate returned.
     level: u128,
-    /// The highest level so far.
     highest: u128,
-    /// The scaled units that the ideal bucket has spent.
     spent: u128,
     utilisation: Utilisation,
 }
@@ -120,29 +109,12 @@ impl Envelope {
     }
 
     /// Changes the limit from a tick on, as one central limit is changed in use
-    /// ([`Replace::AsIs`](crate::Replace::AsIs)): units spent stay spent, up to the new burst, and return at the new
-    /// rate. A tick before the latest recorded one counts as that one.
-    ///
-    /// The excess so far stays. A span that began before the change starts with the units that are spent of the new limit at
-    /// the change. So the change itself is not an excess, but everything admitted beyond the rest of the changed limit is.
+    /// ([`Replace::AsIs`](crate::Replace::AsIs)). A tick before the latest recorded one counts as that one. The
+    /// excess so far stays. The change itself is not an excess, but everything admitted beyond the rest of the
+    /// changed limit is.
     ///
     /// # Errors
     /// [`QuotaError::Burst`] when the burst is out of range; the limit is unchanged then.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::envelope::Envelope;
-    /// use tidegate_core::{Rate, Tick};
-    ///
-    /// let mut judge = Envelope::new(Rate::new(10, Duration::from_secs(1))?, 8)?;
-    /// judge.ask(Tick::from_secs(1), 3, true);
-    /// judge.change(Tick::from_secs(1), Rate::new(5, Duration::from_secs(1))?, 4)?;
-    /// judge.batch(Tick::from_secs(1), 4, 1);
-    /// assert_eq!(judge.utilisation().ideal, 4, "three before, and one of four is left");
-    /// assert_eq!(judge.excess(), 0);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn change(&mut self, at: Tick, rate: Rate, burst: u64) -> Result<(), QuotaError> {
         let burst = burst_in_range(burst)?;
         self.move_to(at);
@@ -193,7 +165,6 @@ impl Envelope {
         u128::from(self.burst) * u128::from(self.period)
     }
 
-    /// The units that the ideal bucket has left.
     fn room(&self) -> u128 {
         self.full().saturating_sub(self.spent) / u128::from(self.period)
     }
@@ -222,16 +193,6 @@ impl Envelope {
 ///
 /// The caller says which window a request falls in, by any number that grows from window to window: usually the tick
 /// at which the window begins.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::envelope::WindowEnvelope;
-///
-/// let mut judge = WindowEnvelope::new(10);
-/// judge.batch(1, 15, 10);
-/// judge.batch(2, 15, 12);
-/// assert_eq!((judge.excess(), judge.utilisation().ideal), (2, 20));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowEnvelope {
     limit: u64,
@@ -276,12 +237,4 @@ impl WindowEnvelope {
     pub const fn utilisation(&self) -> Utilisation {
         self.utilisation
     }
-}
-
-/// Returns the units that a rate and a burst allow in a span including its ends, rounded down: units above these are an excess.
-#[must_use]
-pub fn allowed_within(rate: Rate, burst: u64, span: Duration) -> u64 {
-    let (count, period) = rate.reduced();
-    let back = u128::from(count) * u128::from(nanos(span)) / u128::from(period);
-    u64::try_from(back).unwrap_or(u64::MAX).saturating_add(burst)
 }

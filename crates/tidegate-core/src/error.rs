@@ -51,8 +51,7 @@ pub enum QuotaError {
     },
 }
 
-/// Lets one bound, `TryInto<Quota>` with an error that converts into this one, take both quotas and builders: a
-/// finished quota converts into itself without error.
+/// For `TryInto<Quota>`: a finished quota converts into itself without error.
 impl From<core::convert::Infallible> for QuotaError {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}
@@ -66,7 +65,6 @@ fn instead_of_zone(meant: Option<&str>) -> String {
     }
 }
 
-/// Checks a burst, for every algorithm that has one.
 pub(crate) fn burst_in_range(burst: u64) -> Result<u64, QuotaError> {
     if burst == 0 || burst > MAX_COUNT { Err(QuotaError::Burst { burst }) } else { Ok(burst) }
 }

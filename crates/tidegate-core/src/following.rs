@@ -1,35 +1,18 @@
 //! A rate that follows a signal of load: the fuller the machine, the lower the rate.
 //!
 //! At the low mark and below, the rate is the ceiling; at the high mark and above, it is the floor; between them it
-//! falls in a straight line. The signal is any number that grows with load: processor or memory in use in
-//! thousandths, milliseconds, the length of a queue, or a number that the user reports. For a number that grows as
-//! load falls, report the negative.
+//! falls in a straight line. The signal is any number that grows with load. Three measures damp oscillation, and each
+//! keeps the order: of two series of readings, the one that is nowhere higher never has the lower rate. Readings are
+//! *smoothed*. A falling signal has to fall by more than a *band* before the rate rises; towards the low mark the
+//! band narrows, to the distance from that mark. And the rate takes a *climb* time to rise from the floor to the
+//! ceiling.
 //!
-//! A straight line alone would oscillate: the rate falls, so the signal falls, so the rate rises. Three measures damp
-//! this, and each keeps the order: of two series of readings, the one that is nowhere higher never has the lower
-//! rate. Readings are *smoothed*. A falling signal has to fall by more than a *band* before the rate rises, while a
-//! rising one lowers it at once. Towards the low mark the band narrows, to the distance from that mark, so that a signal
-//! that rests there has the ceiling: many signals, such as the length of a queue, never fall below theirs. And the rate
-//! takes a *climb* time to rise from the floor to the ceiling.
-//!
-//! # When
-//! Use it for a resource that must not run out and reacts slowly to load, such as memory, where a concurrency law would
-//! notice a shortage too late; and for following a number of your own. Do not use it where latency or refusals show the
-//! load more directly: see [`concurrency`](crate::concurrency) and [`throttle`](crate::throttle). It knows only its
-//! readings: when they stop, the rate stays.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | floor, ceiling | rates over one period | | the rate at a high signal, and at a low one |
-//! | marks | finite, ascending | | the signals between which the rate falls |
-//! | smoothing | 0 to 0.999 | 0.5 | the share of its weight that an old reading keeps with each new one |
-//! | band | 0 to the distance between the marks | a tenth of that | by how much the signal has to fall before the rate rises |
-//! | climb | up to a day | 10 s | how long the rate takes to rise from the floor to the ceiling |
+//! Use it for a resource that reacts slowly to load, such as memory. Where latency or refusals show the load, use
+//! [`concurrency`](crate::concurrency) or [`throttle`](crate::throttle). When readings stop, the rate stays.
 //!
 //! # Source
-//! The straight line is the memory-adaptive calculator of sentinel-golang; [`Following::sentinel`] is that line
-//! without damping. A band on one side is the play operator of hysteresis.
+//! The straight line is the memory-adaptive calculator of sentinel-golang. A band on one side is the play operator of
+//! hysteresis.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -73,9 +56,7 @@ pub struct Following {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FollowingState {
     last: Tick,
-    /// The smoothed signal; `None` before the first reading.
     smoothed: Option<f64>,
-    /// The signal that determines the rate, between the marks.
     held: f64,
 }
 
@@ -114,25 +95,21 @@ impl Following {
         Ok(Self { smoothing: 0.0, band: 0.0, climb: Duration::ZERO, ..law })
     }
 
-    /// Sets the share of its weight that an old reading keeps with each new one, 0 to 0.999.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets the share of its weight that an old reading keeps with each new one, 0 to 0.999; 0.5 by default.
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
     }
 
-    /// Sets by how much the signal has to fall before the rate rises: 0 to the distance between the marks.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets by how much the signal has to fall before the rate rises: 0 to the distance between the marks; a tenth of
+    /// that by default.
     pub fn band(self, width: f64) -> Result<Self, QuotaError> {
         let want = "is not a band; use 0 to the distance between the marks";
         Ok(Self { band: in_range("band", width, &(0.0..=self.high - self.low), want)?, ..self })
     }
 
-    /// Sets how long the rate takes to rise from the floor to the ceiling, in a straight line: up to a day. At zero it jumps.
+    /// Sets how long the rate takes to rise from the floor to the ceiling, in a straight line: up to a day; 10 s by
+    /// default. At zero it jumps.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is longer.
@@ -147,9 +124,8 @@ impl Following {
         FollowingState { last: now, smoothed: None, held: self.low }
     }
 
-    /// Updates the state by a reading of the signal; NaN is ignored. A reading above the high mark counts as that mark.
-    /// A reading more than the band below the low mark counts as the low mark minus the band. So the effect of one
-    /// extreme reading does not last long.
+    /// Updates the state by a reading of the signal; NaN is ignored. A reading counts as at most the high mark, and
+    /// as at least the low mark minus the band.
     pub fn sense(&self, state: &mut FollowingState, at: Tick, signal: f64) {
         if signal.is_nan() {
             return;
@@ -178,7 +154,6 @@ impl Following {
         Rate::new(count, self.ceiling.period()).expect("between two counts that are good, over their period")
     }
 
-    /// Returns by how much the signal that determines the rate may fall in a time.
     fn fall(&self, passed: Duration) -> f64 {
         if self.climb.is_zero() || passed >= self.climb {
             return self.high - self.low;

@@ -1,8 +1,4 @@
-//! Guards: limits on work in progress, which work enters and leaves; and the outcomes with which it leaves.
-//!
-//! A rate limit counts what was asked for; a guard counts work in progress. When work leaves a guard, it reports how it
-//! ended, not what it cost. Apart from that, guards and rate limits have the same interface: one function takes a state
-//! and a request and returns a transition, and another takes the later report and returns the next state.
+//! Guards: limits on work in progress, which work enters and leaves with an outcome.
 
 use core::fmt::Debug;
 
@@ -41,7 +37,7 @@ impl Outcome {
 
 /// How admitted work is finished: the units that it really used, and how it ended.
 ///
-/// Limits are settled with the units, guards are left with the outcome.
+/// Limits are settled with the units, guards left with the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// Units really spent; 0 undoes the charge.
@@ -78,12 +74,10 @@ pub trait Guard: Clone + Debug + Eq + Bytes {
     /// Returns the state after the work with this receipt has left with an outcome; unchanged if its place has lapsed.
     fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
 
-    /// Holds the places of a receipt for another time to live from `now` on. Returns the next state and the receipt that
-    /// takes the place of this one, which finds no place any more. `None` if the places have lapsed, and for a guard
-    /// whose places cannot be held longer, which is the default; nothing changes then.
-    ///
-    /// A place never lapses earlier because of this. The receipt keeps the time of the entry, so that the work is known
-    /// to have taken that long when it leaves.
+    /// Holds the places of a receipt for another time to live from `now` on. Returns the next state and the receipt
+    /// that takes the place of this one, which finds no place any more. It keeps the time of the entry. A place never
+    /// lapses earlier because of this. `None` if the places have lapsed, and for a guard whose places cannot be held
+    /// longer, which is the default; nothing changes then.
     fn extend(&self, state: &Self::State, now: Tick, receipt: &Receipt) -> Option<(Self::State, Receipt)> {
         let _ = (state, now, receipt);
         None

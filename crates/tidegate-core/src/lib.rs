@@ -3,23 +3,6 @@
 //! Nothing here reads a clock, takes a lock, does I/O or awaits. A limit is a [`Quota`]; its memory of one key is a
 //! [`State`]; one pure function takes `(state, now, cost, max_wait)` and returns a decision with the next state.
 //! Every store of states (a table in memory, the compare-and-set of a remote engine) calls that same function.
-//!
-//! * [`time`]: ticks, and the rate kept as an exact ratio
-//! * [`decision`]: the request to a limit, and its answer
-//! * [`guard`]: limits on work in progress, which work enters and leaves; and the outcomes of work
-//! * [`priority`]: how much a request matters
-//! * [`quota`]: a complete limit of any algorithm, and its state
-//! * [`rate`]: the rate-limit algorithms, one file each
-//! * [`breaker`]: circuit breakers, which refuse calls to a service that fails
-//! * [`concurrency`]: limits on how much work is in flight, fixed or moved by a law
-//! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
-//! * [`throttle`]: computes the share of arrivals to refuse from how earlier work ended
-//! * [`codel`]: which waiting request is served next, and which has waited too long
-//! * [`following`]: a rate that follows a signal, such as the memory in use
-//! * [`division`]: divides one limit among holders, each of which grants its part without asking the others
-//! * [`envelope`]: measures by how much admissions exceeded a limit, and how much of the limit they used
-//! * [`bytes`]: the stable, versioned byte form of states and quotas
-//! * [`spelling`]: finds the known word that an unknown one probably means
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
@@ -34,9 +17,9 @@ pub mod division;
 pub mod envelope;
 mod error;
 pub mod following;
-pub mod guard;
+mod guard;
 pub mod priority;
-pub mod quota;
+mod quota;
 pub mod rate;
 pub mod retry;
 pub mod retry_budget;

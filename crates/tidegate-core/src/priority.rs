@@ -48,12 +48,11 @@ impl fmt::Display for Criticality {
     }
 }
 
-/// The priority of a request: a level, and a cohort within it. Ordered: the first to be shed comes first.
+/// The priority of a request: a level, and a cohort within it. Ordered: the first to be shed comes first. Written as
+/// `sheddable`, or with a cohort as `sheddable/17`.
 ///
-/// The cohort, 0 to 127, divides the requests of one level, usually by user ([`Priority::for_user`]): under overload, some
-/// users are then served well, instead of all of them badly. Cohort 0 is shed last.
-///
-/// Written as `sheddable`, or with a cohort as `sheddable/17`.
+/// The cohort, 0 to 127, divides the requests of one level, usually by user ([`Priority::for_user`]): under overload,
+/// some users are then served well, instead of all of them badly. Cohort 0 is shed last.
 ///
 /// # Examples
 /// ```
@@ -153,28 +152,16 @@ impl FromStr for Priority {
     }
 }
 
-// Which cohort a user is in: a hash of the user that changes with time, so that the same users are not always refused
-// first.
-//
-// Shedding and full queues refuse the highest cohorts of a level. With a random number per request, every user would
-// lose some requests, and a page that needs ten of them would hardly ever be complete. With a fixed hash, the same users
-// would lose in each overload. So a cohort holds for one period, and the next period draws all cohorts anew.
-//
-// The hash has to be the same in all processes of a fleet and in all versions of this crate, and it has to stand users
-// who choose their own ids. So it is SipHash-2-4, a keyed hash that is made for input from strangers, under a secret of
-// the deployment instead of a seed of the process.
-
-/// How users are divided into the cohorts of a level, and for how long a division holds.
+/// How users are divided into the cohorts of a level, and for how long a division holds: with a random number per
+/// request, every user would lose some requests; with a fixed hash, the same users would lose in each overload.
 ///
-/// The division is even: each user is in each cohort with a chance of 1 in 128. The divisions of two periods are
-/// independent of each other. All processes with the same period and secret agree, if they read the time from 1970 on, as
-/// `SystemClock` does. Where two clocks differ, they disagree for that time at each end of a period; so choose the cohort
-/// once, at the edge, and send it on with the priority.
+/// Each user is in each cohort with a chance of 1 in 128. The divisions of two periods are independent of each other.
+/// All processes with the same period and secret agree, if they read the time from 1970 on, as `SystemClock` does; so
+/// choose the cohort once, at the edge, and send it on with the priority.
 ///
-/// **A user who chooses his own id** can try ids until one is in a good cohort. The period ends that advantage: an id that
-/// is in the best cohort for one hour takes 128 tries on average, and each further hour multiplies them by 128. If
-/// ids cost nothing, so that somebody may take a new one each hour, use [`Cohorts::with_secret`]: without the secret
-/// nobody can compute a cohort. Nothing here protects against a user with many ids.
+/// **A user who chooses his own id** can try ids until one is in a good cohort: 128 tries on average for one period,
+/// and each further period multiplies them by 128. Where ids cost nothing, use [`Cohorts::with_secret`]. Nothing here
+/// protects against a user with many ids.
 ///
 /// # Examples
 /// ```
@@ -199,8 +186,7 @@ pub struct Cohorts {
 }
 
 impl Default for Cohorts {
-    /// Divides anew each hour, as DAGOR does: longer than a user's visit usually lasts, so that a visit succeeds or fails as
-    /// a whole. Without a secret.
+    /// Divides anew each hour, as DAGOR does: longer than a user's visit usually lasts. Without a secret.
     fn default() -> Self {
         Self { period_ns: 3600 * 1_000_000_000, secret: [0, 0] }
     }
@@ -245,7 +231,6 @@ impl Cohorts {
 }
 
 impl fmt::Debug for Cohorts {
-    /// Leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period = Duration::from_nanos(self.period_ns);
         f.debug_struct("Cohorts").field("period", &period).finish_non_exhaustive()
@@ -253,13 +238,11 @@ impl fmt::Debug for Cohorts {
 }
 
 impl Priority {
-    /// Puts the request into the cohort of its user, in place of the one that it has; the level stays.
+    /// Puts the request into the cohort of its user, in place of the one that it has; the level stays. Take as `user`
+    /// what the user has proved, such as the subject of a token, and the client's address where nobody is signed in:
+    /// a request without a cohort is shed last, so whoever could leave out his id would be better off than all users.
     ///
-    /// `user` is what identifies the user, compared byte by byte. Take what the user has proved, such as the subject of a
-    /// token, and the client's address where nobody is signed in: a request without a cohort is in cohort 0, which is
-    /// shed last, so whoever could leave out his id would be better off than all users.
-    ///
-    /// Costs a hash of the id, some tens of nanoseconds for a short one; never allocates. See [`Cohorts`].
+    /// Costs a hash of the id, some tens of nanoseconds for a short one; never allocates.
     #[must_use]
     pub fn for_user(self, user: impl AsRef<[u8]>, cohorts: &Cohorts, now: Tick) -> Self {
         let cohort = cohorts.cohort(user.as_ref(), now);

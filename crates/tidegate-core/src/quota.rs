@@ -6,6 +6,5 @@ mod divided;
 mod granted;
 mod parts;
 
-pub use crate::error::QuotaError;
 pub use algorithms::{Quota, State};
 pub use builder::QuotaBuilder;

@@ -1,9 +1,7 @@
-//! The rate-limit algorithms, one file each, all with the same interface.
+//! The rate-limit algorithms, one file each.
 //!
-//! Every algorithm is an immutable set of parameters that implements [`Algorithm`]; its memory of one key is its
-//! `State`. Allow, reserve and wait are one transition, [`Algorithm::decide`]; settling and a change of parameters
-//! are further transitions. All are pure, allocate only where the state itself grows, and never panic, whatever the
-//! state, even one decoded from hostile bytes.
+//! Each is an immutable set of parameters that implements [`Algorithm`]. All transitions are pure, allocate only
+//! where the state itself grows, and never panic, whatever the state, even one decoded from hostile bytes.
 
 mod book;
 mod calendar;
@@ -13,7 +11,6 @@ mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
-mod ledger_algorithm;
 mod profile;
 mod schedule;
 mod sliding_counter;

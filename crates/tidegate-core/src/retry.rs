@@ -1,8 +1,5 @@
-//! Decides whether a failed call is worth trying again, and after how long.
-//!
-//! Every reason against another try is checked in one place: how the last one ended, the service's pushback, the
-//! number of tries, and the time left. The [`RetryBudget`](crate::retry_budget::RetryBudget) bounds the load that all
-//! retries together add. It is asked last, so that no retry is paid for and then not made.
+//! Decides whether a failed call is worth trying again, and after how long. The
+//! [`RetryBudget`](crate::retry_budget::RetryBudget) is asked last, so that no retry is paid for and then not made.
 
 use core::time::Duration;
 
@@ -96,13 +93,13 @@ impl Default for Retries {
 
 impl Retries {
     /// The most tries that can be set. More than a few multiply the load of a failing service; gRPC caps them at five.
-    pub const MAX_TRIES: u32 = 100;
+    const MAX_TRIES: u32 = 100;
 
-    /// The longest time that a service may name unless another is set: a minute. A waiting call holds its memory and
-    /// its caller, and a service that writes `Retry-After: 86400` could hold them for a day.
-    pub const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
+    /// The longest time that a service may name unless another is set: a minute. A service that writes `Retry-After:
+    /// 86400` could hold a caller and its memory for a day.
+    const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
 
-    /// Makes rules. `tries` includes the first try and is 1 to [`Retries::MAX_TRIES`]. The wait before the second try is up
+    /// Makes rules. `tries` includes the first try and is 1 to 100. The wait before the second try is up
     /// to `base`; it doubles with each further try, up to `most`. Both are up to [`Rate::MAX_PERIOD`]; zero means no wait.
     ///
     /// # Errors
@@ -123,7 +120,7 @@ impl Retries {
         Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO })
     }
 
-    /// Sets the longest time that a service may name; the default is [`Retries::PUSHBACK_UP_TO`]. If the service names
+    /// Sets the longest time that a service may name; the default is a minute. If the service names
     /// a longer one, there is no further try.
     ///
     /// # Errors
@@ -166,7 +163,6 @@ impl Retries {
         Ok(wait)
     }
 
-    /// Returns the longest wait after `times` tries.
     fn longest(&self, times: u32) -> Duration {
         // At most 2⁶² nanoseconds times 2⁶³. If it would be doubled more often, it is above every `most` already,
         // unless the base is zero.

@@ -1,12 +1,8 @@
-//! Retry budgets: how many retries a caller may add to the load that it makes anyway.
+//! Retry budgets: bounds the load that retries add to a share of the recent calls, plus a few retries for callers
+//! that make hardly any calls. Without a bound, three tries at each of three services make 27 calls of one.
 //!
-//! Retries help where failures are few and one more try succeeds. Where a service fails because it has too much to
-//! do, each retry adds to the cause: three tries at each of three services make 27 calls of one. A budget bounds the
-//! added load to a share of the recent calls, plus a few retries for callers that make hardly any calls.
-//!
-//! Calls and retries are counted in buckets of a tenth of the span. The share is exact: it is not converted into
-//! whole retries per call, so 0.3 stays 0.3. The few retries beyond the share return over time, like the tokens of a
-//! bucket. A new caller has one second's worth of them at once, not those of the whole span.
+//! Calls and retries are counted in buckets of a tenth of the span. The few retries beyond the share return over
+//! time, like the tokens of a bucket; a new caller has one second's worth of them at once.
 
 use core::time::Duration;
 
@@ -24,7 +20,6 @@ const BUCKETS: u32 = 10;
 const CALLS: usize = 0;
 const RETRIES: usize = 1;
 
-/// Millionths in one.
 const WHOLE: u64 = 1_000_000;
 
 /// The parameters of a retry budget: a share of the calls, and a floor for callers that make few. `Copy`.
@@ -75,7 +70,7 @@ impl Default for RetryBudget {
 
 impl RetryBudget {
     /// The longest span: an hour. A budget saved up for longer does not fit the current load.
-    pub const MAX_SPAN: Duration = Duration::from_secs(3600);
+    const MAX_SPAN: Duration = Duration::from_secs(3600);
 
     /// Makes a budget of a share of the calls, 0 to 1 and rounded to millionths, with the floor and the span of the default.
     ///
@@ -107,11 +102,8 @@ impl RetryBudget {
         Self { floor: None, ..self }
     }
 
-    /// Sets the time for which calls and retries count, 10 ms to [`RetryBudget::MAX_SPAN`]. A tenth of it is
+    /// Sets the time for which calls and retries count, 10 ms to an hour. A tenth of it is
     /// forgotten at a time, so between nine tenths and all of it counts.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn with_span(self, span: Duration) -> Result<Self, QuotaError> {
         if span < Duration::from_millis(10) || span > Self::MAX_SPAN {
             let want = "is not a span to count calls in; use 10 ms to an hour";
@@ -165,15 +157,12 @@ impl RetryBudget {
         !floor_left && !self.share_left(state.sums.totals_at(self.window, now))
     }
 
-    /// Says whether one more retry stays within the share of the calls.
     fn share_left(&self, sums: [u64; 2]) -> bool {
         let [calls, retries] = sums.map(u128::from);
         (retries + 1) * u128::from(WHOLE) <= calls * u128::from(self.share)
     }
 
-    /// Moves on to the bucket in which `now` lies: forgets buckets that are a span old. A tick before the newest bucket
-    /// counts as in it. If it is more than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK) before it, the clock was set
-    /// back and the state starts anew.
+    /// Moves on to the bucket in which `now` lies. If the clock was set back, the state starts anew.
     fn advance(&self, state: &mut RetryBudgetState, now: Tick) {
         if state.sums.is_set_back(self.window, now) {
             *state = self.start(now);

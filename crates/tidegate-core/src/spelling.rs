@@ -1,19 +1,14 @@
 //! Finds the known word that an unknown one probably means, for messages.
-//!
-//! There are two measures. [`nearest`] is for a word that has to be one of a list, so that it is wrong anyway: a third of
-//! its letters may differ. [`is_slip`] is for a word that may be its author's own: it is suspected only if a single slip
-//! of the fingers lies between it and a known one.
 
 use strsim::damerau_levenshtein;
 
 /// The longest word that is compared, in bytes. The time grows with the length, and no known word is longer.
 pub(crate) const LONGEST: usize = 64;
 
-/// Returns the most similar of some words, the first of several; `None` if more than a third of the letters of `found`
-/// would be wrong with each of them (one may always be), and for more than 64 bytes. Upper and lower case count as
-/// equal, and so do singular and plural.
-///
-/// Compares `found` with every word, which takes some microseconds for each: for people, not for each request.
+/// Returns the most similar of some words, the first of several, for a word that has to be one of them; `None` if
+/// more than a third of the letters of `found` would be wrong with each of them (one may always be), and for more
+/// than 64 bytes. Upper and lower case count as equal, and so do singular and plural. Some microseconds for each
+/// word.
 ///
 /// # Examples
 /// ```
@@ -48,15 +43,8 @@ fn singular(word: &str) -> String {
     word.strip_suffix("ies").map_or_else(|| word.to_owned(), |stem| format!("{stem}y"))
 }
 
-/// Reports whether one letter of `found` is wrong, missing or superfluous, or two neighbours are swapped, against
-/// `word`. `false` for more than 64 bytes.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::spelling::is_slip;
-/// assert!(is_slip("tier", "teir") && is_slip("user", "users"));
-/// assert!(!is_slip("tier", "tier") && !is_slip("tier", "team"));
-/// ```
+/// Says whether one letter of `found` is wrong, missing or superfluous, or two neighbours are swapped, against
+/// `word`: for a word that may be its author's own. `false` for more than 64 bytes.
 #[must_use]
 pub fn is_slip(found: &str, word: &str) -> bool {
     found.len() <= LONGEST && damerau_levenshtein(found, word) == 1

@@ -1,10 +1,6 @@
-//! Throttles: control laws that refuse a share of the arrivals, computed from how earlier work ended.
-//!
-//! A concurrency law limits how many are in flight; a throttle sets the probability of admission. It suits callers,
-//! which do not know how many others there are, and it can sit in front of a limit on a server. Random draws are
-//! passed in as an argument, so the same arrivals with the same draws always give the same answers.
-//!
-//! All throttles refuse the least important arrivals first: see [`Throttle`].
+//! Throttles: control laws that refuse a share of the arrivals, the least important first, computed from how earlier
+//! work ended. They suit callers, which do not know how many others there are, and can sit in front of a limit on a
+//! server.
 
 mod pid;
 mod ranking;
@@ -22,8 +18,6 @@ pub use pid::{Pid, PidState};
 pub use shedding::{Shedding, SheddingState};
 pub(crate) use sre::excess;
 pub use sre::{Sre, SreState};
-
-// The interface of throttles: arrivals and ends of work go in, answers come out.
 
 /// One request that asks to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,13 +57,13 @@ pub trait Throttle: Clone + Debug {
     /// Decides one arrival and counts it, whether admitted or refused.
     fn admit(&self, state: &mut Self::State, arrival: &Arrival) -> bool;
 
-    /// Updates the state by the outcome of admitted work and the time that it took, including its wait in a queue in
-    /// front of the limit. Called once for each admitted arrival: with [`Outcome::Ignored`] for work whose outcome is
-    /// unknown, such as work that was cancelled, and with [`Outcome::Overloaded`] for an arrival that got no place.
+    /// Updates the state by the outcome of admitted work and the time that it took, including its wait in a queue.
+    /// Called once for each admitted arrival: with [`Outcome::Ignored`] for work whose outcome is unknown, and with
+    /// [`Outcome::Overloaded`] for an arrival that got no place.
     fn learn(&self, state: &mut Self::State, at: Tick, latency: Duration, outcome: Outcome);
 
-    /// Updates the state by the places behind the throttle. To be called when admitted work ends, and when the throttle
-    /// refuses although places are free. The default does nothing, for throttles that use only the outcomes of work.
+    /// Updates the state by the places behind the throttle, when admitted work ends, and when the throttle refuses
+    /// although places are free. The default does nothing.
     fn sense(&self, state: &mut Self::State, at: Tick, room: Room) {
         let _ = (state, at, room);
     }

@@ -10,8 +10,8 @@ use crate::error::{MAX_COUNT, QuotaError};
 
 /// A point in time: nanoseconds since the epoch of the clock that made it.
 ///
-/// Eight bytes, `Copy`. The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read
-/// a tick as nanoseconds since 1970-01-01T00:00:00Z; all others use only differences. Arithmetic saturates.
+/// The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read a tick as
+/// nanoseconds since 1970-01-01T00:00:00Z; all others use only differences. Arithmetic saturates.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(u64);
 
@@ -67,20 +67,8 @@ impl Tick {
 }
 
 /// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. Clones
-/// share the number.
-///
-/// A clock whose ticks do not follow the wall clock has one. Calendar windows and
-/// [aligned refills](crate::rate::Refill::Aligned) read it: see [`Quota::follow_wall`](crate::Quota::follow_wall).
-/// Reading it is one load.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::time::WallAhead;
-///
-/// let ahead = WallAhead::default();
-/// ahead.clone().set(-3);
-/// assert_eq!(ahead.nanos(), -3);
-/// ```
+/// share the number. Calendar windows and [aligned refills](crate::rate::Refill::Aligned) read it: see
+/// [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it is one load.
 #[derive(Clone, Debug, Default)]
 pub struct WallAhead(Arc<AtomicI64>);
 
@@ -99,8 +87,8 @@ impl WallAhead {
     }
 }
 
-/// The wall clock that a limit follows, once it is known. Not a parameter: limits that differ only in it are equal, and a
-/// clone follows none until it is told.
+/// The wall clock that a limit follows, once it is known. Not a parameter: limits that differ only in it are equal,
+/// and a clone follows none.
 #[derive(Debug, Default)]
 pub(crate) struct Wall(OnceLock<WallAhead>);
 
@@ -116,9 +104,8 @@ impl Wall {
         self.0.get().map_or(0, WallAhead::nanos)
     }
 
-    /// Returns how long ago the wall clock showed a multiple of `period` ns, 1 to 2^62, counted from 1970.
-    ///
-    /// Exact for every tick, also where the wall clock shows a time before 1970 or after the last tick.
+    /// Returns how long ago the wall clock showed a multiple of `period` ns, 1 to 2^62, counted from 1970; exact for
+    /// every tick.
     pub(crate) fn phase(&self, at: Tick, period: u64) -> u64 {
         // Below the period, which is at most 2^62, and so is the other remainder.
         let ahead = self.ahead().rem_euclid(period.cast_signed());
@@ -144,16 +131,13 @@ impl Hash for Wall {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick of
-/// its last change: ten seconds. For larger steps, see [`Quota::set_back`](crate::Quota::set_back).
-///
-/// It is more than a synchronised clock ever corrects at once, and more than the synchronised clocks of several
-/// machines differ. It is also short enough for a key to stand still.
+/// The largest step back of a clock for which a key merely stands still: ten seconds. For larger steps, see
+/// [`Quota::set_back`](crate::Quota::set_back). It is more than a synchronised clock ever corrects at once, and than
+/// those of several machines differ, and short enough for a key to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
-/// Returns the tick that an event at `at` counts as, after an event at `last`. If the clock has stepped back by no
-/// more than [`MAX_STEP_BACK`], that is `last`: time stands still. After a longer step it is `at`, because otherwise
-/// nothing would happen until the clock catches up.
+/// Returns the tick that an event at `at` counts as, after an event at `last`: `last` if the clock has stepped back
+/// by no more than [`MAX_STEP_BACK`]; otherwise `at`, because nothing would happen until the clock catches up.
 pub(crate) fn onward(last: Tick, at: Tick) -> Tick {
     if at < last && last.since(at) <= MAX_STEP_BACK { last } else { at }
 }
@@ -211,17 +195,7 @@ impl Rate {
     /// Makes a rate of `count` units per `period`.
     ///
     /// # Errors
-    /// [`QuotaError`] when the count is 0 or above [`Rate::MAX_COUNT`], or the period is 0 or above
-    /// [`Rate::MAX_PERIOD`].
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::Rate;
-    /// let rate = Rate::new(100, Duration::from_secs(600))?;
-    /// assert_eq!(rate.reduced(), (1, 6_000_000_000));
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
+    /// [`QuotaError`] when one is out of range.
     pub fn new(count: u64, period: Duration) -> Result<Self, QuotaError> {
         if count == 0 || count > Self::MAX_COUNT {
             return Err(QuotaError::Count { count });

@@ -1,7 +1,6 @@
 //! Windows of time, divided into buckets: sums over them, and their greatest value, in constant time for each event.
-//!
-//! When the clock steps back, time stands still: an event before the newest bucket counts in it. After a step back of
-//! more than [`MAX_STEP_BACK`], the window starts anew.
+//! When the clock steps back, an event before the newest bucket counts in it. After a step back of more than
+//! [`MAX_STEP_BACK`], the window starts anew.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,7 +9,6 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};
 use crate::time::{MAX_STEP_BACK, Tick, nanos};
 
-/// A window of time and the buckets into which it is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buckets {
     length_ns: u64,
@@ -30,12 +28,10 @@ impl Buckets {
         Ok(Self { length_ns: nanos(window) / u64::from(count), count })
     }
 
-    /// Makes a window from constants that are known to be in range.
     pub(crate) const fn known(window_ms: u64, count: u32) -> Self {
         Self { length_ns: window_ms * 1_000_000 / count as u64, count }
     }
 
-    /// Returns the number of the bucket in which `at` lies.
     pub(crate) fn index(self, at: Tick) -> u64 {
         at.as_nanos() / self.length_ns
     }
@@ -46,7 +42,6 @@ impl Buckets {
         index < newest && newest - index > nanos(MAX_STEP_BACK) / self.length_ns + 1
     }
 
-    /// Returns how many buckets pass in a second.
     pub(crate) fn per_second(self) -> f64 {
         1e9 / self.length_ns as f64
     }
@@ -69,10 +64,8 @@ impl Bytes for Buckets {
     }
 }
 
-/// The greatest of one value per bucket, over a window. For the least, negate the values.
-///
-/// It keeps only values that no later value has reached: at most one for each bucket, all allocated at the start.
-/// Each value enters once and leaves once.
+/// The greatest of one value per bucket, over a window. For the least, negate the values. Keeps only values that no
+/// later one has reached: at most one for each bucket, all allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Peak {
     /// Numbers of buckets ascending, values descending.
@@ -92,19 +85,16 @@ impl Peak {
         self.values.push_back((index, value));
     }
 
-    /// Forgets buckets before `oldest`.
     pub(crate) fn forget_before(&mut self, oldest: u64) {
         while self.values.front().is_some_and(|&(index, _)| index < oldest) {
             self.values.pop_front();
         }
     }
 
-    /// Forgets all buckets.
     pub(crate) fn clear(&mut self) {
         self.values.clear();
     }
 
-    /// Returns the greatest value; `None` where no bucket has one.
     pub(crate) fn get(&self) -> Option<f64> {
         self.values.front().map(|&(_, value)| value)
     }
@@ -137,7 +127,6 @@ impl Bytes for Peak {
     }
 }
 
-/// `K` sums over a window, including the newest bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sums<const K: usize>(BucketRing<[u64; K]>);
 
@@ -146,7 +135,6 @@ impl<const K: usize> Sums<K> {
         Self(BucketRing::new(buckets.count, buckets.index(now)))
     }
 
-    /// Moves the window on to `at`.
     pub(crate) fn advance(&mut self, buckets: Buckets, at: Tick) {
         if self.is_set_back(buckets, at) {
             self.0.clear(buckets.index(at));
@@ -160,12 +148,10 @@ impl<const K: usize> Sums<K> {
         buckets.is_set_back(self.0.newest(), at)
     }
 
-    /// Returns the sums as they are once the window has moved on to `at`.
     pub(crate) fn totals_at(&self, buckets: Buckets, at: Tick) -> [u64; K] {
         if self.is_set_back(buckets, at) { [0; K] } else { self.0.total_at(buckets.index(at)) }
     }
 
-    /// Adds one to a sum, in the newest bucket.
     pub(crate) fn count(&mut self, which: usize) {
         self.0.record(|sums| sums[which] += 1);
     }
@@ -174,8 +160,6 @@ impl<const K: usize> Sums<K> {
         self.0.total()
     }
 }
-
-// A ring of buckets, numbered by the time that they count, and their total.
 
 /// What a bucket counts.
 pub(crate) trait Count: Copy {
@@ -204,10 +188,7 @@ impl<const K: usize> Count for [u64; K] {
 }
 
 /// The newest buckets, as many as were asked for at the start, and their total. Bucket `n` covers the `n`-th span of
-/// time, whose length the owner of the ring decides.
-///
-/// Each number of a bucket takes the place of an older one, so counting an event costs the same for any number of
-/// buckets, and nothing is allocated after the start.
+/// time. Nothing is allocated after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketRing<C> {
     /// Bucket `n` lies at index `n` modulo the number of buckets.
@@ -223,17 +204,14 @@ impl<C: Count> BucketRing<C> {
         Self { buckets, total: C::ZERO, newest }
     }
 
-    /// Returns the number of buckets.
     pub(crate) const fn len(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Returns the number of the newest bucket.
     pub(crate) const fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// Returns the total of all buckets.
     pub(crate) const fn total(&self) -> C {
         self.total
     }
@@ -258,20 +236,17 @@ impl<C: Count> BucketRing<C> {
         self.newest += passed;
     }
 
-    /// Empties all buckets, and makes `number` the newest.
     pub(crate) fn clear(&mut self, number: u64) {
         self.buckets.fill(C::ZERO);
         (self.total, self.newest) = (C::ZERO, number);
     }
 
-    /// Adds to the newest bucket and to the total.
     pub(crate) fn record(&mut self, add: impl Fn(&mut C)) {
         let newest = self.place(self.newest);
         add(&mut self.buckets[newest]);
         add(&mut self.total);
     }
 
-    /// Returns the total as it is once `number` is the newest bucket.
     pub(crate) fn total_at(&self, number: u64) -> C {
         self.leave_out(self.total, self.newest, number)
     }
@@ -296,8 +271,7 @@ impl<C: Count> BucketRing<C> {
         &self.buckets
     }
 
-    /// Makes the ring whose buckets lie in memory as given, and whose newest has the number `newest`. What lies where
-    /// a ring with so few numbers has no bucket yet is left out.
+    /// Makes the ring whose buckets lie in memory as given, and whose newest has the number `newest`.
     pub(crate) fn from_memory_order(buckets: &[C], newest: u64) -> Self {
         let given = Self { buckets: buckets.into(), total: C::ZERO, newest };
         given.renumbered(newest)

@@ -73,12 +73,7 @@ pub(crate) fn built(terms: &Terms) -> CircuitBreaker {
     if let Some(every) = terms.every {
         builder = builder.evaluate(Evaluate::Every(span(every)));
     }
-    match terms.healthy {
-        Some(healthy) => builder.forget_after(span(healthy)),
-        None => builder.never_forget(),
-    }
-    .build()
-    .unwrap()
+    builder.forget_after(terms.healthy.map_or(Duration::MAX, span)).build().unwrap()
 }
 
 /// A breaker and its model side by side.

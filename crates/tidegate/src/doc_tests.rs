@@ -13,7 +13,7 @@ struct Deadlines;
 /// use tidegate::retries::{Retries, RetryBudget};
 ///
 /// assert_eq!(Retries::default(), Retries::new(3, Duration::from_millis(50), Duration::from_secs(2))?);
-/// assert_eq!(Retries::PUSHBACK_UP_TO, Duration::from_secs(60));
+/// assert_eq!(Retries::default(), Retries::default().with_pushback_up_to(Duration::from_secs(60))?);
 /// let floor = Rate::new(10, Duration::from_secs(1))?;
 /// assert_eq!(RetryBudget::default(), RetryBudget::new(0.2)?.with_floor(floor)?.with_span(Duration::from_secs(10))?);
 /// # Ok::<(), tidegate::QuotaError>(())

@@ -11,9 +11,7 @@ use crate::concurrency::Concurrency;
 use crate::error::{QuotaError, in_range};
 use crate::time::nanos;
 
-/// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.
-///
-/// Each method returns the builder with one setting changed. Unchanged settings have these defaults:
+/// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it. The defaults:
 ///
 /// | what | default | why |
 /// |---|---|---|
@@ -43,10 +41,10 @@ pub struct BreakerBuilder {
     seed: u64,
     strict: bool,
     probes: u64,
-    ttl: Option<Duration>,
+    ttl: Duration,
     judgement: Judgement,
     steps: u8,
-    forget_after: Option<Duration>,
+    forget_after: Duration,
 }
 
 impl CircuitBreaker {
@@ -69,10 +67,10 @@ impl CircuitBreaker {
             seed: 0,
             strict: false,
             probes: 3,
-            ttl: Some(Duration::from_secs(60)),
+            ttl: Duration::from_secs(60),
             judgement: Judgement::Evidence(WHOLE / 20),
             steps: 3,
-            forget_after: Some(Duration::from_secs(300)),
+            forget_after: Duration::from_secs(300),
         }
     }
 }
@@ -120,10 +118,10 @@ impl BreakerBuilder {
     /// Sheds instead of opening: refuses by chance the share of calls that goes beyond what the thresholds of shares
     /// allow, and at most `share`, above 0 to 0.99; counted in millionths.
     ///
-    /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many at
-    /// 0.5, like the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
-    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive) or
-    /// [`failures`](Self::failures).
+    /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many
+    /// at 0.5, like the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open
+    /// time and no probes, except after a person has forced it open, and cannot trip by
+    /// [`consecutive`](Self::consecutive) or [`failures`](Self::failures).
     ///
     /// # Source
     /// *Site Reliability Engineering*, 2016, chapter 21; Envoy's admission control filter, which counts in the same way.
@@ -161,8 +159,8 @@ impl BreakerBuilder {
 
     /// Sets how long the breaker stays open the first time, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD),
     /// and raises the longest open time to it if that is shorter. Each trip within
-    /// [`forget_after`](BreakerBuilder::forget_after) of the one before opens it for longer, by the factor
-    /// [`growth`](BreakerBuilder::growth).
+    /// [`forget_after`](Self::forget_after) of the one before opens it for longer, by the factor
+    /// [`growth`](Self::growth).
     pub const fn open_for(mut self, first: Duration) -> Self {
         self.open = (first, if first.as_nanos() > self.open.1.as_nanos() { first } else { self.open.1 });
         self
@@ -205,21 +203,14 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD). A probe that has not
-    /// ended by then loses its place, and its outcome does not count. It has to be longer than any call takes, time-outs
-    /// included.
+    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): longer than any call
+    /// takes. A probe that has not ended by then loses its place, and its outcome does not count. With
+    /// [`Duration::MAX`] a lost probe holds its place for ever.
     ///
     /// While the breaker is closed, a call that takes longer does not count either. If [slow calls](Self::slow_calls) trip
     /// it, such a call counts for as much longer as the time after which a call is slow.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Waits for the outcome of a call for ever. A lost probe then holds its place for ever, so use this only for
-    /// holders that cannot be lost.
-    pub const fn without_ttl(mut self) -> Self {
-        self.ttl = None;
+        self.ttl = ttl;
         self
     }
 
@@ -229,24 +220,20 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets how many steps follow the first before the breaker closes, 0 to [`CircuitBreaker::MAX_STEPS`].
+    /// Sets how many steps follow the first before the breaker closes, 0 to 16.
     pub const fn steps(mut self, steps: u8) -> Self {
         self.steps = steps;
         self
     }
 
-    /// Sets when trips are forgotten. A breaker that has been closed for this time opens for the first open time
-    /// again. A breaker that has been idle for this time, plus the time to live of a call, becomes new, even if it
-    /// was open.
+    /// Sets when trips are forgotten; [`Duration::MAX`] means never. A breaker that has been closed for this time opens for
+    /// the first open time again. A breaker that has been idle for this time, plus the time to live of a call, becomes new,
+    /// even if it was open.
+    ///
+    /// Where trips are never forgotten, a store keeps a key for ever once it has tripped. A breaker that only a person has
+    /// opened becomes new five minutes after that ended, if it was not used since.
     pub const fn forget_after(mut self, forget_after: Duration) -> Self {
-        self.forget_after = Some(forget_after);
-        self
-    }
-
-    /// Never forgets a trip, nor that the breaker is open. A store then keeps a key for ever once it has tripped. A
-    /// breaker that only a person has opened becomes new five minutes after that ended, if it was not used since.
-    pub const fn never_forget(mut self) -> Self {
-        self.forget_after = None;
+        self.forget_after = forget_after;
         self
     }
 
@@ -279,7 +266,7 @@ impl BreakerBuilder {
                 value: self.probes.to_string(),
                 want: "is not a number of probes; use 1 to 65536",
             })
-            .and_then(|probes| self.ttl.map_or(Ok(probes), |ttl| probes.ttl(ttl)))?;
+            .and_then(|probes| if self.ttl == Duration::MAX { Ok(probes) } else { probes.ttl(self.ttl) })?;
         let parameters = Parameters {
             window: self.window,
             rules: BreakerThresholds {
@@ -306,7 +293,7 @@ impl BreakerBuilder {
             probes,
             judgement: self.judgement,
             steps: self.steps,
-            forget_after: self.forget_after.map_or(u64::MAX, nanos),
+            forget_after: nanos(self.forget_after),
         };
         Ok(CircuitBreaker { parameters: Arc::new(parameters.checked()?) })
     }

@@ -46,7 +46,6 @@ pub struct Forced {
 impl Forced {
     /// The longest reason in bytes: 255.
     pub const MAX_REASON: usize = 255;
-    /// The largest byte form, in bytes.
     pub(super) const LARGEST: usize = 1 + 8 + 1 + Self::MAX_REASON;
 
     /// Makes a forced state that ends at `until`, or only by hand if that is `None`. The reason is for people; it is
@@ -89,10 +88,8 @@ pub struct WouldTrip {
 }
 
 impl WouldTrip {
-    /// The largest byte form, in bytes.
     pub(super) const LARGEST: usize = 4 + 8 + Figure::LARGEST;
 
-    /// Counts one more time.
     pub(super) fn once_more(before: Option<Self>, at: Tick, by: Figure) -> Self {
         Self { times: before.map_or(0, |before| before.times).saturating_add(1), at, by }
     }
@@ -155,7 +152,7 @@ mod tests {
     fn fail(breaker: &CircuitBreaker, state: &mut CircuitBreakerState, at: Tick, calls: u32) {
         for _ in 0..calls {
             let receipt = breaker.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ()).unwrap();
-            breaker.leave_in_place(state, at, &receipt, Outcome::Failure, &mut |_| ());
+            breaker.leave_in_place(state, at, &receipt, None, Outcome::Failure, &mut |_| ());
         }
     }
 

@@ -42,14 +42,13 @@ impl Guard for CircuitBreaker {
         outcome: Outcome,
     ) -> CircuitBreakerState {
         let mut next = state.clone();
-        self.leave_in_place(&mut next, now, receipt, outcome, &mut |_| ());
+        self.leave_in_place(&mut next, now, receipt, None, outcome, &mut |_| ());
         next
     }
 
     /// The limit is 1, and `remaining` says whether the next call may enter. `reset_after` is the time until it may,
-    /// if time alone decides. While shedding it is the time until the window is empty, zero for a window of calls.
-    /// While half-open it is the time until the breaker has been idle for so long that it becomes new,
-    /// [`Duration::MAX`] if it never does.
+    /// if time alone decides; while shedding, until the window is empty, zero for a window of calls; while half-open,
+    /// until the idle breaker becomes new, [`Duration::MAX`] if it never does.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
         let at = now.max(state.inner.last);
         // Avoids copying the state, because this is called with each refusal.
@@ -74,9 +73,8 @@ impl Guard for CircuitBreaker {
         Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after }
     }
 
-    /// Outcomes in the window are kept if the window is the same; otherwise the window starts empty. An open breaker
-    /// stays open for as long as before; a half-open one continues with the number of probes now allowed. `Reset`
-    /// forgets everything, including a forced state.
+    /// Outcomes are kept if the window is the same. An open breaker stays open for as long as before; a half-open one
+    /// continues with the number of probes now allowed. `Reset` forgets everything, including a forced state.
     fn carry(&self, _: &Self, state: &CircuitBreakerState, now: Tick, how: Replace) -> CircuitBreakerState {
         if how == Replace::Reset {
             // A nanosecond later, so that new calls cannot enter at the tick of the calls that were forgotten.
@@ -111,8 +109,7 @@ impl Guard for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// Returns the tick from which a closed breaker that is no longer used is as good as new, so that a store may drop
-    /// its state; `None` if never.
+    /// Returns the tick from which a closed breaker that is no longer used is as good as new; `None` if never.
     fn quiet_at(&self, inner: &StateFields) -> Option<Tick> {
         match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, .. }), _) | (_, Phase::Open { .. } | Phase::HalfOpen { .. }) => {
@@ -129,8 +126,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Says whether a closed breaker that is no longer used is still closed at `at`. One that compares its figures at
-    /// intervals may trip after the last call.
+    /// Says whether an unused closed breaker is still closed at `at`. One that compares its figures at intervals may
+    /// trip later.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {
         let compares_later = matches!(self.parameters.evaluate, Evaluate::Every(_));
         at != Tick::MAX

@@ -1,10 +1,6 @@
-//! Judges from trial calls whether a service has recovered: by the first few calls, by a batch, or by a sequential
-//! test.
-//!
-//! One lucky call shows little: a service that fails every second call answers the next one well half of the time. So
-//! the default is Wald's sequential test, which weighs each outcome as it comes and decides as soon as the evidence
-//! is enough. Each success counts for a healthy service and each failure against it, by the logarithm of its
-//! likelihood ratio between the two.
+//! Judges from trial calls whether a service has recovered. The default is Wald's sequential test, which decides as
+//! soon as the evidence is enough: each success counts for a healthy service and each failure against it, by the
+//! logarithm of its likelihood ratio between the two.
 
 use super::outcomes::{Sample, Totals};
 use super::rules::{BreakerThresholds, Figure, WHOLE};
@@ -14,7 +10,6 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 /// healthy and ill would be tried for ever.
 const MOST_CALLS: u32 = 1_000;
 
-/// A share of one half, used if no ratio of failures is set.
 const HALF: u32 = WHOLE / 2;
 
 /// The largest share to test for. At a share of 1, a single success would prove that the service is healthy.
@@ -35,7 +30,6 @@ pub enum Judgement {
     Evidence(u32),
 }
 
-/// What the calls of one step show so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepEvidence {
     Well,
@@ -100,8 +94,8 @@ fn odds(bad: u32, good: u32, ill: u32) -> i64 {
     i64::from(bad) * bad_weight - i64::from(good) * good_weight
 }
 
-/// Returns the logarithm to the base 2 of `number` (0 counts as 1), with 24 binary places, rounded down. It is
-/// computed in integers, so it is the same on every machine.
+/// Returns the logarithm to the base 2 of `number` (0 counts as 1), with 24 binary places, rounded down. In integers,
+/// alike on every machine.
 fn log2(number: u32) -> i64 {
     let whole = number.max(1).ilog2();
     let mut log = i64::from(whole);

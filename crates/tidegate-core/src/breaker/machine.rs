@@ -1,8 +1,6 @@
-//! The state machine: entering, leaving, and changes by time and by people.
-//!
-//! Works on a state in place, for an object that holds one; the [`Guard`] makes transitions of it for
-//! stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal has nothing
-//! to store, and nothing is lost when a store forgets a state that is as good as new.
+//! The state machine: entering, leaving, and changes by time and by people, in place; the [`Guard`] makes transitions
+//! of it for stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal
+//! has nothing to store, and nothing is lost when a store forgets a state that is as good as new.
 
 use core::time::Duration;
 
@@ -57,21 +55,9 @@ pub enum Cause {
     Idle,
 }
 
-/// Reports changes as they happen.
-pub(super) struct ChangeReporter<'a> {
-    pub(super) report: &'a mut dyn FnMut(Change),
-}
-
-impl ChangeReporter<'_> {
-    pub(super) fn report(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
-        (self.report)(Change { at, from, to, cause });
-    }
-}
-
 impl CircuitBreaker {
     /// Enters in place: changes `state` and returns the receipt, or when to retry. `tell` is called for each change
-    /// of condition. A refusal changes only what time has changed by itself. The cost does not depend on the window,
-    /// and a closed breaker allocates nothing.
+    /// of condition. A refusal changes only what time has changed by itself. A closed breaker allocates nothing.
     ///
     /// # Errors
     /// [`Retry`] if the call may not enter.
@@ -81,9 +67,9 @@ impl CircuitBreaker {
         ask: Ask,
         tell: &mut dyn FnMut(Change),
     ) -> Result<Receipt, Retry> {
-        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
+        let inner = &mut *state.inner;
         let at = ask.now.max(inner.last);
-        self.advance(inner, at, reporter);
+        self.advance(inner, at, tell);
         if let Some(retry) = self.refusal(inner, at) {
             return Err(retry);
         }
@@ -95,7 +81,7 @@ impl CircuitBreaker {
                 inside: self.parameters.probes.fresh(at),
                 totals: Totals::default(),
             };
-            reporter.report(at, from, self.condition_of(inner, at), Cause::Waited);
+            tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Waited });
         }
         let mut lapses = Tick::EPOCH;
         if let Phase::HalfOpen { step, inside, .. } = &mut inner.phase {
@@ -113,26 +99,14 @@ impl CircuitBreaker {
         Ok(Receipt { at, act: at, cost: ask.cost, mark })
     }
 
-    /// Leaves in place with an outcome; `tell` is called for each change of condition. The call's latency counts from
-    /// [`Receipt::act`], so a wait before it began is not part of it. Returns whether the exit counts: whether its outcome
-    /// is in the window, or a probe has given up its place. An exit that is too late, or from before the last change of
-    /// condition, does not count and changes nothing; nor does an outcome that says nothing of the service, unless it is a
-    /// probe's.
+    /// Leaves in place with an outcome; `tell` is called for each change of condition. Returns whether the exit counts: its
+    /// outcome is in the window, or a probe has given up its place. An exit that is too late, or from before the last change
+    /// of condition, does not count and changes nothing; nor does an outcome that says nothing of the service, unless it is
+    /// a probe's.
+    ///
+    /// Whether the call was slow depends on the time from [`Receipt::act`] to the beginning of its answer, at the tick
+    /// `answered`; `None` if it began when it ended. How long a stream lasts depends on its content and on its reader.
     pub fn leave_in_place(
-        &self,
-        state: &mut CircuitBreakerState,
-        now: Tick,
-        receipt: &Receipt,
-        outcome: Outcome,
-        tell: &mut dyn FnMut(Change),
-    ) -> bool {
-        self.leave_answered_in_place(state, now, receipt, None, outcome, tell)
-    }
-
-    /// Leaves in place like [`CircuitBreaker::leave_in_place`], after an answer whose beginning came at the tick
-    /// `answered`, and whose end comes now. Whether the call was slow depends on the time to the beginning: how long a
-    /// stream lasts depends on its content and on its reader. `None`: the answer began when it ended.
-    pub fn leave_answered_in_place(
         &self,
         state: &mut CircuitBreakerState,
         now: Tick,
@@ -141,9 +115,9 @@ impl CircuitBreaker {
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) -> bool {
-        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
+        let inner = &mut *state.inner;
         let at = now.max(inner.last);
-        self.advance(inner, at, reporter);
+        self.advance(inner, at, tell);
         if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return false;
         }
@@ -152,7 +126,7 @@ impl CircuitBreaker {
             Phase::Closed { .. } => {
                 let in_time =
                     at < receipt.at.after(self.parameters.counted_for()) || self.parameters.ttl() == u64::MAX;
-                sample.filter(|_| in_time).is_some_and(|sample| self.count(inner, at, sample, reporter))
+                sample.filter(|_| in_time).is_some_and(|sample| self.count(inner, at, sample, tell))
             }
             Phase::HalfOpen { step, inside, .. } => {
                 let place = Receipt { cost: Cost::ONE, ..*receipt };
@@ -163,7 +137,7 @@ impl CircuitBreaker {
                     *inside = left;
                     inner.last = at;
                     if let Some(sample) = sample {
-                        self.judge_probe(inner, at, sample, reporter);
+                        self.judge_probe(inner, at, sample, tell);
                     }
                 }
                 counts
@@ -182,15 +156,15 @@ impl CircuitBreaker {
         forced: Option<Forced>,
         tell: &mut dyn FnMut(Change),
     ) {
-        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
+        let inner = &mut *state.inner;
         let at = now.max(inner.last);
-        self.advance(inner, at, reporter);
+        self.advance(inner, at, tell);
         let from = self.condition_of(inner, at);
         let Some(forced) = forced.filter(|forced| forced.until > at) else {
             if let Some(ended) = inner.forced.take() {
                 self.release(inner, at, &ended);
                 inner.last = at;
-                reporter.report(at, from, self.condition_of(inner, at), Cause::Released);
+                tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Released });
             }
             return;
         };
@@ -209,7 +183,7 @@ impl CircuitBreaker {
             (*outcomes, *consecutive) = (Outcomes::None, 0);
         }
         (inner.last, inner.forced, inner.would_trip) = (at, Some(forced.clone()), None);
-        reporter.report(at, from, self.condition_of(inner, at), Cause::Forced(forced));
+        tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Forced(forced) });
     }
 
     /// Returns why a call may not enter, for a state that is advanced to `at`.
@@ -228,17 +202,16 @@ impl CircuitBreaker {
         }
     }
 
-    /// Applies what time has changed by `at`.
-    pub(super) fn advance(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
+    pub(super) fn advance(&self, inner: &mut StateFields, at: Tick, tell: &mut dyn FnMut(Change)) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
             if self.parameters.shed_at_most.is_some() {
-                self.note_shedding(inner, at, reporter);
+                self.note_shedding(inner, at, tell);
             }
             let from = self.condition_of(inner, at);
             *inner = StateFields::fresh(at);
             if from != Condition::Closed {
-                reporter.report(at, from, Condition::Closed, Cause::Idle);
+                tell(Change { at, from, to: Condition::Closed, cause: Cause::Idle });
             }
             return;
         }
@@ -246,20 +219,19 @@ impl CircuitBreaker {
             let from = Condition::Forced { to: ended.to, until: ended.until() };
             let when = ended.until;
             self.release(inner, when, &ended);
-            reporter.report(when, from, self.condition_of(inner, when), Cause::Released);
+            tell(Change { at: when, from, to: self.condition_of(inner, when), cause: Cause::Released });
         }
         if let Phase::Closed { .. } = inner.phase {
             inner.last_open_time = self.remembered(inner, at);
             if let Some((when, figure)) = self.tripped_by_time(inner, at) {
-                self.threshold_reached(inner, when, figure, reporter);
+                self.threshold_reached(inner, when, figure, tell);
             }
             if self.parameters.shed_at_most.is_some() {
-                self.note_shedding(inner, at, reporter);
+                self.note_shedding(inner, at, tell);
             }
         }
     }
 
-    /// Ends a forced state.
     fn release(&self, inner: &mut StateFields, at: Tick, ended: &Forced) {
         inner.would_trip = None;
         if ended.to == Force::Open {
@@ -272,13 +244,7 @@ impl CircuitBreaker {
     }
 
     /// Counts one call while closed. Returns false for a disabled breaker, which counts nothing.
-    fn count(
-        &self,
-        inner: &mut StateFields,
-        at: Tick,
-        sample: Sample,
-        reporter: &mut ChangeReporter<'_>,
-    ) -> bool {
+    fn count(&self, inner: &mut StateFields, at: Tick, sample: Sample, tell: &mut dyn FnMut(Change)) -> bool {
         inner.last = at;
         let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return false };
         if matches!(&inner.forced, Some(Forced { to: Force::Disabled, .. })) {
@@ -294,61 +260,53 @@ impl CircuitBreaker {
             Evaluate::Every(_) => false,
         };
         if self.parameters.shed_at_most.is_some() && inner.forced.is_none() {
-            self.note_shedding(inner, at, reporter);
+            self.note_shedding(inner, at, tell);
         } else if now {
             let totals = outcomes.totals(at);
             if let Some(figure) = self.parameters.rules.tripped_by(totals, *consecutive) {
-                self.threshold_reached(inner, at, figure, reporter);
+                self.threshold_reached(inner, at, figure, tell);
             }
         }
         true
     }
 
-    /// Handles a figure of a closed breaker that has reached its threshold.
     fn threshold_reached(
         &self,
         inner: &mut StateFields,
         at: Tick,
         figure: Figure,
-        reporter: &mut ChangeReporter<'_>,
+        tell: &mut dyn FnMut(Change),
     ) {
         match inner.forced.as_ref().map(|forced| forced.to) {
-            None => self.trip(inner, at, figure, reporter),
+            None => self.trip(inner, at, figure, tell),
             Some(Force::MetricsOnly) => {
                 let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
                 (*outcomes, *consecutive) = (Outcomes::None, 0);
                 inner.would_trip = Some(WouldTrip::once_more(inner.would_trip, at, figure));
                 let same = self.condition_of(inner, at);
-                reporter.report(at, same, same, Cause::WouldTrip(figure));
+                tell(Change { at, from: same, to: same, cause: Cause::WouldTrip(figure) });
             }
             Some(_) => {}
         }
     }
 
-    fn trip(&self, inner: &mut StateFields, at: Tick, figure: Figure, reporter: &mut ChangeReporter<'_>) {
+    fn trip(&self, inner: &mut StateFields, at: Tick, figure: Figure, tell: &mut dyn FnMut(Change)) {
         let from = self.condition_of(inner, at);
         let until = self.open_until(inner, inner.last_open_time, at);
         inner.last_open_time = self.parameters.open.next(inner.last_open_time);
         inner.phase = Phase::Open { since: at, until, by: Some(figure) };
         inner.epoch = inner.epoch.wrapping_add(1);
-        reporter.report(at, from, self.condition_of(inner, at), Cause::Tripped(figure));
+        tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Tripped(figure) });
     }
 
-    /// Judges one more call while half-open.
-    fn judge_probe(
-        &self,
-        inner: &mut StateFields,
-        at: Tick,
-        sample: Sample,
-        reporter: &mut ChangeReporter<'_>,
-    ) {
+    fn judge_probe(&self, inner: &mut StateFields, at: Tick, sample: Sample, tell: &mut dyn FnMut(Change)) {
         let from = self.condition_of(inner, at);
         let Phase::HalfOpen { step, totals, .. } = &mut inner.phase else { return };
         totals.add(sample);
         let went = *totals;
         match self.parameters.judgement.of(&self.parameters.rules, went, sample) {
             StepEvidence::Undecided => return,
-            StepEvidence::Ill(figure) => return self.trip(inner, at, figure, reporter),
+            StepEvidence::Ill(figure) => return self.trip(inner, at, figure, tell),
             StepEvidence::Well if *step < self.parameters.steps => {
                 (*step, *totals) = (*step + 1, Totals::default());
             }
@@ -357,11 +315,11 @@ impl CircuitBreaker {
                 inner.epoch = inner.epoch.wrapping_add(1);
             }
         }
-        reporter.report(at, from, self.condition_of(inner, at), Cause::Recovered(went));
+        tell(Change { at, from, to: self.condition_of(inner, at), cause: Cause::Recovered(went) });
     }
 
-    /// Returns how many probes are in flight, and how many more may enter. Those that may enter are bounded by the places
-    /// of this step, and by the calls that its judgement still needs.
+    /// Returns how many probes are in flight, and how many more may enter: bounded by the places of this step, and by
+    /// the calls that its judgement still needs.
     fn probe_room(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> (u64, u64) {
         let standing = self.parameters.places(step).standing(inside, at);
         let in_flight = standing.limit.saturating_sub(standing.remaining);
@@ -370,7 +328,6 @@ impl CircuitBreaker {
         (in_flight, standing.remaining.min(left))
     }
 
-    /// Returns the condition of a state that is advanced to `at`.
     pub(super) fn condition_of(&self, inner: &StateFields, at: Tick) -> Condition {
         if let Some(forced) = &inner.forced {
             return Condition::Forced { to: forced.to, until: forced.until() };

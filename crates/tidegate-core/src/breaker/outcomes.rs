@@ -1,7 +1,5 @@
-//! The outcomes that a closed breaker remembers: those of the last calls, or those of a span of time.
-//!
-//! Totals are kept beside the outcomes, so the cost of a call does not depend on the window: its outcome is added to
-//! them, and the outcome that it displaces is subtracted.
+//! The outcomes that a closed breaker remembers: those of the last calls, or those of a span of time. Totals are kept
+//! beside them, so the cost of a call does not depend on the window.
 
 use core::time::Duration;
 
@@ -9,7 +7,6 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::{Tick, nanos};
 use crate::window::{BucketRing, Count};
 
-/// The outcomes in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcomes {
     /// No calls; takes no memory.
@@ -19,7 +16,6 @@ pub(super) enum Outcomes {
     Buckets(Buckets),
 }
 
-/// A view of later ticks: see [`Outcomes::ahead`].
 pub(super) struct Ahead<'o> {
     left: Totals,
     /// The buckets of a window of time, and the number of the newest bucket at the last tick asked for.
@@ -37,7 +33,6 @@ impl Ahead<'_> {
 }
 
 impl Outcomes {
-    /// Returns the number of bytes that a full window is written in.
     pub(super) const fn largest(window: Window) -> usize {
         match window {
             Window::Calls(calls) => Ring::largest(calls),
@@ -101,7 +96,6 @@ impl Outcomes {
         }
     }
 
-    /// Moves outcomes as of `from` to `to`, an earlier tick.
     pub(super) fn set_back(&mut self, from: Tick, to: Tick) {
         if let Self::Buckets(buckets) = self {
             buckets.set_back(from, to);
@@ -133,8 +127,6 @@ impl Bytes for Outcomes {
         }
     }
 }
-
-// A window of time: a ring of totals for equal parts of time.
 
 /// Totals for each bucket of time, twelve bytes for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,13 +171,11 @@ impl Buckets {
         self.ring.advance(self.number(at));
     }
 
-    /// Returns the number of the newest bucket.
     const fn newest(&self) -> u64 {
         self.ring.newest()
     }
 
-    /// Subtracts from `totals` the buckets that are in the window while `newest` is the newest bucket, and no longer
-    /// at `at`, as [`advance`](Self::advance) would. Returns the number of the newest bucket at `at`.
+    /// As [`BucketRing::leave_out`], with the number of the newest bucket at `at`.
     fn leave_out(&self, totals: &mut Totals, newest: u64, at: Tick) -> u64 {
         let number = self.number(at);
         *totals = self.ring.leave_out(*totals, newest, number);
@@ -205,8 +195,7 @@ impl Buckets {
         Tick::from_nanos(held.saturating_add(count).saturating_mul(self.length))
     }
 
-    /// Moves the buckets, as they were at `from`, to `to`, an earlier tick. There are no buckets before the epoch: calls
-    /// that would lie there are forgotten.
+    /// Moves the buckets, as they were at `from`, to `to`, an earlier tick. Calls before the epoch are forgotten.
     fn set_back(&mut self, from: Tick, to: Tick) {
         self.advance(from);
         self.ring = self.ring.renumbered(self.number(to));
@@ -237,8 +226,6 @@ impl Bytes for Buckets {
     }
 }
 
-// A window of the last calls: a ring with two bits for each.
-
 /// Outcomes of the last `size` calls, a quarter of a byte for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::breaker) struct Ring {
@@ -250,7 +237,6 @@ pub(in crate::breaker) struct Ring {
     words: Box<[u64]>,
 }
 
-/// Returns how many words hold one bit for each call.
 const fn words(size: u32) -> usize {
     size.div_ceil(64) as usize
 }
@@ -335,16 +321,13 @@ impl Bytes for Ring {
     }
 }
 
-// The window of calls that a breaker judges by, the outcome of one call, and sums of outcomes.
-
 /// Which calls a breaker judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// The last calls, this many of them: 1 to [`Window::MAX_CALLS`]. Time does not remove them.
     Calls(u32),
-    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to [`Window::MAX_BUCKETS`]. The parts lie
-    /// on multiples of their length and are forgotten whole. So the window looks back for `span` minus the part of
-    /// the current bucket that is still to come, and with a single bucket it starts empty after each `span`.
+    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to 256. The parts lie on multiples of
+    /// their length and are forgotten whole: with a single bucket the window starts empty after each `span`.
     Time {
         /// How far it looks back: from 1 ns for each bucket, up to a day.
         span: Duration,
@@ -357,12 +340,10 @@ impl Window {
     /// The most calls in a window of calls: 16,384, which take 4 KiB.
     pub const MAX_CALLS: u32 = 1 << 14;
     /// The most buckets in a window of time: 256, which take 3 KiB.
-    pub const MAX_BUCKETS: u32 = 256;
-    /// The longest window of time: a day.
-    pub const MAX_SPAN: Duration = Duration::from_secs(86_400);
+    pub(super) const MAX_BUCKETS: u32 = 256;
+    pub(super) const MAX_SPAN: Duration = Duration::from_secs(86_400);
 }
 
-/// The outcome of a call that shows something about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) failed: bool,

@@ -62,7 +62,6 @@ pub(super) struct Parameters {
     /// How many probes may be in flight at the first step, and how long each holds its place.
     pub(super) probes: Concurrency,
     pub(super) judgement: Judgement,
-    /// How many steps follow the first.
     pub(super) steps: u8,
     /// Nanoseconds after which a trip, or an idle breaker, is forgotten; `u64::MAX` means never.
     pub(super) forget_after: u64,
@@ -92,10 +91,8 @@ impl OpenTime {
         u64::try_from(next).unwrap_or(u64::MAX).clamp(self.first, self.longest)
     }
 
-    /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick: breakers that trip
-    /// at different nanoseconds draw differently, and the same history gives the same draws. Keys whose figures are
-    /// compared at the same boundary trip at the same tick, so two ticks of the key itself are mixed in: its first
-    /// and its last use.
+    /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick. Keys whose figures
+    /// are compared at the same boundary trip at the same tick, so the key's first and last use are mixed in.
     pub(super) fn jittered(&self, time: u64, at: Tick, since: Tick, last: Tick) -> u64 {
         let of_key = if at == last { 0 } else { scramble(since.as_nanos() ^ scramble(last.as_nanos())) };
         let draw = scramble(self.seed ^ at.as_nanos() ^ of_key) >> 32;
@@ -119,20 +116,19 @@ impl Parameters {
         self.probes.time_to_live().map_or(u64::MAX, nanos)
     }
 
-    /// Returns how late the outcome of a call through a closed breaker counts. A bound is needed, since a store drops the
-    /// state of a closed breaker that nobody uses; it depends on the call alone, so that a request that was undone, or a
-    /// state that was dropped early or late, changes no answer.
+    /// Returns how late the outcome of a call through a closed breaker counts. A bound is needed, since a store drops
+    /// the state of a closed breaker that nobody uses; it depends on the call alone, so that dropping a state early
+    /// or late changes no answer.
     pub(super) fn counted_for(&self) -> Duration {
         Duration::from_nanos(self.ttl()).saturating_add(self.counted_beyond_ttl())
     }
 
-    /// Returns by how much longer than its time to live a call counts: by the time after which it is slow, if slow calls
-    /// count. Otherwise no call could be slow that is slow only after its time to live.
+    /// Returns by how much longer than its time to live a call counts: by the time after which it is slow, if slow
+    /// calls count.
     pub(super) fn counted_beyond_ttl(&self) -> Duration {
         Duration::from_nanos(if self.rules.slow_ratio.is_some() { self.slow_after } else { 0 })
     }
 
-    /// Returns what a call shows about the service; `None` if it shows nothing.
     pub(super) fn sample(&self, outcome: Outcome, latency: Duration) -> Option<Sample> {
         let failed = match outcome {
             Outcome::Success | Outcome::CallersFault => false,
@@ -143,7 +139,6 @@ impl Parameters {
         Some(Sample { failed, slow: nanos(latency) > self.slow_after })
     }
 
-    /// Returns how many calls may be in flight at a step.
     pub(super) fn places(&self, step: u8) -> Concurrency {
         self.probes.resized(self.probes.max().checked_shl(u32::from(step)).unwrap_or(u64::MAX))
     }
@@ -280,26 +275,13 @@ impl CircuitBreaker {
     /// The largest share of calls that a breaker that sheds may refuse, in millionths: 99 %. The rest shows whether the
     /// service recovers.
     pub(super) const MOST_SHED: u32 = 990_000;
-    /// The most steps of recovery after the first: 16.
-    pub const MAX_STEPS: u8 = 16;
-
-    /// Returns how many calls may be in flight at the first step of recovery.
-    #[must_use]
-    pub fn probes(&self) -> u64 {
-        self.parameters.probes.max()
-    }
+    pub(super) const MAX_STEPS: u8 = 16;
 
     /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and its outcome does
     /// not count. `None` if calls may take for ever.
     #[must_use]
     pub fn time_to_live(&self) -> Option<Duration> {
         self.parameters.probes.time_to_live()
-    }
-
-    /// Returns which calls the breaker judges by.
-    #[must_use]
-    pub fn window(&self) -> Window {
-        self.parameters.window
     }
 
     /// Returns the least number of calls in the window by which its shares are judged.

@@ -1,9 +1,8 @@
 //! Breakers that compare as other libraries do: window, thresholds, when they are compared, open time and probes.
 //!
-//! The arithmetic is that of the library, without its flaws. In every profile a lost probe gives its place up after
-//! the time to live of a call, the outcome of a cancelled probe does not count, probes are bounded, and a call that
-//! ends in another state than it began in does not count in the new one. As in those libraries, open times have no
-//! jitter and do not grow, and trips are not forgotten.
+//! In every profile a lost probe gives its place up after the time to live of a call, the outcome of a cancelled
+//! probe does not count, probes are bounded, and a call that ends in another state than it began in does not count in
+//! the new one. As in those libraries, open times have no jitter and do not grow, and trips are not forgotten.
 
 use core::time::Duration;
 
@@ -38,19 +37,16 @@ impl CircuitBreaker {
             .probes(1)
             .judgement(Judgement::Successes(1))
             .steps(0)
-            .never_forget()
+            .forget_after(Duration::MAX)
     }
 
-    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s, compared every 500 ms. It
-    /// opens for 5 s, and the first call strictly later is the single probe.
+    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s, compared every 500
+    /// ms. It opens for 5 s, and the first call strictly later is the single probe. The window is longer by the
+    /// bucket in progress, which is empty whenever the figures are compared.
     ///
-    /// The 10 s are the last 20 complete buckets of 500 ms. So this window is longer by one bucket: the one in progress,
-    /// which is empty whenever the figures are compared.
-    ///
-    /// Map the errors that Hystrix counts (failures, timeouts, rejections of its pool and semaphore) to
-    /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), and what it leaves out (bad
-    /// requests) to [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault) those would
-    /// count as calls. An unsubscribed probe gives its place back, where Hystrix opens again.
+    /// Map the errors that Hystrix counts to [`Failure`](crate::Outcome::Failure) and
+    /// [`Overloaded`](crate::Outcome::Overloaded), and bad requests to [`Ignored`](crate::Outcome::Ignored). An
+    /// unsubscribed probe gives its place back, where Hystrix opens again.
     pub const fn hystrix() -> BreakerBuilder {
         Self::peer(
             Window::Time { span: Duration::from_millis(10_500), buckets: 21 },
@@ -65,9 +61,9 @@ impl CircuitBreaker {
     /// more failed, or all took longer than 60 s. It opens for 60 s, then admits ten calls, which are judged by the
     /// same shares when all ten have ended.
     ///
-    /// Its time window is [`Window::Time`] with a bucket for each second. Resilience4j caps the minimum
-    /// number of calls at the size of a window of calls; here a larger minimum is an error. If that minimum is below ten,
-    /// Resilience4j judges so many trial calls; here that is [`Judgement::Batch`] of that number.
+    /// Its time window is [`Window::Time`] with a bucket for each second. Resilience4j caps the minimum number of
+    /// calls at the window of calls; here a larger minimum is an error. If that minimum is below ten, it judges so
+    /// many trial calls; here that is [`Judgement::Batch`] of that number.
     pub const fn resilience4j() -> BreakerBuilder {
         Self::peer(Window::Calls(100), 100, Duration::from_secs(60))
             .slow_calls(Duration::from_secs(60), 1.0)
@@ -77,19 +73,16 @@ impl CircuitBreaker {
     }
 
     /// Describes a breaker of Sentinel for Java: a figure strictly above its threshold (for a ratio of 1, also equal
-    /// to it), of at least 5 calls in 1 s, which is one bucket. It opens for `open_for`, then admits one probe.
-    ///
-    /// In Sentinel only a ratio of slow calls of 1 trips when equal; a ratio of errors of 1 never trips there.
+    /// to it; in Sentinel only one of slow calls), of at least 5 calls in 1 s, which is one bucket. It opens for
+    /// `open_for`, then admits one probe.
     pub const fn sentinel(rule: SentinelRule, open_for: Duration) -> BreakerBuilder {
         Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for).above(), rule)
     }
 
-    /// Describes a breaker of Sentinel for Go. The difference to Java is that a ratio or count trips when it reaches
-    /// its threshold. There each rule names its minimum of calls and its window; here they are those of Java unless set.
-    ///
-    /// `probes` is Sentinel's probe number. With 0, one probe decides; with more, this many good ones close the
-    /// breaker and the first bad one opens it again. In Sentinel all calls pass until then; here at most this many at
-    /// once.
+    /// Describes a breaker of Sentinel for Go, where a ratio or count trips when it reaches its threshold. There each
+    /// rule names its minimum of calls and its window; here they are those of Java unless set. With `probes` of 0,
+    /// one probe decides; with more, this many good ones close the breaker and the first bad one opens it again. In
+    /// Sentinel all calls pass until then; here at most this many at once.
     pub const fn sentinel_go(rule: SentinelRule, open_for: Duration, probes: u32) -> BreakerBuilder {
         let probes = if probes == 0 { 1 } else { probes };
         Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for), rule)
@@ -113,11 +106,9 @@ impl CircuitBreaker {
             .evaluate(Evaluate::EachFailure)
     }
 
-    /// Describes the throttling of Google's SRE book as a breaker that sheds: twice as many calls as ended well in the
-    /// last two minutes (120 buckets), and at most 99 % refused.
-    ///
-    /// There each request that a caller refuses counts as well, which refuses more during an outage. Here refused calls
-    /// do not count; [`Sre`](crate::throttle::Sre) counts them.
+    /// Describes the throttling of Google's SRE book as a breaker that sheds: twice as many calls as ended well in
+    /// the last two minutes (120 buckets), and at most 99 % refused. There refused requests count as well;
+    /// [`Sre`](crate::throttle::Sre) counts them.
     pub const fn sre() -> BreakerBuilder {
         Self::builder()
             .window(Window::Time { span: Duration::from_secs(120), buckets: 120 })

@@ -47,7 +47,6 @@ impl fmt::Display for Figure {
 }
 
 impl Figure {
-    /// The largest byte form, in bytes.
     pub(super) const LARGEST: usize = 1 + 12;
 }
 
@@ -123,7 +122,6 @@ impl BreakerThresholds {
         whole > 0 && if self.above && share < WHOLE { is > most } else { is >= most }
     }
 
-    /// Says whether any threshold counts failures.
     pub(super) const fn counts_failures(&self) -> bool {
         self.failure_ratio.is_some() || self.consecutive.is_some() || self.failures.is_some()
     }

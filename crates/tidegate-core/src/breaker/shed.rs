@@ -1,16 +1,14 @@
-//! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows.
-//!
-//! With a threshold of `f`, the calls that ended well justify `1/(1 - f)` times as many calls. Calls beyond that number
-//! are refused by chance: the share is that of the throttle [`Sre`](crate::throttle::Sre) with `1/(1 - f)` as its K.
-//! Calls that were slow count as those that failed. Refused calls do not count, so a refusal changes nothing and has
-//! nothing to store. The calls that still enter show whether the service recovers, so there are no probes.
+//! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows:
+//! that of the throttle [`Sre`](crate::throttle::Sre) with `1/(1 - f)` as its K for a threshold of `f`. Calls that
+//! were slow count as those that failed. Refused calls do not count, so a refusal has nothing to store. The calls
+//! that still enter show whether the service recovers, so there are no probes.
 //!
 //! # Source
-//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
-//! throttling: a threshold of a half is its K of 2. Envoy's admission control filter leaves refused requests out of
-//! the count, as is done here, and bounds the refused share.
+//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21: a threshold of a half is its K
+//! of 2. Envoy's admission control filter leaves refused requests out of the count, as is done here, and bounds the
+//! refused share.
 
-use super::machine::{Cause, ChangeReporter};
+use super::machine::{Cause, Change};
 use super::outcomes::Totals;
 use super::parameters::{CircuitBreaker, scramble};
 use super::rules::{BreakerThresholds, Figure, WHOLE};
@@ -30,8 +28,8 @@ impl BreakerThresholds {
         failed.max(slow).unwrap_or(0).min(most)
     }
 
-    /// Returns the share of calls, in millionths, that goes beyond what a threshold allows if `bad` of the calls count against it;
-    /// `None` for a threshold of all calls, which allows everything.
+    /// Returns the share of calls, in millionths, that goes beyond what a threshold allows if `bad` of the calls
+    /// count against it; `None` for a threshold of all calls.
     pub(super) fn excess_of(totals: Totals, bad: u32, allowed: u32) -> Option<u32> {
         let required = WHOLE.checked_sub(allowed).filter(|share| *share > 0)?;
         let k = f64::from(WHOLE) / f64::from(required);
@@ -50,8 +48,7 @@ impl CircuitBreaker {
     }
 
     /// Says whether a call at `at` is one of the share that is refused. The draw is computed from the seed, the tick
-    /// of the call, and two ticks of the key: its first use and its last. So the same history gives the same answers,
-    /// and calls at the same tick share one draw.
+    /// of the call, and the key's first use and its last. Calls at the same tick share one draw.
     #[cold]
     pub(super) fn sheds(&self, inner: &StateFields, at: Tick) -> bool {
         let share = self.shed_share(inner, at);
@@ -64,7 +61,6 @@ impl CircuitBreaker {
         ((draw * u64::from(WHOLE)) >> 32) < u64::from(share)
     }
 
-    /// Returns the condition of a closed breaker that is not forced.
     pub(super) fn closed_or_shedding(&self, inner: &StateFields, at: Tick) -> Condition {
         let Phase::Closed { outcomes, .. } = &inner.phase else { return Condition::Closed };
         match (self.shed_share(inner, at), self.parameters.rules.ratio_of(outcomes.ahead().totals(at))) {
@@ -73,10 +69,10 @@ impl CircuitBreaker {
         }
     }
 
-    /// For a breaker that may shed: reports when it begins to shed, and when it ends; changes nothing else. What time has changed by `at` was
-    /// applied before.
+    /// Reports when a breaker that may shed begins to, and when it ends. What time has changed by `at` was applied
+    /// before.
     #[cold]
-    pub(super) fn note_shedding(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
+    pub(super) fn note_shedding(&self, inner: &mut StateFields, at: Tick, tell: &mut dyn FnMut(Change)) {
         if inner.forced.is_some() {
             return;
         }
@@ -85,13 +81,13 @@ impl CircuitBreaker {
         match is {
             Condition::Shedding { by, .. } if !*shedding => {
                 *shedding = true;
-                reporter.report(at, Condition::Closed, is, Cause::Tripped(by));
+                tell(Change { at, from: Condition::Closed, to: is, cause: Cause::Tripped(by) });
             }
             Condition::Closed if *shedding => {
                 *shedding = false;
                 let totals = outcomes.ahead().totals(at);
                 let was = Condition::Shedding { share: 0, by: Figure::FailureRatio(totals) };
-                reporter.report(at, was, is, Cause::Recovered(totals));
+                tell(Change { at, from: was, to: is, cause: Cause::Recovered(totals) });
             }
             _ => {}
         }
@@ -241,7 +237,14 @@ mod tests {
             while ended < times {
                 now += 1_000_000;
                 if let Ok(receipt) = half.enter_in_place(&mut state, ask(now), &mut tell) {
-                    half.leave_in_place(&mut state, Tick::from_nanos(now), &receipt, outcome, &mut tell);
+                    half.leave_in_place(
+                        &mut state,
+                        Tick::from_nanos(now),
+                        &receipt,
+                        None,
+                        outcome,
+                        &mut tell,
+                    );
                     ended += 1;
                 }
             }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 
 use super::forced::{Forced, WouldTrip};
 use super::judgement::Judgement;
-use super::machine::ChangeReporter;
 use super::outcomes::{Totals, Window};
 use super::parameters::CircuitBreaker;
 use super::rules::{BreakerThresholds, Figure, WHOLE};
@@ -62,9 +61,8 @@ impl CircuitBreaker {
         next
     }
 
-    /// Returns the state as of `now`: with expired open times and advanced windows. Copies the state only if a
-    /// visible part of it changes. That an old trip no longer counts is not visible before the next trip, so it
-    /// copies nothing.
+    /// Returns the state as of `now`. Copies it only if a visible part changes; that an old trip no longer counts is
+    /// not.
     pub(super) fn at<'s>(
         &self,
         state: &'s CircuitBreakerState,
@@ -75,19 +73,18 @@ impl CircuitBreaker {
             return (Cow::Borrowed(state), at);
         }
         let mut state = state.clone();
-        self.advance(&mut state.inner, at, &mut ChangeReporter { report: &mut |_| () });
+        self.advance(&mut state.inner, at, &mut |_| ());
         (Cow::Owned(state), at)
     }
 
-    /// Returns the condition of the breaker at `now`; changes nothing.
+    /// Returns the condition of the breaker at `now`.
     #[must_use]
     pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
         let (state, at) = self.at(state, now);
         self.condition_of(&state.inner, at)
     }
 
-    /// Returns the calls in the window of a closed breaker, or in the current step of a half-open one; changes
-    /// nothing.
+    /// Returns the calls in the window of a closed breaker, or in the current step of a half-open one.
     #[must_use]
     pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
         let (state, at) = self.at(state, now);
@@ -112,12 +109,9 @@ impl CircuitBreaker {
     }
 }
 
-// Computes what time alone has changed in a breaker, without changing its state, so that a refusal copies nothing.
-
 /// The most comparisons of figures for the time since the last change: a window has at most a thousand spans.
 const MOST_EVALUATIONS: u32 = 1_001;
 
-/// The change that time alone has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
@@ -179,9 +173,8 @@ impl CircuitBreaker {
         at.after(Duration::from_nanos(self.parameters.open.jittered(time, at, inner.since, inner.last)))
     }
 
-    /// For a closed breaker with [`Evaluate::Every`](super::Evaluate::Every): compares the figures at each multiple of
-    /// the span since the last change, up to `at`, and returns the first tick at which one reaches its threshold.
-    /// Changes nothing.
+    /// For [`Evaluate::Every`](super::Evaluate::Every): compares the figures at each multiple of the span since the
+    /// last change, up to `at`, and returns the first tick at which one reaches its threshold.
     pub(super) fn tripped_by_time(&self, inner: &StateFields, at: Tick) -> Option<(Tick, Figure)> {
         let Phase::Closed { outcomes, consecutive, .. } = &inner.phase else { return None };
         let mut ahead = outcomes.ahead();
@@ -201,16 +194,12 @@ impl CircuitBreaker {
         None
     }
 
-    /// Returns the time until the first probe may enter.
     fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
         let left = until.since(at);
         let late = self.parameters.open.strict && at <= until;
         if late { left.saturating_add(Duration::from_nanos(1)) } else { left }
     }
 }
-
-// The share of calls that a breaker that sheds admits, with the figures that it follows from: for people who ask why
-// their call was refused.
 
 /// The share of calls that a [shedding](Condition::Shedding) breaker admits, and the figures that it follows from.
 ///
@@ -236,30 +225,6 @@ pub struct Admitted {
 
 impl CircuitBreaker {
     /// Returns what a breaker in this condition admits, and why; `None` unless it sheds. Never allocates.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::breaker::CircuitBreaker;
-    /// use tidegate_core::guard::{Guard as _, Outcome};
-    /// use tidegate_core::{Algorithm as _, Ask, Cost, Tick, Transition};
-    ///
-    /// let breaker = CircuitBreaker::sre().build()?;
-    /// let now = Tick::from_secs(1);
-    /// let mut state = breaker.fresh(now);
-    /// let mut receipts = Vec::new();
-    /// for _ in 0..100 {
-    ///     let Transition::Allowed { next, receipt, .. } = breaker.enter(&state, Ask::allow(now, Cost::ONE)) else { panic!() };
-    ///     state = next;
-    ///     receipts.push(receipt);
-    /// }
-    /// for (call, receipt) in receipts.iter().enumerate() {
-    ///     let outcome = if call < 25 { Outcome::Success } else { Outcome::Failure };
-    ///     state = breaker.leave(&state, now, receipt, outcome);
-    /// }
-    /// let admitted = breaker.admitted(&breaker.condition(&state, now)).unwrap();
-    /// assert_eq!(admitted.to_string(), "admits 50% of the calls: 25 of 100 calls of the last 2 min ended well, K = 2");
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn admitted(&self, condition: &Condition) -> Option<Admitted> {
         let Condition::Shedding { share, by } = *condition else { return None };

@@ -24,7 +24,6 @@ pub struct CircuitBreakerState {
 pub(super) struct StateFields {
     /// Receipts from before this tick do not count: the key was reset, or was not known then.
     pub(super) since: Tick,
-    /// The tick of the last change.
     pub(super) last: Tick,
     /// When the time to live of the last call that entered ends.
     pub(super) busy_until: Tick,
@@ -56,9 +55,7 @@ pub(super) enum Phase {
     },
     HalfOpen {
         step: u8,
-        /// The probes in flight.
         inside: ConcurrencyState,
-        /// The outcomes of this step.
         totals: Totals,
     },
 }
@@ -147,7 +144,6 @@ impl StateFields {
         }
     }
 
-    /// Says whether it is forced to measure only.
     pub(super) fn measures_only(&self) -> bool {
         matches!(&self.forced, Some(Forced { to: Force::MetricsOnly, .. }))
     }
@@ -159,8 +155,7 @@ impl StateFields {
 
     /// Returns the tick from which it has been idle for so long that it becomes new; [`Tick::MAX`] means never.
     pub(super) fn idle_at(&self, forget_after: u64) -> Tick {
-        // With `u64::MAX` trips are never forgotten. But here there is no trip to remember, and otherwise an unused
-        // key would be kept for ever.
+        // Here there is no trip to remember, and an unused key must not be kept for ever.
         let forget_after =
             if forget_after == u64::MAX && self.opened_by_hand() { HAND_REMEMBERED } else { forget_after };
         let forced = self.forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
@@ -174,7 +169,6 @@ impl StateFields {
         used.max(self.busy_until).max(forced).after(Duration::from_nanos(forget_after))
     }
 
-    /// Returns the tick from which the last trip of a closed breaker is forgotten.
     pub(super) fn recovered_at(&self, closed_since: Tick, forget_after: u64) -> Tick {
         match (self.last_open_time, forget_after) {
             (0, _) => Tick::EPOCH,
@@ -298,7 +292,7 @@ impl Bytes for CircuitBreakerState {
             }
             2 => {
                 let (step, inside, totals) = (from.u8()?, Bytes::read(from)?, Bytes::read(from)?);
-                if step > Self::MAX_STEPS {
+                if step > CircuitBreaker::MAX_STEPS {
                     return Err(DecodeError::Value { field: "step" });
                 }
                 Phase::HalfOpen { step, inside, totals }
@@ -313,8 +307,4 @@ impl Bytes for CircuitBreakerState {
         }
         Ok(Self { inner: Box::new(inner) })
     }
-}
-
-impl CircuitBreakerState {
-    const MAX_STEPS: u8 = CircuitBreaker::MAX_STEPS;
 }

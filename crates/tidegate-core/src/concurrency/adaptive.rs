@@ -1,4 +1,4 @@
-//! An enum of all control laws, read from the word that a policy file uses.
+//! The table of all control laws: [`Adaptive`] and [`AdaptiveState`] have one variant for each, and pass every call on to it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,206 +14,156 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::bounds::Bounds;
 use crate::time::Tick;
 
-/// One of the control laws, chosen by its word.
-///
-/// Parsed from its word, with the law's default knobs: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or
-/// `bbr`.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::concurrency::{Adaptive, Bounds, Law, Vegas};
-/// use tidegate_core::Tick;
-///
-/// let law: Adaptive = "vegas".parse()?;
-/// assert_eq!(law, Adaptive::Vegas(Vegas::default()));
-/// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 20);
-/// let text = "fast".parse::<Adaptive>().unwrap_err().to_string();
-/// assert_eq!(text, "is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr");
-/// # Ok::<(), tidegate_core::concurrency::ParseLawError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Adaptive {
+/// The table of laws: byte, word, variant, parameters, state. A released byte is never reused.
+macro_rules! laws {
+    ($($(#[$doc:meta])* $byte:literal $word:literal => $name:ident($law:ty, $state:ty);)*) => {
+        /// One of the control laws, chosen by its word.
+        ///
+        /// Parsed from its word, with the law's default knobs: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or
+        /// `bbr`.
+        ///
+        /// # Examples
+        /// ```
+        /// use tidegate_core::concurrency::{Adaptive, Bounds, Law, Vegas};
+        /// use tidegate_core::Tick;
+        ///
+        /// let law: Adaptive = "vegas".parse()?;
+        /// assert_eq!(law, Adaptive::Vegas(Vegas::default()));
+        /// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 20);
+        /// let text = "fast".parse::<Adaptive>().unwrap_err().to_string();
+        /// assert_eq!(text, "is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr");
+        /// # Ok::<(), tidegate_core::concurrency::ParseLawError>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum Adaptive { $($(#[$doc])* $name($law),)* }
+
+        /// The state of an [`Adaptive`] law: 320 bytes, and the heap memory of its law's state.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum AdaptiveState { $($(#[$doc])* $name($state),)* }
+
+        impl Adaptive {
+            fn all() -> [Self; 6] {
+                [$(Self::$name(<$law>::default()),)*]
+            }
+
+            /// Returns the law's word: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
+            #[must_use]
+            pub const fn as_str(&self) -> &'static str {
+                match self { $(Self::$name(_) => $word,)* }
+            }
+
+            /// Returns the bounds of the limit.
+            #[must_use]
+            pub const fn bounds(&self) -> Bounds {
+                match self { $(Self::$name(law) => law.bounds,)* }
+            }
+
+            /// Returns the same law with other bounds.
+            #[must_use]
+            pub const fn with_bounds(self, bounds: Bounds) -> Self {
+                match self { $(Self::$name(law) => Self::$name(law.bounds(bounds)),)* }
+            }
+        }
+
+        /// A state of another law, left from before the law was replaced, counts as no state: the limit is the law's start.
+        impl Law for Adaptive {
+            type State = AdaptiveState;
+
+            fn start(&self, now: Tick) -> AdaptiveState {
+                match self { $(Self::$name(law) => AdaptiveState::$name(law.start(now)),)* }
+            }
+
+            fn limit(&self, state: &AdaptiveState) -> u64 {
+                match (self, state) {
+                    $((Self::$name(law), AdaptiveState::$name(state)) => law.limit(state),)*
+                    (law, _) => law.limit(&law.start(Tick::EPOCH)),
+                }
+            }
+
+            fn learn(&self, state: &mut AdaptiveState, sample: &Sample) {
+                match (self, &mut *state) {
+                    $((Self::$name(law), AdaptiveState::$name(state)) => law.learn(state, sample),)*
+                    (law, _) => *state = law.start(sample.at),
+                }
+            }
+
+            fn counts_ignored(&self, state: &AdaptiveState) -> bool {
+                match (self, state) {
+                    $((Self::$name(law), AdaptiveState::$name(state)) => law.counts_ignored(state),)*
+                    _ => false,
+                }
+            }
+
+            fn sense(&self, state: &mut AdaptiveState, at: Tick, signal: Signal) {
+                match (self, &mut *state) {
+                    $((Self::$name(law), AdaptiveState::$name(state)) => law.sense(state, at, signal),)*
+                    (law, _) => *state = law.start(at),
+                }
+            }
+        }
+
+        impl Bytes for Adaptive {
+            fn write(&self, out: &mut Writer) {
+                match self {
+                    Self::HillClimb(law) if !law.reserves => {
+                        out.u8(HILL_CLIMB_WITHOUT_RESERVE);
+                        law.write(out);
+                    }
+                    $(Self::$name(law) => { out.u8($byte); law.write(out); })*
+                }
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                match from.u8()? {
+                    HILL_CLIMB_WITHOUT_RESERVE => {
+                        HillClimb::read(from).map(|law| Self::HillClimb(law.without_reserve()))
+                    }
+                    $($byte => Bytes::read(from).map(Self::$name),)*
+                    _ => Err(DecodeError::Value { field: "law" }),
+                }
+            }
+        }
+
+        impl Bytes for AdaptiveState {
+            fn write(&self, out: &mut Writer) {
+                match self { $(Self::$name(state) => { out.u8($byte); state.write(out); })* }
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                match from.u8()? {
+                    $($byte => Bytes::read(from).map(Self::$name),)*
+                    _ => Err(DecodeError::Value { field: "law" }),
+                }
+            }
+        }
+    };
+}
+
+laws! {
     /// Moves to the limit at which most work ends well, found by experiment: the default.
-    HillClimb(HillClimb),
+    1 "hill-climb" => HillClimb(HillClimb, HillClimbState);
     /// Grows by one for each success, shrinks by a tenth for each overload.
-    Aimd(Aimd),
+    2 "aimd" => Aimd(Aimd, AimdState);
     /// Keeps a short queue, whose length it infers from latencies.
-    Vegas(Vegas),
+    3 "vegas" => Vegas(Vegas, VegasState);
     /// Compares the latest latency with a long average.
-    Gradient(Gradient),
+    4 "gradient" => Gradient(Gradient, GradientState);
     /// Compares the median latency with one that was measured while few were inside.
-    MinLatency(MinLatency),
+    5 "min-latency" => MinLatency(MinLatency, MinLatencyState);
     /// While the processor is busy, limits to the highest throughput multiplied by the least latency.
-    Bbr(Bbr),
+    6 "bbr" => Bbr(Bbr, BbrState);
 }
 
-/// The state of an [`Adaptive`] law: 320 bytes, and the heap memory of its law's state.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum AdaptiveState {
-    /// Of [`HillClimb`].
-    HillClimb(HillClimbState),
-    /// Of [`Aimd`].
-    Aimd(AimdState),
-    /// Of [`Vegas`].
-    Vegas(VegasState),
-    /// Of [`Gradient`].
-    Gradient(GradientState),
-    /// Of [`MinLatency`].
-    MinLatency(MinLatencyState),
-    /// Of [`Bbr`].
-    Bbr(BbrState),
-}
-
-impl Adaptive {
-    /// Every law with its default knobs.
-    fn all() -> [Self; 6] {
-        [
-            Self::HillClimb(HillClimb::default()),
-            Self::Aimd(Aimd::default()),
-            Self::Vegas(Vegas::default()),
-            Self::Gradient(Gradient::default()),
-            Self::MinLatency(MinLatency::default()),
-            Self::Bbr(Bbr::default()),
-        ]
-    }
-
-    /// Returns the law's word: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
-    #[must_use]
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::HillClimb(_) => "hill-climb",
-            Self::Aimd(_) => "aimd",
-            Self::Vegas(_) => "vegas",
-            Self::Gradient(_) => "gradient",
-            Self::MinLatency(_) => "min-latency",
-            Self::Bbr(_) => "bbr",
-        }
-    }
-}
-
-impl Adaptive {
-    /// Updates the state by a reading of the processor, in thousandths, that holds until the next one and is not to be
-    /// smoothed. Laws other than BBR ignore it.
-    pub(super) fn sense_once(&self, state: &mut AdaptiveState, at: Tick, thousandths: u16) {
-        if let (Self::Bbr(law), AdaptiveState::Bbr(state)) = (self, state) {
-            law.sense_once(state, at, thousandths);
-        }
-    }
-}
-
-impl fmt::Display for Adaptive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// The error for a text that is not the word of a law. Its message completes a sentence that begins with the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr")]
-pub struct ParseLawError;
-
-impl FromStr for Adaptive {
-    type Err = ParseLawError;
-
-    fn from_str(text: &str) -> Result<Self, ParseLawError> {
-        Self::all().into_iter().find(|law| law.as_str() == text).ok_or(ParseLawError)
-    }
-}
-
-/// A state of another law, left from before the law was replaced, counts as no state: the limit is the law's start.
-impl Law for Adaptive {
-    type State = AdaptiveState;
-
-    fn start(&self, now: Tick) -> AdaptiveState {
-        match self {
-            Self::HillClimb(law) => AdaptiveState::HillClimb(law.start(now)),
-            Self::Aimd(law) => AdaptiveState::Aimd(law.start(now)),
-            Self::Vegas(law) => AdaptiveState::Vegas(law.start(now)),
-            Self::Gradient(law) => AdaptiveState::Gradient(law.start(now)),
-            Self::MinLatency(law) => AdaptiveState::MinLatency(law.start(now)),
-            Self::Bbr(law) => AdaptiveState::Bbr(law.start(now)),
-        }
-    }
-
-    fn limit(&self, state: &AdaptiveState) -> u64 {
-        match (self, state) {
-            (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.limit(state),
-            (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.limit(state),
-            (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.limit(state),
-            (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.limit(state),
-            (Self::MinLatency(law), AdaptiveState::MinLatency(state)) => law.limit(state),
-            (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.limit(state),
-            (law, _) => law.limit(&law.start(Tick::EPOCH)),
-        }
-    }
-
-    fn learn(&self, state: &mut AdaptiveState, sample: &Sample) {
-        match (self, &mut *state) {
-            (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.learn(state, sample),
-            (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.learn(state, sample),
-            (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.learn(state, sample),
-            (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.learn(state, sample),
-            (Self::MinLatency(law), AdaptiveState::MinLatency(state)) => law.learn(state, sample),
-            (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.learn(state, sample),
-            (law, _) => *state = law.start(sample.at),
-        }
-    }
-
-    fn counts_ignored(&self, state: &AdaptiveState) -> bool {
-        matches!((self, state), (Self::Vegas(law), AdaptiveState::Vegas(state)) if law.counts_ignored(state))
-    }
-
-    fn sense(&self, state: &mut AdaptiveState, at: Tick, signal: Signal) {
-        match (self, &mut *state) {
-            (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.sense(state, at, signal),
-            (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.sense(state, at, signal),
-            (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.sense(state, at, signal),
-            (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.sense(state, at, signal),
-            (Self::MinLatency(law), AdaptiveState::MinLatency(state)) => law.sense(state, at, signal),
-            (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.sense(state, at, signal),
-            (law, _) => *state = law.start(at),
-        }
-    }
-}
-
-// The functions of laws that stores need: the byte forms of states, their largest size, and carrying a state to
-// changed knobs.
-
-const HILL_CLIMB: u8 = 1;
-const AIMD: u8 = 2;
-const VEGAS: u8 = 3;
-const GRADIENT: u8 = 4;
-const MIN_LATENCY: u8 = 5;
-const BBR: u8 = 6;
-/// A hill climb that holds no places in reserve; its state has the same form as that of law 1.
+/// The byte of a hill climb that holds no places in reserve; its state has the same form as that of law 1.
 const HILL_CLIMB_WITHOUT_RESERVE: u8 = 7;
 
 impl Adaptive {
-    /// Returns the bounds of the limit.
-    #[must_use]
-    pub const fn bounds(&self) -> Bounds {
-        match self {
-            Self::HillClimb(law) => law.bounds,
-            Self::Aimd(law) => law.bounds,
-            Self::Vegas(law) => law.bounds,
-            Self::Gradient(law) => law.bounds,
-            Self::MinLatency(law) => law.bounds,
-            Self::Bbr(law) => law.bounds,
-        }
-    }
-
-    /// Returns the same law with other bounds.
-    #[must_use]
-    pub const fn with_bounds(self, bounds: Bounds) -> Self {
-        match self {
-            Self::HillClimb(law) => Self::HillClimb(law.bounds(bounds)),
-            Self::Aimd(law) => Self::Aimd(law.bounds(bounds)),
-            Self::Vegas(law) => Self::Vegas(law.bounds(bounds)),
-            Self::Gradient(law) => Self::Gradient(law.bounds(bounds)),
-            Self::MinLatency(law) => Self::MinLatency(law.bounds(bounds)),
-            Self::Bbr(law) => Self::Bbr(law.bounds(bounds)),
+    /// Updates the state by a reading of the processor that holds until the next one. Laws other than BBR ignore it.
+    pub(super) fn sense_once(&self, state: &mut AdaptiveState, at: Tick, thousandths: u16) {
+        if let (Self::Bbr(law), AdaptiveState::Bbr(state)) = (self, state) {
+            law.sense_once(state, at, thousandths);
         }
     }
 
@@ -240,8 +190,8 @@ impl Adaptive {
     pub(in crate::concurrency) fn largest(&self) -> usize {
         let mut out = Writer::default();
         self.start(Tick::EPOCH).write(&mut out);
-        // All other forms have a fixed size. BBR's grows by two values for each bucket of its window, Vegas' by four
-        // while the limit is held down, and the hill climb's where callers say how long they wait.
+        // BBR's form grows by two values for each bucket of its window, Vegas' by four while the limit is held down,
+        // and the hill climb's where callers say how long they wait.
         let grows = match self {
             Self::HillClimb(_) => HillClimbState::RESERVE_BYTES,
             Self::Vegas(_) => 4 * 8,
@@ -252,57 +202,22 @@ impl Adaptive {
     }
 }
 
-impl Bytes for Adaptive {
-    fn write(&self, out: &mut Writer) {
-        match self {
-            Self::HillClimb(law) if law.reserves => (out.u8(HILL_CLIMB), law.write(out)),
-            Self::HillClimb(law) => (out.u8(HILL_CLIMB_WITHOUT_RESERVE), law.write(out)),
-            Self::Aimd(law) => (out.u8(AIMD), law.write(out)),
-            Self::Vegas(law) => (out.u8(VEGAS), law.write(out)),
-            Self::Gradient(law) => (out.u8(GRADIENT), law.write(out)),
-            Self::MinLatency(law) => (out.u8(MIN_LATENCY), law.write(out)),
-            Self::Bbr(law) => (out.u8(BBR), law.write(out)),
-        };
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match from.u8()? {
-            HILL_CLIMB => Bytes::read(from).map(Self::HillClimb),
-            HILL_CLIMB_WITHOUT_RESERVE => {
-                HillClimb::read(from).map(|law| Self::HillClimb(law.without_reserve()))
-            }
-            AIMD => Bytes::read(from).map(Self::Aimd),
-            VEGAS => Bytes::read(from).map(Self::Vegas),
-            GRADIENT => Bytes::read(from).map(Self::Gradient),
-            MIN_LATENCY => Bytes::read(from).map(Self::MinLatency),
-            BBR => Bytes::read(from).map(Self::Bbr),
-            _ => Err(DecodeError::Value { field: "law" }),
-        }
+impl fmt::Display for Adaptive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 
-impl Bytes for AdaptiveState {
-    fn write(&self, out: &mut Writer) {
-        match self {
-            Self::HillClimb(state) => (out.u8(HILL_CLIMB), state.write(out)),
-            Self::Aimd(state) => (out.u8(AIMD), state.write(out)),
-            Self::Vegas(state) => (out.u8(VEGAS), state.write(out)),
-            Self::Gradient(state) => (out.u8(GRADIENT), state.write(out)),
-            Self::MinLatency(state) => (out.u8(MIN_LATENCY), state.write(out)),
-            Self::Bbr(state) => (out.u8(BBR), state.write(out)),
-        };
-    }
+/// The error for a text that is not the word of a law. Its message completes a sentence that begins with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr")]
+pub struct ParseLawError;
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match from.u8()? {
-            HILL_CLIMB => Bytes::read(from).map(Self::HillClimb),
-            AIMD => Bytes::read(from).map(Self::Aimd),
-            VEGAS => Bytes::read(from).map(Self::Vegas),
-            GRADIENT => Bytes::read(from).map(Self::Gradient),
-            MIN_LATENCY => Bytes::read(from).map(Self::MinLatency),
-            BBR => Bytes::read(from).map(Self::Bbr),
-            _ => Err(DecodeError::Value { field: "law" }),
-        }
+impl FromStr for Adaptive {
+    type Err = ParseLawError;
+
+    fn from_str(text: &str) -> Result<Self, ParseLawError> {
+        Self::all().into_iter().find(|law| law.as_str() == text).ok_or(ParseLawError)
     }
 }
 

@@ -1,22 +1,12 @@
-//! AIMD, additive increase and multiplicative decrease: the limit grows by one for each piece of work that went well
-//! while the limit was needed, and shrinks by a tenth for each that was refused or took too long.
+//! AIMD, additive increase and multiplicative decrease.
 //!
-//! # When
-//! Use it directly in front of a service that says clearly when it is overloaded (429, 503, a time-out that means
-//! something). The law uses that signal alone, so latencies may vary freely. Do not use it where overload shows only as
-//! slowness: below the time-out the limit only grows. The limit also never settles: it climbs until the service reports
-//! overload, and so keeps the service at its edge.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
-//! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
-//! | timeout | 1 ns and more | 5 s | what takes longer counts as overload |
+//! The law uses only what the service says of overload (429, 503, a time-out that means something), so latencies may
+//! vary freely. Overload that shows only as slowness below the time-out goes unseen. The limit climbs until the
+//! service reports overload, and so keeps it at its edge.
 //!
 //! # Source
-//! `AIMDLimit` of Netflix' concurrency-limits. There, failures that are reported as successes make the limit grow. Here
-//! failures and callers' mistakes leave the limit unchanged, except in the profile [`Aimd::netflix`]: a caller could
+//! `AIMDLimit` of Netflix' concurrency-limits. There, failures that are reported as successes make the limit grow.
+//! Here failures and callers' mistakes leave it unchanged, except in the profile [`Aimd::netflix`]: a caller could
 //! otherwise raise the limit with requests that are refused at once.
 
 use core::time::Duration;
@@ -27,12 +17,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};
 use crate::time::Tick;
 
-/// Grows by one for each success, shrinks by a tenth for each overload.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-aimd.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+/// Grows by one for each success while the limit is needed, shrinks by a tenth for each overload.
 ///
 /// # Examples
 /// ```
@@ -79,7 +64,7 @@ impl Default for Aimd {
 }
 
 impl Aimd {
-    /// Netflix' arithmetic with Netflix' knobs: every outcome except overload counts as a success, failures included.
+    /// Netflix' arithmetic: every outcome except overload counts as a success, failures included.
     #[must_use]
     pub fn netflix() -> Self {
         Self { failures_grow: true, ..Self::default() }
@@ -92,9 +77,6 @@ impl Aimd {
     }
 
     /// Sets the share of the limit that remains after an overload, 0.1 to 0.999; the new limit is rounded down.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })

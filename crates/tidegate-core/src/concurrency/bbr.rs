@@ -1,42 +1,18 @@
 //! BBR for services: while the processor is busy, limits the work inside to the number the service could handle in
 //! its best recent moments.
 //!
-//! By Little's law the number inside is the throughput multiplied by the latency. The law keeps a window of buckets.
-//! The limit is the highest throughput of any bucket multiplied by the least average latency of any bucket. It
-//! applies while the processor is busy, and for a while after; otherwise the limit is the largest of the bounds.
+//! By Little's law that number is the throughput multiplied by the latency: the highest throughput of any bucket of a
+//! window, times the least average latency of any bucket. The limit applies while the processor is busy, and for a
+//! while after; otherwise it is the largest of the bounds. So it suits a server whose own processor does the work,
+//! and needs readings of that ([`Signal::Cpu`]), typically each half second. Time advances with samples and readings
+//! alone.
 //!
-//! # When
-//! Use it on a server whose own processor does the work: a busy processor is then the one sign of overload that depends
-//! neither on callers nor on dependencies. Do not use it where work waits for other services: the processor idles while
-//! the dependency is overloaded, and the law does nothing. It needs readings of the processor ([`Signal::Cpu`]),
-//! typically each half second; without them it never limits. Where work in progress fills the memory before the processor
-//! is busy, let it limit by [`Signal::Memory`] too ([`Bbr::memory`]).
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is measured |
-//! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
-//! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
-//! | memory | 1 to 1000 | none | the limit also applies from this many thousandths of the memory on |
-//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; no effect on readings that are averaged already ([`Signal::CpuAveraged`], as a watch of the crate `tidegate` gives), and in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
-//! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
-//!
-//! # What is corrected
-//! | the other library | this law |
-//! |---|---|
-//! | smooths readings in integers, so that full load reads as 981 of 1000 and thresholds above it never act | keeps fractions: full load reads as 1000 |
-//! | (aegis) marks when dropping *began*; an overload longer than a second has no cool-off | the cool-off begins anew while the processor is busy |
-//! | counts latency in whole milliseconds, so that a service of 0.1 ms gets ten times its limit | counts nanoseconds |
-//! | count callers' faults, and aegis also failures, as served, so that quick refusals make the best moment | counts only work that was done |
-//! | admits one more than its limit | admits its limit |
-//!
-//! [`Bbr::aegis`] and [`Bbr::go_zero`] have the arithmetic of those libraries. This law's time advances with samples
-//! and readings alone.
+//! Unlike the other libraries, it smooths readings in fractions (in integers, full load reads as 981 of 1000), counts
+//! nanoseconds (in milliseconds, a service of 0.1 ms gets ten times its limit) and only work that was done (quick
+//! refusals would make the best moment), and begins the cool-off anew while the processor is busy.
 //!
 //! # Source
-//! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel; the name is from N. Cardwell
-//! et al., "BBR: Congestion-Based Congestion Control", 2016, which estimates bandwidth and round trip in the same way.
+//! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel.
 
 mod best_moments;
 
@@ -53,11 +29,6 @@ use crate::window::Buckets;
 use best_moments::{Counting, Served};
 
 /// A limit that holds while the processor is busy: the highest throughput multiplied by the least latency.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-bbr.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -106,7 +77,6 @@ pub struct BbrState {
     last: Tick,
     /// When the processor was last busy; under aegis' arithmetic, when dropping began.
     mark: Option<Tick>,
-    /// Whether the limit applies.
     limited: bool,
     /// Whether the limit was reached since it was last lifted, as far as samples show.
     dropped: bool,
@@ -129,23 +99,23 @@ impl Default for Bbr {
 }
 
 impl Bbr {
-    /// The arithmetic and knobs of kratos aegis, whose readings come each half second.
+    /// The arithmetic and numbers of kratos aegis, whose readings come each half second.
     ///
-    /// Four differences remain. aegis notes that it drops when it refuses a request; here that is when work ends that had
-    /// filled the limit. aegis counts cancelled work as served; here such work teaches nothing. aegis repeats the last
-    /// reading in place of a reading of zero; here that reading changes nothing. And aegis keeps its best moments for the
-    /// length of a bucket before it looks again, and rounds the buckets in a second down.
+    /// aegis notes that it drops when it refuses a request; here that is when work ends that had filled the limit.
+    /// aegis counts cancelled work as served, and repeats the last reading in place of a reading of zero; here both
+    /// change nothing. aegis keeps its best moments for the length of a bucket before it looks again, and rounds the
+    /// buckets in a second down.
     #[must_use]
     pub fn aegis() -> Self {
         Self { arithmetic: Arithmetic::Aegis, ..Self::default() }
     }
 
-    /// The arithmetic and knobs of go-zero, whose readings come each quarter second: a window of 5 s in 50 buckets, a threshold of 900.
+    /// The arithmetic and numbers of go-zero, whose readings come each quarter second: a window of 5 s in 50 buckets,
+    /// a threshold of 900.
     ///
     /// The limit shrinks further with the processor's idle share, to a tenth, and holds only while the average number
     /// inside exceeds it. go-zero updates that average when work ends; here it averages the number that was inside
-    /// when that work entered. As with [`aegis`](Self::aegis), dropping is noted when work ends, and cancelled work
-    /// teaches nothing.
+    /// when that work entered. Dropping and cancelled work are as in [`aegis`](Self::aegis).
     #[must_use]
     pub fn go_zero() -> Self {
         let window = Buckets::known(5000, 50);
@@ -158,52 +128,31 @@ impl Bbr {
         Self { bounds, ..self }
     }
 
-    /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
-    pub fn window(self, window: Duration, buckets: u32) -> Result<Self, QuotaError> {
-        Ok(Self { window: Buckets::new(window, buckets)?, ..self })
-    }
-
     /// Sets the reading from which the processor is busy, 1 to 1000 thousandths.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn threshold(self, thousandths: u16) -> Result<Self, QuotaError> {
         let want = "is not a share of the processor's time; use 1 to 1000 thousandths";
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets the weight of the old average at each new reading, 0 to 0.999. Readings that are averaged already
-    /// ([`Signal::CpuAveraged`]) are taken as they are, since smoothing twice would delay them twice. An
-    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency) does not smooth.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets the weight of the old average at each new reading, 0 to 0.999. Averaged readings
+    /// ([`Signal::CpuAveraged`]) are taken as they are, and so are all in an
+    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency).
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
     }
 
-    /// Sets how long the limit stays after the processor was last busy, up to an hour.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is longer.
-    pub fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
+    fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::ZERO..=Duration::from_secs(3600);
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
     }
 
-    /// Sets the reading of memory from which the limit applies as well, 1 to 1000 thousandths of what this process may use.
-    /// The cool-off follows the last such reading, so it has to be longer than the time between readings. The profiles of
-    /// other libraries know no memory, and ignore this.
+    /// Sets the use of memory from which the limit also applies, 1 to 1000 thousandths of what this process may use.
+    /// The limit then stays for the cool-off of a second, so readings have to come more often. The profiles ignore
+    /// this.
     ///
-    /// The limit is the same: what the service could handle in its best recent moments. It ends a pile of work in progress
-    /// that fills the memory; it does not help against memory that idle state takes.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// It ends a pile of work in progress that fills the memory; it does not help against memory that idle state
+    /// takes.
     pub fn memory(self, thousandths: u16) -> Result<Self, QuotaError> {
         let want = "is not a share of the memory; use 1 to 1000 thousandths";
         Ok(Self { memory: Some(in_range("memory", thousandths, &(1..=1000), want)?), ..self })
@@ -215,9 +164,8 @@ impl Bbr {
         self.threshold
     }
 
-    /// Returns how busy the processor is, in thousandths, smoothed.
-    #[must_use]
-    pub fn cpu(&self, state: &BbrState) -> u16 {
+    #[cfg(test)]
+    fn cpu(&self, state: &BbrState) -> u16 {
         state.cpu.thousandths()
     }
 
@@ -421,8 +369,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Averages in a reading with the weight `1 − kept`; the average so far keeps the weight `kept`. The first reading
-    /// becomes the average.
+    /// Averages in a reading with the weight `1 − kept`. The first reading becomes the average.
     fn read(&mut self, thousandths: u16, kept: f64) {
         let reading = f64::from(thousandths);
         self.used = if self.heard { interpolate(self.used, reading, 1.0 - kept) } else { reading };
@@ -435,7 +382,6 @@ impl Cpu {
         self.used = (self.used * kept + f64::from(thousandths) * (1.0 - kept)).trunc();
     }
 
-    /// Returns the use in whole thousandths, 0 to 1000.
     fn thousandths(&self) -> u16 {
         // Readings are at most 1000, so their average is too, apart from rounding.
         self.used.round().min(1000.0) as u16

@@ -49,7 +49,6 @@ impl Bounds {
         Ok(Self { start: in_range("start", start, &(self.least..=self.most), want)?, ..self })
     }
 
-    /// Makes bounds that are known to be in range, for constants.
     pub(super) const fn known(least: u64, most: u64) -> Self {
         Self { least, most, start: Self::START }
     }
@@ -72,7 +71,6 @@ impl Bounds {
         self.start
     }
 
-    /// Returns the whole number within the bounds that is nearest to `limit`.
     pub(super) fn nearest(&self, limit: f64) -> f64 {
         self.clamp(limit.round())
     }
@@ -101,13 +99,11 @@ impl Bytes for Bounds {
 /// The range of a limit in a byte form: that of the widest bounds.
 pub(super) const LIMITS: core::ops::RangeInclusive<f64> = 1.0..=Bounds::MOST as f64;
 
-/// Returns `max(1, ⌊log₁₀ limit⌋)`: the step for laws that move the limit by the length of the queue. It is small
-/// beside a large limit, and at least 1. The logarithm is computed in integers, so it is the same on every machine.
+/// Returns `max(1, ⌊log₁₀ limit⌋)`: the step for laws that move the limit by the length of the queue. In integers, so
+/// the same on every machine.
 pub(super) fn log10_step(limit: f64) -> f64 {
     f64::from((limit as u64).max(1).ilog10().max(1))
 }
-
-// Pseudorandom numbers that spread events in time. The same seed gives the same numbers on every machine.
 
 /// A sequence of pseudorandom numbers, at its current one.
 ///
@@ -121,7 +117,6 @@ impl Jitter {
         Self(seed).next()
     }
 
-    /// Returns the next number of the sequence.
     pub(super) const fn next(self) -> Self {
         let mut mixed = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

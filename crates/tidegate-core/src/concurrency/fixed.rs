@@ -1,15 +1,9 @@
-//! A bulkhead of fixed size: a number of places that does not move.
+//! A bulkhead of fixed size: work takes a place when it enters and returns it when it leaves.
 //!
-//! Work takes a place when it enters and returns it when it leaves. A refusal means that all places are in use, so the
-//! answer cannot say when the same ask would pass. A holder that never comes back (a crashed process, a lost answer)
-//! would keep its place for ever. So where holders can be lost, places have a time to live: a place that was not
-//! returned by then lapses.
-//!
-//! The state holds the number of places in use for each tick at which places lapse. That tick is also in the receipt,
-//! which is how a receipt finds its own place: once the place has lapsed there is no entry for the tick, and entries
-//! of other ticks belong to other receipts. Places that lapse at the same tick are counted together, so the state of
-//! a bulkhead without a time to live is one number. The tick is rounded up, by less than a thousandth of the time to
-//! live, so that many places share few ticks.
+//! Where holders can be lost, places have a time to live, after which they lapse. The state holds the number of
+//! places in use for each tick at which places lapse. That tick is also in the receipt, so a lapsed place cannot be
+//! returned. The tick is rounded up, by less than a thousandth of the time to live, so that many places share few
+//! ticks.
 
 use core::time::Duration;
 
@@ -55,7 +49,6 @@ pub struct Concurrency {
 pub struct ConcurrencyState {
     /// Receipts from before this tick find no place: the key was reset, or was not known then.
     since: Tick,
-    /// The tick of the last change.
     last: Tick,
     /// The places in use, ascending by the tick at which they lapse; [`Tick::MAX`] means never.
     taken: SmallVec<[Taken; 1]>,
@@ -86,13 +79,9 @@ impl Concurrency {
         Ok(Self { max, ttl: u64::MAX })
     }
 
-    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]. It has to be
-    /// longer than any work takes: work that outlives its place runs beside the work that got the place next. A place
-    /// lapses at the first multiple of a round step (1, 2 or 5 times a power of ten nanoseconds) after the time to
-    /// live: never early, and late by less than a thousandth of it.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]: longer than any
+    /// work takes, since work that outlives its place runs beside the work that got the place next. A place never
+    /// lapses early, and late by less than a thousandth of this.
     pub fn ttl(self, ttl: Duration) -> Result<Self, QuotaError> {
         if ttl.is_zero() || ttl > Rate::MAX_PERIOD {
             let want = "is not a time to live; use 1 ns to 146 years";
@@ -101,7 +90,6 @@ impl Concurrency {
         Ok(Self { ttl: nanos(ttl), ..self })
     }
 
-    /// Returns the same guard with `max` places, clamped to the range of sizes.
     pub(crate) fn resized(self, max: u64) -> Self {
         Self { max: max.clamp(1, Self::MAX_PLACES), ..self }
     }
@@ -121,7 +109,7 @@ impl Concurrency {
         }
     }
 
-    /// Returns when a place taken at `at` lapses; [`Tick::MAX`] means never.
+    /// Returns when a place taken at `at` lapses, a multiple of [`step`]; [`Tick::MAX`] means never.
     fn lapses(&self, at: Tick) -> Tick {
         let until = at.after(Duration::from_nanos(self.ttl)).as_nanos();
         let step = step(self.ttl);
@@ -130,7 +118,6 @@ impl Concurrency {
 }
 
 /// Returns the largest of 1, 2 and 5 times the powers of ten that is at most a thousandth of `ttl`, and at least 1.
-/// Every such step up to a second divides a second, so whole seconds stay whole.
 fn step(ttl: u64) -> u64 {
     let most = (ttl / 1000).max(1);
     let tens = 10u64.pow(most.ilog10());
@@ -142,13 +129,11 @@ fn step(ttl: u64) -> u64 {
 }
 
 impl ConcurrencyState {
-    /// Returns the places that have not lapsed at `at`.
     fn live(&self, at: Tick) -> &[Taken] {
         let lapsed = self.taken.partition_point(|taken| taken.until <= at && taken.until != Tick::MAX);
         &self.taken[lapsed..]
     }
 
-    /// Returns the tick of the last change.
     pub(super) const fn last(&self) -> Tick {
         self.last
     }
@@ -184,7 +169,6 @@ impl ConcurrencyState {
         all.then(|| self.without(at, receipt)).flatten().map(|left| (left.with(at, until, places), until))
     }
 
-    /// Returns the state with `places` more that lapse at `until`.
     fn with(&self, at: Tick, until: Tick, places: u64) -> Self {
         let live = self.live(at);
         // Search before copying: a vector with room for one more entry would move a state of a single tick, the usual
@@ -216,7 +200,7 @@ impl Storable for Concurrency {
     }
 
     /// Caps every lapse at that of a place taken at `to`. A place whose tick changes by this can no longer be
-    /// returned, since its receipt names the old tick; it lapses instead.
+    /// returned; it lapses.
     fn set_back(&self, state: &ConcurrencyState, to: Tick) -> ConcurrencyState {
         let latest = self.lapses(to);
         let mut next = ConcurrencyState { since: state.since.min(to), last: to, taken: SmallVec::new() };
@@ -303,9 +287,8 @@ impl Guard for Concurrency {
         }
     }
 
-    /// Work inside keeps its places, and they lapse when they were due to. Places in use have no proportion to a
-    /// limit, so `Proportional` is the same as `AsIs`. A lowered limit admits nothing until enough work has left.
-    /// `Reset` forgets the work inside; its receipts change nothing when it leaves.
+    /// Work inside keeps its places, and they lapse when they were due to. `Proportional` is the same as `AsIs`. A
+    /// lowered limit admits nothing until enough work has left. `Reset` forgets the work inside.
     fn carry(&self, _: &Self, state: &ConcurrencyState, now: Tick, how: Replace) -> ConcurrencyState {
         let at = now.max(state.last);
         match how {

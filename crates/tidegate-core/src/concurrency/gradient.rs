@@ -1,32 +1,13 @@
 //! Gradient2: moves the limit by comparing recent latencies with a long-term average.
 //!
 //! While the latest latency is at most one and a half times the long average, the limit grows by a small queue at a
-//! time. Above that the limit shrinks in proportion, by half at most.
+//! time. Above that it shrinks in proportion, by half at most. A latency that has lasted for six hundred samples
+//! counts as normal.
 //!
-//! # When
-//! Use it where latencies differ from request to request, so that a least latency means nothing: this law works with
-//! averages, which [`Vegas`](super::Vegas) does not. Do not use it where load rises slowly or stays too high for long:
-//! the long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
-//! it behind a [`Windowed`](super::Windowed), so that six hundred samples are windows and not requests.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
-//! | tolerance | 1 to 10 | 1.5 | how many times the long average a latency may be |
-//! | queue | 0 to 1000 | 4 | how many may wait; the step by which the limit grows |
-//! | smoothing | 0.001 to 1 | 0.2 | the share of each change that is made at once |
-//! | long window | 10 to 100,000 | 600 | how many samples the long average remembers |
-//! | timeout | 1 ns and more | never | what takes longer counts as overload |
-//! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
-//!
-//! # Overload
-//! Netflix' law ignores overload signals. A service whose every call runs into the same time-out has a perfectly
-//! steady latency, so the limit grows to its largest. Here an overload leaves nine tenths of the limit. After that,
-//! overloads of work that was inside at that time do not count again: an overload counts only if it ends later than
-//! the last back-off by more than its own latency and by more than the long average. A failure that took longer than
-//! the tolerance allows counts as a time-out and so as overload; a quicker failure changes nothing.
-//! [`Gradient::netflix`] has Netflix' arithmetic.
+//! Netflix' law ignores overload, so where every call runs into the same time-out, the limit becomes the largest.
+//! Here an overload leaves nine tenths of it. It counts only if it ends later than the last back-off by more than its
+//! own latency and by more than the long average: other such work was inside at that time. A failure that took longer
+//! than the tolerance allows counts as overload; a quicker one changes nothing.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).
@@ -45,11 +26,6 @@ use crate::time::{Tick, onward};
 const PLAIN: u32 = 10;
 
 /// Moves the limit by comparing the latest latency with the long average.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-gradient2.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -89,7 +65,6 @@ pub struct Gradient {
 pub struct GradientState {
     limit: f64,
     long: Average,
-    /// When the limit was last backed off.
     backed_off: Option<Tick>,
 }
 
@@ -109,8 +84,8 @@ impl Default for Gradient {
 }
 
 impl Gradient {
-    /// Netflix' arithmetic with Netflix' knobs: overloads and failures are latencies like any other. One difference: a long
-    /// average that is lowered within its first ten samples stays lowered; there the next sample undoes that.
+    /// Netflix' arithmetic: overloads and failures are latencies like any other. One difference: a long average that
+    /// is lowered within its first ten samples stays lowered; there the next sample undoes that.
     #[must_use]
     pub fn netflix() -> Self {
         Self { ignores_overload: true, ..Self::default() }
@@ -123,40 +98,9 @@ impl Gradient {
     }
 
     /// Sets how many times the long average a latency may be before the limit shrinks, 1 to 10.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn tolerance(self, times: f64) -> Result<Self, QuotaError> {
         let want = "is not a tolerance; use 1 to 10";
         Ok(Self { tolerance: in_range("tolerance", times, &(1.0..=10.0), want)?, ..self })
-    }
-
-    /// Sets how many may wait, 0 to 1000. At 0 the limit never grows.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn queue(self, waiting: u32) -> Result<Self, QuotaError> {
-        let queue = in_range("queue", waiting, &(0..=1000), "is not a queue; use 0 to 1000")?;
-        Ok(Self { queue: f64::from(queue), ..self })
-    }
-
-    /// Sets the share of each change that is made at once, 0.001 to 1.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is not a share; use 0.001 to 1";
-        Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
-    }
-
-    /// Sets how many samples the long average remembers, 10 to 100,000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn long_window(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is not a window; use 10 to 100000";
-        let samples = in_range("long window", samples, &(10..=100_000), want)?;
-        Ok(Self { long_weight: 2.0 / (f64::from(samples) + 1.0), ..self })
     }
 
     /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] means never.
@@ -173,9 +117,6 @@ impl Gradient {
     }
 
     /// Sets the share of the limit that remains after an overload, 0.1 to 0.999. [`Gradient::netflix`] ignores it.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
@@ -303,10 +244,10 @@ mod tests {
 
     /// L = 0.8·L + 0.2·(L·g + 4) with g = clamp(1.5·long/short, 0.5, 1), worked out by hand.
     #[test]
-    fn the_published_numbers() -> Result<(), QuotaError> {
+    fn the_published_numbers() {
         for law in [Gradient::default(), Gradient::netflix()] {
             // A window so long that the long average stays where it is.
-            let law = law.long_window(100_000)?;
+            let law = Gradient { long_weight: 2.0 / 100_001.0, ..law };
             for (micros, in_flight, next) in [
                 (1000, 100, 100.8), // as ever: a fifth of a queue of four
                 (1500, 100, 100.8), // within the tolerance
@@ -325,7 +266,6 @@ mod tests {
                 );
             }
         }
-        Ok(())
     }
 
     #[test]
@@ -413,7 +353,6 @@ mod tests {
     fn knobs_out_of_range_are_refused() {
         let law = Gradient::default();
         assert!(law.tolerance(0.9).is_err() && law.tolerance(f64::NAN).is_err());
-        assert!(law.queue(1001).is_err() && law.smoothing(0.0).is_err() && law.long_window(9).is_err());
         assert!(law.timeout(Duration::ZERO).is_err() && law.backoff(0.0).is_err());
     }
 }

@@ -1,46 +1,25 @@
-//! Hill climbing on goodput: moves the limit to the value at which most work succeeds, and no higher than necessary.
+//! Hill climbing on *goodput*, the work that succeeds per second: moves the limit to the value at which most work
+//! succeeds, and no higher than necessary.
 //!
-//! Latency alone cannot tell an overloaded service from one whose own dependency became slower, and it shows nothing
-//! where errors and time-outs come back as fast as ever. But the purpose of a limit can be counted directly: the work
-//! that succeeds per second, called *goodput*. So this law makes experiments. It measures the goodput at its limit and
-//! tries another limit for a moment. It keeps the new limit if more places brought more goodput, or if fewer places
-//! lost none. This covers contended locks, stable time-outs, dropped requests, changing capacity and slow dependencies
-//! in one rule: the limit is too high if a smaller one completes as much work.
-//!
-//! Latency decides which experiment comes next, and how much evidence it needs. The *base* is the mean latency
+//! The law measures goodput at its limit, tries another limit for a moment, and keeps that if more places brought
+//! more goodput, or if fewer places lost none. Latency decides which try comes next. The *base* is the mean latency
 //! without a queue. Close to the base nothing waits, so the law tries twice as many places, or as many as the best
-//! recent goodput takes. At twice the base most of the time is spent waiting, so it tries as few places as suffice by
-//! Little's law, goodput times base. In between it tries a fifth more or less. A hint that goodput contradicts is not
-//! followed again. If fewer places lost goodput in proportion, nothing had been waiting, so the current latency
-//! becomes the base: that is how the law follows a dependency that became slower.
+//! recent goodput takes. At twice the base it tries as few places as suffice by Little's law, goodput times base. In
+//! between it tries a fifth more or less. A hint that goodput contradicts is not followed again. If fewer places lost
+//! goodput in proportion, nothing had waited: the current latency becomes the base, as when a dependency became
+//! slower.
 //!
-//! An answer that comes after its caller's deadline counts as lost, since nobody uses it. So where callers say how long
-//! they wait ([`Sample::time_left`]), the limit also follows that time. Callers who leave less time than the work takes
-//! without a queue are no reason to lower it, and are left out.
+//! An answer after its caller's deadline ([`Sample::time_left`]) counts as lost. Callers who leave less time than the
+//! work takes without a queue are left out. Where callers say how long they wait, the law also holds places in
+//! reserve. While the limit does not bind, it learns the base, and raises the limit to 2.25 times what Little's law
+//! asks for, so that a spike finds places.
 //!
-//! Where callers say how long they wait, the law also holds places in reserve: once it has settled, it raises the limit as
-//! long as goodput stays and nearly all work takes about half of its caller's time. A dependency that becomes
-//! slower then finds the places that it needs. The price is latency of about 0.27 s.
-//! If the capacity falls it holds as many places fewer as bring latency back.
-//!
-//! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to 2.25
-//! times what Little's law asks for, so that a spike finds places.
-//!
-//! # When
-//! Use it as the default, for a service about which nothing is known. Put a short queue in front of it, so that a free
-//! place is taken at once. Do not use it for a handful of requests per second: a measurement takes twenty or more
-//! samples, so the limit then takes minutes to move.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is 20 |
-//! | reserve | held or not | held | [`without_reserve`](HillClimb::without_reserve) |
+//! With a handful of requests per second it takes minutes to move: a measurement takes twenty or more samples.
 //!
 //! # Source
-//! Trying limits by the throughput they bring: J. L. Hellerstein, V. Morrison, E. Eilebrecht, "Optimizing Concurrency Levels in the .NET
-//! ThreadPool", 2008. Marginal gain as the sign of overload: I. Cho et al., "Protego: Overload Control for Applications with Unpredictable
-//! Lock Contention", NSDI 2023. Goodput times base latency: N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016.
+//! Trying limits by the throughput they bring: J. L. Hellerstein, V. Morrison, E. Eilebrecht, "Optimizing Concurrency
+//! Levels in the .NET ThreadPool", 2008. Marginal gain as the sign of overload: I. Cho et al., "Protego", NSDI 2023.
+//! Goodput times base latency: N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016.
 
 mod epoch;
 mod experiment;
@@ -67,12 +46,6 @@ const FADING: f64 = 0.995;
 const OVERLOADED: f64 = 1.1;
 
 /// Moves the limit to the value at which most work succeeds.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-capacity-steps.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside other laws, and
-/// [the limit](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-limit.svg) on four services
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -112,9 +85,9 @@ impl HillClimb {
         Self { bounds, ..self }
     }
 
-    /// Holds no places in reserve, whatever callers say of how long they wait. Latency under overload then stays near one
-    /// and a half times that of a service without a queue; where a dependency becomes slower, goodput falls until the new
-    /// limit is found, for some ten latencies.
+    /// Holds no places in reserve. Latency under overload then stays near one and a half times that of a service
+    /// without a queue. Where a dependency becomes slower, goodput falls until the new limit is found, for some ten
+    /// latencies.
     #[must_use]
     pub const fn without_reserve(self) -> Self {
         Self { reserves: false, ..self }
@@ -137,13 +110,11 @@ impl HillClimb {
             let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
             state.limit = self.bounds.nearest(limit.min(reading.peak / fewer));
         }
-        // Otherwise no more ended than has ended well before, or one at a time, and no more were inside. Failures are
-        // then not due to the load, as in an outage, and fewer places would only refuse work once the service is well
-        // again.
+        // Otherwise failures are not due to the load, as in an outage, and fewer places would only refuse work once
+        // the service is well again.
         state.forget();
     }
 
-    /// Handles one more measurement of the goodput at the limit.
     fn measured(&self, state: &mut HillClimbState, reading: Reading) {
         if reading.rate == 0.0 {
             // Either too much is inside, or the service is down; fewer places do no harm in the second case.
@@ -229,8 +200,8 @@ impl Law for HillClimb {
     }
 }
 
-/// The form has the bounds, and reads as a law with a reserve: whether one is held is kept by [`Adaptive`](super::Adaptive), as
-/// part of its number of the law.
+/// The form has the bounds alone: [`Adaptive`](super::Adaptive) keeps whether there is a reserve, in its number of
+/// the law.
 impl Bytes for HillClimb {
     fn write(&self, out: &mut Writer) {
         self.bounds.write(out);

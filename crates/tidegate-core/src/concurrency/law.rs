@@ -1,9 +1,7 @@
 //! The interface of the control laws that move a concurrency limit: a law takes one finished piece of work and
 //! computes the next limit.
 //!
-//! A law is pure arithmetic. It has no clock, no lock and no count of the work in flight. The caller that hands out
-//! the places counts them, measures how long the work took, and passes the samples in the order in which the work
-//! ended.
+//! The law's caller hands out and counts the places, and passes the samples in the order in which the work ended.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -14,20 +12,17 @@ use crate::time::Tick;
 /// One finished piece of work, as passed to [`Law::learn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When it ended. A tick before the previous sample's counts as the previous tick if it is at most ten seconds
-    /// earlier ([`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK)). A larger step back is taken as a clock that was set
-    /// back, and is used as it is.
+    /// When it ended. A step back of at most [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK) counts as none; a larger one is
+    /// taken as a clock that was set back.
     pub at: Tick,
     /// How long its caller waited for the answer: from entry to exit, or, for an answer that is streamed, to the
     /// answer's beginning. The time in a queue in front of the limit is not part of it.
     ///
-    /// Laws that take a long latency for a queue (AIMD, Vegas, Gradient, MinLatency) go by this time. How long a stream
-    /// lasts depends on its content and on how fast its reader is, and says nothing of a queue.
+    /// Laws that take a long latency for a queue (AIMD, Vegas, Gradient, MinLatency) go by this time.
     pub latency: Duration,
     /// How long its place was held: from entry to exit. The same as `latency` unless the answer is streamed.
     ///
-    /// Laws that count finished work in a time (HillClimb, BBR) go by this time: places are rate times the time for
-    /// which each is held (Little's law).
+    /// Laws that count finished work in a time (HillClimb, BBR) go by this time.
     pub held: Duration,
     /// How many places were in use when it entered, its own included: 1 or more.
     pub in_flight: u64,
@@ -35,11 +30,11 @@ pub struct Sample {
     pub places: u64,
     /// How long its caller would still wait when it entered; `None` if the caller gave no deadline.
     ///
-    /// An answer that begins at the deadline or later is *late*: nobody waits for it any more. HillClimb counts late work
-    /// as lost, however it ended. The published laws do not know deadlines, and ignore this.
+    /// An answer that begins at the deadline or later is *late*. HillClimb counts late work as lost, however it ended; the
+    /// published laws ignore this.
     pub time_left: Option<Duration>,
-    /// How it ended. [`Outcome::Ignored`] teaches no law anything. Such samples may be left out unless
-    /// [`counts_ignored`](Law::counts_ignored) says that the law counts them.
+    /// How it ended. [`Outcome::Ignored`] teaches nothing, and may be left out unless the law
+    /// [counts it](Law::counts_ignored).
     pub outcome: Outcome,
 }
 
@@ -55,7 +50,7 @@ impl Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Processor time used, in thousandths of the time that this process may use (its control group's quota, else all
-    /// processors): 0 to 1000. One reading, which a law averages with the readings before.
+    /// processors): 0 to 1000. One reading, which a law averages.
     Cpu(u16),
     /// The same, averaged already, as a watch of the crate `tidegate` does. A law takes it as it is.
     CpuAveraged(u16),
@@ -98,13 +93,8 @@ pub trait Law: Clone + Debug {
     }
 }
 
-// Classifies one sample: as a latency of the service, as overload, or as no evidence.
-//
-// Other libraries use the latency of every sample that was not ignored. But an error that comes back at once does
-// not show that the service is fast, and a caller who sends nonsense could teach a law that ten microseconds are
-// normal. So only the latency of work that was done counts.
-
-/// The evidence in a sample.
+/// The evidence in a sample. Only the latency of work that was done counts: an error that comes back at once does not show
+/// that the service is fast, and a caller who sends nonsense could teach a law that ten microseconds are normal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Evidence {
     /// The service did the work, in this many nanoseconds.
@@ -133,7 +123,6 @@ impl Evidence {
     }
 }
 
-/// Returns the latency in nanoseconds, at least 1, so that it can be a divisor.
 pub(super) fn nanos(sample: &Sample) -> f64 {
     (sample.latency.as_nanos() as f64).max(1.0)
 }

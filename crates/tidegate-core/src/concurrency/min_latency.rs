@@ -3,32 +3,11 @@
 //!
 //! At the end of each interval the law computes a gradient: the measured latency plus a quarter, divided by the
 //! interval's median, clamped to one half up to two. The limit is multiplied by the gradient, and the square root of
-//! the result is added as room for growth and bursts.
+//! the result is added as room for growth and bursts. After five intervals at the least limit, latency is measured
+//! again at once. A measurement lasts for fifty requests, three at a time.
 //!
-//! # When
-//! Use it where latencies vary but have a meaningful median, and where a moment with few places each minute does no
-//! harm: the baseline is measured, not estimated. Do not use it where that moment costs too much (with the default
-//! knobs it lasts for fifty requests, three at a time), nor where work takes seconds, since the measurement itself then
-//! lasts a minute.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 3 to 1000, from 3 | [`Bounds`]; the least is also the limit of a measurement |
-//! | interval | 1 ms to 1 h | 100 ms | how often the limit moves |
-//! | buffer | 0 to 10 | 0.25 | by how much of the measured latency work may be slower |
-//! | measure every | 1 ms to a day | 60 s, up to 15 % later | how long until the next measurement |
-//! | requests | 1 to 100,000 | 50 | how many a measurement takes |
-//! | seed | any | 0 | of the jitter of measurements |
-//!
-//! When the limit has been at its least for five intervals, the latency is measured again at once, since the measured
-//! latency may be too low. Work that began before a measurement does not count after it.
-//!
-//! # What is corrected
-//! Envoy counts the latency of every response. A service whose every call runs into the same time-out then measures
-//! the time-out, and errors that come back at once set a baseline that no work can meet. Here only work that was done
-//! is measured. Within an interval each overload counts as work that never ends, so the limit halves once half of an
-//! interval is overload. [`MinLatency::envoy`] has Envoy's arithmetic.
+//! Envoy counts every response, time-outs and quick errors too. Here only work that was done is measured. Within an
+//! interval each overload counts as work that never ends, so the limit halves once half of an interval is overload.
 //!
 //! # Source
 //! The gradient controller of Envoy's adaptive concurrency filter. The median comes from a histogram, and is off by a
@@ -49,11 +28,6 @@ const INTERVALS_AT_LEAST: u32 = 5;
 const LATER: f64 = 0.15;
 
 /// A limit that compares the median latency with one that was measured while few were inside.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-envoy.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -92,11 +66,9 @@ pub struct MinLatencyState {
     /// The measured latency in nanoseconds; `None` before the first measurement.
     least: Option<f64>,
     latencies: Median,
-    /// Whether a measurement is in progress.
     measuring: bool,
     /// When the last measurement began: work that began earlier does not count.
     since: Tick,
-    /// The latest tick seen.
     last: Tick,
     interval_ends: Tick,
     measure_at: Tick,
@@ -120,8 +92,8 @@ impl Default for MinLatency {
 }
 
 impl MinLatency {
-    /// Envoy's arithmetic with Envoy's knobs: every response is a latency, however it ended. There latencies are whole
-    /// microseconds, and newer versions can set the limit of a measurement apart from the least limit.
+    /// Envoy's arithmetic: every response is a latency, however it ended. There latencies are whole microseconds, and
+    /// newer versions can set the limit of a measurement apart from the least limit.
     #[must_use]
     pub fn envoy() -> Self {
         Self { measures_all: true, ..Self::default() }
@@ -134,10 +106,7 @@ impl MinLatency {
     }
 
     /// Sets how often the limit moves, 1 ms to 1 h.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
+    fn interval(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(3600);
         Ok(Self {
             interval: in_range("interval", span, &range, "is not an interval; use 1 ms to 1 h")?,
@@ -146,19 +115,13 @@ impl MinLatency {
     }
 
     /// Sets the share by which work may be slower than the measured latency before the limit shrinks, 0 to 10.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn buffer(self, share: f64) -> Result<Self, QuotaError> {
+    fn buffer(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to be slower by; use 0 to 10";
         Ok(Self { buffer: in_range("buffer", share, &(0.0..=10.0), want)?, ..self })
     }
 
     /// Sets the time between measurements, 1 ms to a day, and how many requests one takes, 1 to 100,000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
-    pub fn measure(self, every: Duration, requests: u32) -> Result<Self, QuotaError> {
+    pub(super) fn measure(self, every: Duration, requests: u32) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(86_400);
         let every = in_range(
             "measure every",
@@ -177,9 +140,8 @@ impl MinLatency {
         Self { seed, ..self }
     }
 
-    /// Returns the measured latency; `None` before the first measurement.
-    #[must_use]
-    pub fn least_latency(&self, state: &MinLatencyState) -> Option<Duration> {
+    #[cfg(test)]
+    fn least_latency(&self, state: &MinLatencyState) -> Option<Duration> {
         // Nanoseconds that came from a `Duration`; the cast saturates.
         state.least.map(|nanos| Duration::from_nanos(nanos as u64))
     }
@@ -409,7 +371,6 @@ fn cell(latency: f64) -> usize {
     doubling as usize * CELLS_A_DOUBLING + (eighth & 7) as usize
 }
 
-/// Returns the latency at the middle of a cell.
 fn middle(cell: usize) -> f64 {
     if cell == ENDLESS {
         return f64::INFINITY;

@@ -1,27 +1,14 @@
-//! The adaptive bulkhead as a guard for stores and policies: a number of places that a control law moves.
+//! The adaptive bulkhead as a guard for stores and policies: the places of [`Concurrency`], as many as a control law
+//! allows.
 //!
-//! The places are those of [`Concurrency`], time to live included. Each exit with an outcome is one sample for the
-//! law. Its latency is the time from the receipt's tick to the exit, and the receipt also says how many places were
-//! in use on entry. The laws are the same as those of a bulkhead within a process.
+//! Each exit is one sample for the law, except [`Outcome::Ignored`] and an exit after the place has lapsed.
 //!
-//! # What teaches nothing
-//! Two kinds of exits do not count as samples. One is work that ended as [`Outcome::Ignored`]: it was undone, or its
-//! outcome is unknown. The other is an exit after the place has lapsed, which comes too late. A holder that never comes
-//! back gives no sample either.
-//!
-//! # When nothing is inside
 //! A law learns from exits, so a limit below the cost of an ask would refuse that ask for ever. An ask therefore
 //! enters if no place is in use, provided that its cost does not exceed the largest limit.
 //!
-//! # Forgetting
-//! After an hour without a sample, what the law learnt is no better than its start, and keys that are gone must not
-//! take memory for ever. So it is then forgotten ([`AdaptiveConcurrency::forget_after`]).
-//!
-//! # The processor
 //! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
-//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): the owner of the guard replaces it when the reading
-//! changes, and a key takes the reading in when it is next used. Since a key gets each reading once, and not at
-//! intervals, the reading is taken as it is, whatever the law's smoothing: the owner smooths.
+//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): its owner smooths it, and a key takes it in when it is next
+//! used.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -37,26 +24,6 @@ use crate::guard::{Guard, Outcome};
 use crate::time::{Rate, Tick, nanos};
 
 /// A bulkhead with as many places as a control law allows.
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Aimd, Bounds};
-/// use tidegate_core::{Ask, Cost, Guard, Outcome, Tick, Transition};
-///
-/// let law = Adaptive::Aimd(Aimd::default().bounds(Bounds::new(1, 100)?.start_at(10)?));
-/// let guard = AdaptiveConcurrency::new(law).ttl(Duration::from_secs(30))?;
-/// let mut state = guard.fresh(Tick::EPOCH);
-/// assert_eq!(guard.standing(&state, Tick::EPOCH).limit, 10);
-///
-/// for second in 0..3 {
-///     let ask = Ask::allow(Tick::from_secs(second), Cost::ONE);
-///     let Transition::Allowed { next, receipt, .. } = guard.enter(&state, ask) else { panic!() };
-///     state = guard.leave(&next, Tick::from_secs(second + 1), &receipt, Outcome::Overloaded);
-/// }
-/// assert_eq!(guard.standing(&state, Tick::from_secs(3)).limit, 7, "a tenth less each time, rounded down");
-/// # Ok::<(), tidegate_core::QuotaError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrency {
     /// Boxed, because most limits have parameters of a few words.
@@ -75,13 +42,12 @@ struct Parameters {
     forget: u64,
     /// How busy the processor is, in thousandths; `None` if unknown.
     cpu: Option<u16>,
-    /// The limit before the first sample.
     at_start: u64,
 }
 
 /// The state of [`AdaptiveConcurrency`] for one key: 56 bytes, and the heap memory of the places in use, as in
-/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency, or
-/// up to 32 bytes for each bucket of BBR.
+/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency,
+/// or up to 32 bytes for each bucket of BBR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
@@ -91,14 +57,11 @@ pub struct AdaptiveConcurrencyState {
 #[derive(Clone, Debug, PartialEq)]
 struct PlacesAndLaw {
     places: ConcurrencyState,
-    /// `None` before the first sample.
     law: Option<Learnt>,
 }
 
-/// The state that a law has learnt.
 #[derive(Clone, Debug, PartialEq)]
 struct Learnt {
-    /// The last sample.
     at: Tick,
     /// Shared between the states before and after an entry, which does not change it.
     state: Arc<AdaptiveState>,
@@ -113,51 +76,40 @@ impl AdaptiveConcurrencyState {
     }
 }
 
-impl AdaptiveConcurrency {
-    /// The default time without a sample after which what a law learnt is forgotten: an hour.
-    pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
+impl AdaptiveConcurrency {
     /// Makes a guard whose limit is moved by a law, within the law's bounds and up to [`Concurrency::MAX_PLACES`].
     /// Places do not lapse.
     #[must_use]
     pub fn new(law: Adaptive) -> Self {
         let one = Concurrency::new(1).expect("one place is a number of places");
         let places = one.resized(law.bounds().most());
-        let mut parameters =
-            Parameters { law, places, forget: nanos(Self::FORGET_AFTER), cpu: None, at_start: 0 };
+        let mut parameters = Parameters { law, places, forget: nanos(FORGET_AFTER), cpu: None, at_start: 0 };
         parameters.at_start = parameters.limit_at_start();
         Self { parameters: Box::new(parameters) }
     }
 
     /// Sets the time to live of a place whose holder never comes back, as [`Concurrency::ttl`] does.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, QuotaError> {
         self.parameters.places = self.parameters.places.ttl(ttl)?;
         Ok(self)
     }
 
-    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`].
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`]; an hour by
+    /// default. With [`Duration::MAX`] it is kept for ever, and such a key takes memory for ever, wherever it is kept.
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
         let want = "is not a time to forget after; use 1 s to 146 years";
-        self.parameters.forget = nanos(in_range("forget_after", span, &range, want)?);
+        if span != Duration::MAX {
+            in_range("forget_after", span, &range, want)?;
+        }
+        self.parameters.forget = nanos(span);
         Ok(self)
     }
 
-    /// Keeps what the law learnt for ever. Such a key takes memory for ever, wherever it is kept.
-    #[must_use]
-    pub fn never_forget(mut self) -> Self {
-        self.parameters.forget = u64::MAX;
-        self
-    }
-
-    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. BBR takes the reading as it
-    /// is, without its own [smoothing](super::Bbr::smoothing); other laws ignore it.
+    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. BBR takes the reading as
+    /// it is; other laws ignore it.
     #[must_use]
     pub fn cpu(mut self, thousandths: u16) -> Self {
         self.parameters.cpu = Some(thousandths.min(1000));
@@ -183,22 +135,18 @@ impl AdaptiveConcurrency {
         self.parameters.places.time_to_live()
     }
 
-    /// Returns the time without a sample after which what was learnt is forgotten; `None` if never.
-    #[must_use]
-    pub const fn forgets_after(&self) -> Option<Duration> {
+    const fn forgets_after(&self) -> Option<Duration> {
         match self.parameters.forget {
             u64::MAX => None,
             span => Some(Duration::from_nanos(span)),
         }
     }
 
-    /// Returns what the law has learnt as of a tick; `None` if it has learnt nothing, or it is forgotten.
     fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Learnt> {
         let known = state.inner.law.as_ref()?;
         (at < self.forgotten_at(known)).then_some(known)
     }
 
-    /// Returns the tick at which what was learnt is forgotten; [`Tick::MAX`] means never.
     fn forgotten_at(&self, known: &Learnt) -> Tick {
         self.forgets_after().map_or(Tick::MAX, |span| known.at.after(span))
     }
@@ -211,7 +159,6 @@ impl AdaptiveConcurrency {
 }
 
 impl Parameters {
-    /// Returns the law's state before the first sample.
     fn start(&self, at: Tick) -> AdaptiveState {
         let mut state = self.law.start(at);
         self.sense(&mut state, at);
@@ -259,9 +206,8 @@ impl Guard for AdaptiveConcurrency {
         }
     }
 
-    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome. Time that the work
-    /// was told to wait before it began ([`Receipt::act`]) is not its latency; work that ended before it should have
-    /// begun teaches nothing.
+    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome. The latency counts
+    /// from [`Receipt::act`]; work that ended before teaches nothing.
     fn leave(
         &self,
         state: &AdaptiveConcurrencyState,
@@ -338,9 +284,6 @@ impl Guard for AdaptiveConcurrency {
     }
 }
 
-// The byte forms of the guard and of its state, their sizes, and the effect of a clock that was set back.
-
-/// Stands for an unknown use of the processor.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Storable for AdaptiveConcurrency {
@@ -350,8 +293,8 @@ impl Storable for AdaptiveConcurrency {
         Some(state.inner.places.last())
     }
 
-    /// Places are set back as without a law. The law's own state stays: its ticks are not after the last change, and
-    /// each law handles a clock that steps back.
+    /// The law's own state stays: its ticks are not after the last change, and each law handles a clock that steps
+    /// back.
     fn set_back(&self, state: &AdaptiveConcurrencyState, to: Tick) -> AdaptiveConcurrencyState {
         let places = self.parameters.places.set_back(&state.inner.places, to);
         let law = state.inner.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });
@@ -378,10 +321,8 @@ impl Bytes for AdaptiveConcurrency {
             u64::MAX => Ok(guard),
             ttl => guard.ttl(Duration::from_nanos(ttl)),
         };
-        let guard = guard.and_then(|guard| match forget {
-            u64::MAX => Ok(guard.never_forget()),
-            span => guard.forget_after(Duration::from_nanos(span)),
-        });
+        let forget = if forget == u64::MAX { Duration::MAX } else { Duration::from_nanos(forget) };
+        let guard = guard.and_then(|guard| guard.forget_after(forget));
         let guard = guard.map_err(|_| DecodeError::Value { field: "ttl" })?;
         match cpu {
             UNKNOWN => Ok(guard),

@@ -1,20 +1,18 @@
 //! One limit divided among partitions: each has a guaranteed part, lends its idle places, and borrows others' by
 //! weight.
 //!
-//! A place within a partition's guarantee is its own. Places beyond it are borrowed from those that are idle. When a
-//! partition wants its own places back, it is served before all borrowers as places are returned; the limit is not
-//! exceeded meanwhile. Borrowers are served by *start-time fair queueing*. Service is measured as the time for which
-//! places are held, not as the number of calls admitted: otherwise the partition with the slowest calls would hold
-//! most of the places.
+//! A place within a partition's guarantee is its own; places beyond it are borrowed. Borrowers are served by
+//! *start-time fair queueing*. Service is measured as the time for which places are held: counted in calls, the
+//! partition with the slowest calls would hold most of the places.
 
+#[cfg(test)]
 use core::time::Duration;
 
 use crate::error::QuotaError;
 use crate::time::{Tick, nanos};
 
 /// The cost of entering with a borrowed place, in nanoseconds, added to the time it is held. Without it, all places
-/// that become free at one tick would go to one partition. Much shorter work is shared by the number of entries, much
-/// longer work by the time that it holds its places.
+/// that become free at one tick would go to one partition.
 const ENTRY_COST: u64 = 1_000_000;
 
 /// Service is counted in 1/`SCALE` nanoseconds, so that dividing it by a weight loses nothing that matters.
@@ -45,9 +43,6 @@ impl Default for Partition {
 
 impl Partition {
     /// Sets the weight.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn weight(self, weight: u32) -> Result<Self, QuotaError> {
         if !(1..=1_000_000).contains(&weight) {
             let want = "is not a weight; use 1 to 1000000";
@@ -57,25 +52,13 @@ impl Partition {
     }
 
     /// Sets the partition's own part, in percent of the limit.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn guaranteed(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { guaranteed: checked("guaranteed", percent)?, ..self })
     }
 
     /// Sets how much of its own part the partition lends, in percent of that part.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn lends(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { lends: checked("lends", percent)?, ..self })
-    }
-
-    /// Returns the share of the borrowed places, relative to other borrowers: 1 to 1,000,000.
-    #[must_use]
-    pub const fn get_weight(&self) -> u32 {
-        self.weight
     }
 
     /// Returns the partition's own part of the limit, in percent.
@@ -154,7 +137,6 @@ struct Member {
 }
 
 impl Member {
-    /// Brings the service up to `now`.
     fn charge(&mut self, now: Tick) {
         self.service = self.tag(now);
         self.at = self.at.max(now);
@@ -236,8 +218,8 @@ impl Partitions {
         self.divide();
     }
 
-    /// Divides the limit among the guarantees. Each gets its exact part rounded to whole places, off by less than
-    /// one; the sum does not exceed the sum of the exact parts.
+    /// Divides the limit among the guarantees: exact parts, rounded to whole places so that their sum is not
+    /// exceeded.
     fn divide(&mut self) {
         let (limit, mut percent) = (u128::from(self.limit), 0);
         for number in &self.guaranteed {
@@ -283,8 +265,7 @@ impl Partitions {
         self.member(number).is_some_and(|member| member.is_own(places))
     }
 
-    /// Says whether a partition has received more than its part, in which case forgetting it would be to its
-    /// advantage.
+    /// Says whether a partition has received more than its part.
     #[must_use]
     pub fn is_ahead(&self, number: usize, now: Tick) -> bool {
         self.member(number).is_some_and(|member| member.tag(now) > self.served)
@@ -306,7 +287,6 @@ impl Partitions {
             .saturating_sub(others.fold(0, |unlent: u64, (_, other)| unlent.saturating_add(other.unlent)))
     }
 
-    /// Returns how many idle places are not lent, over all partitions.
     fn kept(&self) -> u64 {
         self.guarantees().fold(0, |kept, (_, member)| kept.saturating_add(member.unlent_left()))
     }
@@ -347,7 +327,7 @@ impl Partitions {
         self.in_use = self.in_use.saturating_sub(places);
     }
 
-    /// Records that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
+    /// Records that a partition begins to wait. It does not catch up on the time before.
     pub fn wait(&mut self, number: usize, now: Tick) {
         let served = self.served;
         if let Some(Some(member)) = self.members.get_mut(number) {
@@ -356,27 +336,24 @@ impl Partitions {
         }
     }
 
-    /// Returns the largest difference in service between two partitions that both wait, in nanoseconds divided by
-    /// weight: half of the fairness bound stated above.
-    #[must_use]
-    pub fn bound(&self, longest_hold: Duration) -> u128 {
+    /// Returns half of the fairness bound stated above.
+    #[cfg(test)]
+    fn bound(&self, longest_hold: Duration) -> u128 {
         let weights = self.members.iter().flatten().map(|member| member.terms.weight);
         let cost = u128::from(nanos(longest_hold)) + u128::from(ENTRY_COST);
         u128::from(self.limit) * cost / u128::from(weights.min().unwrap_or(1))
     }
 }
 
-// Which of the partitions that wait enters next.
-
-/// The order of an ask among those that wait, the first one first: whether it borrows, the service that the partition
-/// has received for its weight, and the partition's number.
+/// The order of an ask among those that wait: whether it borrows, the service that its partition has received for its
+/// weight, and the partition's number.
 type Rank = (bool, u128, usize);
 
 impl Partitions {
-    /// Returns which of the waiting partitions enters next, given how many places each asks for. Partitions within their
-    /// guarantee come first; among equals, the one that has received the least service for its weight. If that one
-    /// lacks room, the places are left to it, and the others are next only within the parts that they do not lend:
-    /// nobody else waits for those. `None` if nobody can enter now. Looks at each that waits.
+    /// Returns which of the waiting partitions enters next, given how many places each asks for; `None` if nobody can
+    /// enter now. Partitions within their guarantee come first; among equals, the one that has received the least
+    /// service for its weight. If that one lacks room, others are next only within the parts that they do not lend.
+    /// Looks at each that waits.
     #[must_use]
     pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
         self.first_with_room(waiting.filter_map(|ask| Some((self.rank(ask, now)?, ask.1))))
@@ -397,7 +374,6 @@ impl Partitions {
         self.first_with_room(others.chain([newcomer])) == Some(number)
     }
 
-    /// Returns the order of an ask among those that wait: own places before borrowed ones, then by service.
     fn rank(&self, (number, places): (usize, u64), now: Tick) -> Option<Rank> {
         let member = self.member(number)?;
         Some((!member.is_own(places), member.tag(now), number))

@@ -1,45 +1,24 @@
 //! Vegas: moves the limit by the length of the queue, which it infers from latencies.
 //!
-//! The lowest latency seen is the *baseline*: how long work takes when nothing waits. A latency above it includes
-//! waiting, and `L·(1 − baseline/latency)` of `L` inside are then waiting. The law keeps that queue short but not
-//! empty: the limit grows while fewer than three wait, and shrinks when more than six do, both times the logarithm of
-//! the limit.
-//!
-//! # When
-//! Use it directly in front of a service whose latency shows how busy it is: workers behind a queue, a pool of
-//! connections. Do not use it where latencies differ for other reasons, for example if some requests read one row and
-//! others a thousand: the cheapest becomes the baseline, all others seem to wait, and the limit falls to its least.
-//! Average such samples first, by [`Windowed`](super::Windowed).
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
-//! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: grows below the first, shrinks above the second |
-//! | smoothing | 0.001 to 1 | 1 | the share of each change that is made at once |
-//! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured again |
-//! | seed | any | 0 | of the jitter, which shortens that to between half and all of it |
+//! The lowest latency seen is the *baseline*: how long work takes when nothing waits. Of `L` inside, `L·(1 −
+//! baseline/latency)` are then waiting. The limit grows while fewer than three wait, and shrinks when more than six
+//! do, both times the logarithm of the limit. Where latencies differ for other reasons than a queue, the cheapest
+//! request becomes the baseline, and the limit falls to its least.
 //!
 //! # The baseline
-//! A service that becomes slower permanently needs a new baseline, so it is measured from time to time. Netflix takes
-//! the next sample. Under load that sample has waited: the queue becomes part of the baseline, and the limit grows by a
-//! queue with each probe until it is at its largest. Here a probe takes only samples from work that entered while *few*
-//! were inside: at most half the number that the service works on at once (`in flight · baseline/latency`, smoothed).
-//! If the load leaves room, such samples occur by themselves. Otherwise the limit is lowered to that half until ten
-//! samples have come, and then restored. With the default knobs that takes about one round trip in twenty.
-//! [`Vegas::netflix`] has Netflix' arithmetic.
+//! The baseline is measured anew after up to thirty samples for each place. Netflix takes the next sample, which
+//! under load has waited, so the limit grows by a queue with each probe. Here a probe takes only samples from work
+//! that entered while *few* were inside: at most half the number that the service works on at once (`in flight ·
+//! baseline/latency`, smoothed). If the load leaves no such room, the limit is lowered to that half until ten samples
+//! have come, and then restored: about one round trip in twenty.
 //!
-//! The limit is lowered as the work that was inside ends, and leaves room for one more piece of work beside what is left
-//! of that: some of it may last for hours. Work that asks for more places than the lowered limit has enters alone, and
-//! counts as work among few. If ten samples have not come after thirty more samples than places were in use, the limit
-//! is restored without a measurement, and the next probe comes at its time.
-//!
-//! Failed work and callers' mistakes are not measurements: they do not change the baseline, except in that profile.
-//! Cancelled work teaches nothing, but while the limit is held down it counts as work that has left.
+//! The limit is lowered as the work inside ends, so one more piece always finds room. Work that asks for more places
+//! than that enters alone, and counts as work among few. If ten samples do not come in time, the limit is restored
+//! without a measurement.
 //!
 //! # Source
-//! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a measurement is what
-//! TCP BBR and Envoy do (N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016).
+//! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a
+//! measurement is what TCP BBR and Envoy do.
 
 mod probe;
 
@@ -49,17 +28,11 @@ use super::bounds::{Bounds, LIMITS, log10_step};
 use super::law::{Evidence, Law, Sample, nanos};
 use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
 use crate::time::Tick;
 use probe::Probe;
 
 /// A limit that keeps a short queue, whose length it infers from latencies.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-vegas.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -84,7 +57,7 @@ pub struct Vegas {
     grow_below: f64,
     shrink_above: f64,
     smoothing: f64,
-    probe_every: f64,
+    pub(super) probe_every: f64,
     seed: u64,
     /// Whether a probe takes the very next sample as the baseline, and every outcome counts as a measurement.
     probes_under_load: bool,
@@ -114,8 +87,7 @@ impl Default for Vegas {
 }
 
 impl Vegas {
-    /// Netflix' arithmetic with Netflix' knobs: a probe takes the next sample as the baseline, and every outcome is a
-    /// measurement.
+    /// Netflix' arithmetic: a probe takes the next sample as the baseline, and every outcome is a measurement.
     #[must_use]
     pub fn netflix() -> Self {
         Self { probes_under_load: true, ..Self::default() }
@@ -127,51 +99,18 @@ impl Vegas {
         Self { bounds, ..self }
     }
 
-    /// Sets how many may wait, as multiples of the limit's logarithm: the limit grows below `grow_below`, and shrinks
-    /// above `shrink_above`. Both are 1 to 100, the second the larger.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
-    pub fn queue(self, grow_below: u32, shrink_above: u32) -> Result<Self, QuotaError> {
-        let shrink = in_range("shrink above", shrink_above, &(2..=100), "is not a queue; use 2 to 100")?;
-        let want = "is not a queue; use 1 to less than where the limit shrinks";
-        let grow = in_range("grow below", grow_below, &(1..=shrink - 1), want)?;
-        Ok(Self { grow_below: f64::from(grow), shrink_above: f64::from(shrink), ..self })
-    }
-
-    /// Sets the share of each change that is made at once, 0.001 to 1.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is not a share; use 0.001 to 1";
-        Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
-    }
-
-    /// Sets how many samples for each place pass until the baseline is measured again, 2 to 10,000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
-    pub fn probe_every(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is not a distance between probes; use 2 to 10000";
-        let samples = in_range("probe every", samples, &(2..=10_000), want)?;
-        Ok(Self { probe_every: f64::from(samples), ..self })
-    }
-
     /// Sets the seed of the jitter between probes, so that instances started together do not probe together.
     #[must_use]
     pub const fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Returns the latency when nothing waits; `None` before the first sample.
-    #[must_use]
-    pub fn baseline(&self, state: &VegasState) -> Option<Duration> {
+    #[cfg(test)]
+    fn baseline(&self, state: &VegasState) -> Option<Duration> {
         // Nanoseconds that came from a `Duration`; the cast saturates.
         state.baseline.map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
-    /// Moves the limit by the queue that a latency shows, or down for an overload.
     fn step(&self, state: &mut VegasState, latency: f64, in_flight: f64, overloaded: bool) {
         let (limit, step) = (state.limit, log10_step(state.limit));
         let baseline = state.baseline.unwrap_or(latency);

@@ -1,13 +1,11 @@
-//! The table of all algorithms: [`Quota`] and [`State`] have one variant for each, and pass every call on to it.
-//!
-//! To add an algorithm, change three places: its own file, one line in the table below, and one line in the fixture of
-//! byte forms. Guards have rows of their own: a request enters the guard, and [`Quota::finish`] leaves it with an outcome.
+//! The table of all algorithms: [`Quota`] and [`State`] have one variant for each, and pass every call on to it. To
+//! add one, change its own file, one line below, and one line in the fixture of byte forms.
 
 use core::time::Duration;
 
 use crate::algorithm::{self, Algorithm, Storable};
 use crate::breaker::{CircuitBreaker, CircuitBreakerState};
-use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::bytes::{Bytes, DecodeError, FORMAT, Reader, Writer};
 use crate::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyState, Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
@@ -111,9 +109,8 @@ macro_rules! algorithms {
 
         impl Quota {
             /// Finishes admitted work: limits are settled with the units used, guards are left with the outcome.
-            ///
-            /// Settling a guard without finishing does nothing, unless 0 units were used, because units do not tell
-            /// whether the work is over. Undone work leaves as [`Outcome::Ignored`].
+            /// Settling a guard without finishing does nothing, unless 0 units were used: then it is left as
+            /// [`Outcome::Ignored`].
             #[must_use]
             pub fn finish(&self, state: &State, now: Tick, receipt: &Receipt, finish: Finish) -> State {
                 match (self, state) {
@@ -148,31 +145,11 @@ macro_rules! algorithms {
             /// back by more than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK). `None`: `state` is valid as it is;
             /// this costs one comparison.
             ///
-            /// A state stands still at the tick of its last change until `now` has reached it. If that tick is more
-            /// than the largest step back ahead of `now`, the state is set back: it becomes the state of its last
-            /// change, as if that had been at `now` plus the largest step back. So a key stands still for no longer
-            /// than that, and is then as empty as it was. Use it for the first decision after the step. Charges made
+            /// The returned state is that of the last change, as if that had been at `now` plus the largest step
+            /// back, so a key stands still for no longer. Use it for the first decision after the step. Charges made
             /// before give nothing back afterwards, so settle them with the state as it was written. Units that
-            /// returned while the clock was fast are not taken back.
-            ///
-            /// The profiles of other libraries are never set back: they treat such a clock as their libraries do.
-            ///
-            /// # Examples
-            /// ```
-            /// use std::time::Duration;
-            /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition, time::MAX_STEP_BACK};
-            ///
-            /// let quota = Quota::per_hour(1).gcra()?;
-            /// let (now, fast) = (Tick::from_secs(100_000), Tick::from_secs(200_000));
-            /// let ask = Ask::allow(fast, Cost::ONE);
-            /// let Transition::Allowed { next: spent, .. } = quota.decide(&quota.fresh(fast), ask) else { panic!() };
-            ///
-            /// assert_eq!(quota.set_back(&spent, fast), None);
-            /// let back = quota.set_back(&spent, now).expect("the clock was more than a day fast");
-            /// let full = now.after(MAX_STEP_BACK).after(Duration::from_secs(3600));
-            /// assert_eq!(quota.standing(&back, full).remaining, 1);
-            /// # Ok::<(), tidegate_core::QuotaError>(())
-            /// ```
+            /// returned while the clock was fast are not taken back. The profiles of other libraries are never set
+            /// back.
             #[must_use]
             #[inline]
             pub fn set_back(&self, state: &State, now: Tick) -> Option<State> {
@@ -187,9 +164,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns the tick at which `state` was last changed, if that is so far ahead of `now` that
-            /// [`Quota::set_back`] would set the state back; otherwise `None`. For stores whose cells are written
-            /// under several clocks, where it is not known which of them is wrong.
+            /// Returns the tick at which `state` was last changed, if [`Quota::set_back`] would set the state back;
+            /// otherwise `None`. For stores whose cells are written under several clocks, where it is not known which
+            /// of them is wrong.
             #[must_use]
             #[inline]
             pub fn far_ahead(&self, state: &State, now: Tick) -> Option<Tick> {
@@ -200,10 +177,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns a state with the fewer gaps that [`Quota::largest_state`] has room for; `None` if it has no more
-            /// than those. Charges older than the gaps that are forgotten may give back less.
-            ///
-            /// For an engine that bounds the size of a key, after a settlement.
+            /// Returns a state with the fewer gaps that [`Quota::largest_state`] has room for; `None` if it has no
+            /// more than those. Charges older than the gaps that are forgotten may give back less. For an engine that
+            /// bounds the size of a key, after a settlement.
             #[must_use]
             pub fn shortened(&self, state: &State) -> Option<State> {
                 match (self, state) {
@@ -214,13 +190,12 @@ macro_rules! algorithms {
             }
 
             /// Returns the largest number of bytes that [`State::encode`] returns for a state made by this limit,
-            /// settlements and reservations included: in a window, up to 64 that act at different ticks, or as many as
-            /// the limit has units; in a bucket, up to 64 gaps. For an engine that bounds the size of a key, and so
-            /// refuses reservations beyond, and [shortens](Quota::shortened) what is settled; the state itself keeps up
-            /// to 4,096 reservations, and the gaps of as many.
+            /// with up to 64 reservations and 64 gaps. For an engine that bounds the size of a key, and so refuses
+            /// reservations beyond, and [shortens](Quota::shortened) what is settled; the state itself keeps up to
+            /// 4,096 reservations, and the gaps of as many.
             ///
-            /// If the places or the time to live of a guard were lowered, it still holds those who entered before,
-            /// and may be larger until they have left.
+            /// If the places or the time to live of a guard were lowered, it may be larger until those who entered
+            /// before have left.
             #[must_use]
             pub fn largest_state(&self) -> usize {
                 let header = 2;
@@ -242,10 +217,10 @@ macro_rules! algorithms {
             /// Returns the byte form, header included.
             #[must_use]
             pub fn encode(&self) -> Vec<u8> {
-                match self {
-                    $(Self::$name(params) => { let mut out = Writer::new($byte); params.write(&mut out); out.finish() })*
-                    $(Self::$gname(params) => { let mut out = Writer::new($gbyte); params.write(&mut out); out.finish() })*
-                }
+                let mut out = Writer::default();
+                out.u8(FORMAT);
+                self.write(&mut out);
+                out.finish()
             }
 
             /// Reads a byte form.
@@ -253,13 +228,9 @@ macro_rules! algorithms {
             /// # Errors
             /// [`DecodeError`] when the bytes are not a quota.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-                let (kind, mut from) = Reader::open(bytes)?;
-                let quota = match kind {
-                    $($byte => Self::$name(Bytes::read(&mut from)?),)*
-                    $($gbyte => Self::$gname(Bytes::read(&mut from)?),)*
-                    _ => return Err(DecodeError::Kind { kind }),
-                };
-                from.close().map(|()| quota)
+                let mut from = Reader::open_form(bytes)?;
+                let read = Self::read(&mut from)?;
+                from.close().map(|()| read)
             }
         }
 
@@ -267,10 +238,10 @@ macro_rules! algorithms {
             /// Returns the byte form, header included.
             #[must_use]
             pub fn encode(&self) -> Vec<u8> {
-                match self {
-                    $(Self::$name(state) => { let mut out = Writer::new($byte); state.write(&mut out); out.finish() })*
-                    $(Self::$gname(state) => { let mut out = Writer::new($gbyte); state.write(&mut out); out.finish() })*
-                }
+                let mut out = Writer::default();
+                out.u8(FORMAT);
+                self.write(&mut out);
+                out.finish()
             }
 
             /// Reads a byte form.
@@ -278,13 +249,9 @@ macro_rules! algorithms {
             /// # Errors
             /// [`DecodeError`] when the bytes are not a state.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-                let (kind, mut from) = Reader::open(bytes)?;
-                let state = match kind {
-                    $($byte => Self::$name(Bytes::read(&mut from)?),)*
-                    $($gbyte => Self::$gname(Bytes::read(&mut from)?),)*
-                    _ => return Err(DecodeError::Kind { kind }),
-                };
-                from.close().map(|()| state)
+                let mut from = Reader::open_form(bytes)?;
+                let read = Self::read(&mut from)?;
+                from.close().map(|()| read)
             }
         }
 
@@ -365,29 +332,18 @@ algorithms! {
 
 impl Quota {
     /// Makes a [`Concurrency`] guard with at most `max` places in flight, 1 to [`Concurrency::MAX_PLACES`]. A place
-    /// that is not returned within `ttl` of being taken lapses by itself. For gates, whose admissions are finished; a
-    /// check that is never finished holds its place until then.
+    /// that is not returned within `ttl` of being taken lapses by itself.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::Quota;
-    /// let fifty_at_once = Quota::concurrency(50, Duration::from_secs(30))?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn concurrency(max: u64, ttl: Duration) -> Result<Self, QuotaError> {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
     }
 
-    /// Makes a calendar window, or a bucket with an [aligned refill](crate::rate::Refill::Aligned), follow the wall clock
-    /// that is `wall` ahead of the ticks that it gets; all other limits stay as they are. Only the first call for a quota
-    /// has an effect, and a clone of the quota follows none.
-    ///
-    /// For whoever passes ticks that do not follow the wall clock, as [`WallAhead`] says. Without it, such a limit
-    /// takes its ticks for the time since 1970.
+    /// Makes a calendar window, or a bucket with an [aligned refill](crate::rate::Refill::Aligned), follow the wall
+    /// clock that is `wall` ahead of the ticks that it gets; all other limits stay as they are. Without it, such a
+    /// limit takes its ticks for the time since 1970. Only the first call for a quota has an effect, and a clone of
+    /// the quota follows none.
     ///
     /// # Examples
     /// ```

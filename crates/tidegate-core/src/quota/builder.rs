@@ -10,10 +10,8 @@ use crate::rate::{
 };
 use crate::time::Rate;
 
-/// A rate that becomes a [`Quota`] once an algorithm is chosen.
-///
-/// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the
-/// quota is made, so that a chain of calls needs no question marks.
+/// A rate that becomes a [`Quota`] once an algorithm is chosen. The burst defaults to the count of the rate. Numbers
+/// are checked then: a [`QuotaError`] names the one that is out of range, or the burst of a window, which has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is not a limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {
@@ -23,7 +21,7 @@ pub struct QuotaBuilder {
 }
 
 impl Quota {
-    /// Starts a limit of `count` units per second; finish it with a burst or an algorithm, see [`QuotaBuilder`].
+    /// Starts a limit of `count` units per second; see [`QuotaBuilder`].
     pub fn per_second(count: u64) -> QuotaBuilder {
         Self::per(count, Duration::from_secs(1))
     }
@@ -61,9 +59,6 @@ impl QuotaBuilder {
     }
 
     /// Finishes as [`Gcra`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn gcra(self) -> Result<Quota, QuotaError> {
         Ok(Gcra::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
     }
@@ -81,9 +76,6 @@ impl QuotaBuilder {
     }
 
     /// Finishes as a rolling [`FixedWindow`]: it opens at the first charge and lasts the period.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn fixed_window(self) -> Result<Quota, QuotaError> {
         Ok(FixedWindow::rolling(self.window()?).into())
     }
@@ -93,37 +85,21 @@ impl QuotaBuilder {
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range, the unknown zone, or the burst, which no window has.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{rate::CalendarUnit, Quota};
-    /// let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "UTC")?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn calendar_window(self, unit: CalendarUnit, zone: &str) -> Result<Quota, QuotaError> {
         Ok(FixedWindow::calendar(self.window()?.count(), unit, zone)?.into())
     }
 
-    /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to [`SlidingWindow::MAX_BUCKETS`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
+    /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to 1024.
     pub fn sliding_window(self, buckets: u64) -> Result<Quota, QuotaError> {
         Ok(SlidingWindow::new(self.window()?, buckets)?.into())
     }
 
     /// Finishes as a [`SlidingCounter`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn sliding_counter(self) -> Result<Quota, QuotaError> {
         Ok(SlidingCounter::new(self.window()?).into())
     }
 
-    /// Finishes as a [`SlidingLog`], whose count is at most [`SlidingLog::MAX_LIMIT`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
+    /// Finishes as a [`SlidingLog`], whose count is at most 2¹⁴.
     pub fn sliding_log(self) -> Result<Quota, QuotaError> {
         Ok(SlidingLog::new(self.window()?)?.into())
     }
@@ -133,84 +109,33 @@ impl QuotaBuilder {
     }
 
     /// Finishes as a [`TokenBucket`] of one bandwidth that refills evenly; the burst is its capacity.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn token_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?).into())
     }
 
     /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn interval_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Interval)).into())
     }
 
-    /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period, where periods
-    /// end at the multiples of their length since 1970: see [`Refill::Aligned`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
-    ///
-    /// // 100 at each full hour, and up to 250 are kept.
-    /// let quota = Quota::per_hour(100).burst(250).aligned_bucket()?;
-    /// let half_past = Tick::from_secs(1_700_001_000); // 2023-11-14, 22:30
-    /// let ask = Ask::allow(half_past, Cost::new(250).unwrap());
-    /// let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(half_past), ask) else { panic!() };
-    /// assert_eq!(quota.standing(&next, Tick::from_secs(1_700_002_799)).remaining, 0);
-    /// assert_eq!(quota.standing(&next, Tick::from_secs(1_700_002_800)).remaining, 100);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
+    /// Finishes as a [`TokenBucket`] of one bandwidth with an [aligned refill](Refill::Aligned).
     pub fn aligned_bucket(self) -> Result<Quota, QuotaError> {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Aligned)).into())
     }
 
     /// Finishes as a [`LeakyBucket`], a meter; the burst is its capacity.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
     pub fn leaky_bucket(self) -> Result<Quota, QuotaError> {
         Ok(LeakyBucket::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
     }
 
-    /// Finishes as a [`LeakyQueue`] in which at most `places` units wait.
-    ///
-    /// The burst is the slack and one unit. It defaults to 1 here, not to the count, because a queue is chosen for an
-    /// even stream.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::Quota;
-    /// let strict = Quota::per_second(10).leaky_queue(50)?;
-    /// let makes_up_for_two_units = Quota::per_second(10).burst(3).leaky_queue(50)?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
+    /// Finishes as a [`LeakyQueue`] in which at most `places` units wait. The burst is the slack and one unit; it
+    /// defaults to 1 here, for an even stream.
     pub fn leaky_queue(self, places: u64) -> Result<Quota, QuotaError> {
         let burst = burst_in_range(self.burst.unwrap_or(1))?;
         Ok(LeakyQueue::new(self.rate()?, burst - 1, places)?.into())
     }
 
     /// Finishes as a [`WarmUp`] that reaches the rate within `period` of full load, `cold_factor` times slower at first.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::{rate::ColdFactor, Quota};
-    /// let limit = Quota::per_second(100).warm_up(Duration::from_secs(10), ColdFactor::THREE)?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn warm_up(self, period: Duration, cold_factor: ColdFactor) -> Result<Quota, QuotaError> {
         let limit = WarmUp::new(self.rate()?, period, cold_factor)?;
         Ok(limit.burst(self.burst.unwrap_or(self.count))?.into())

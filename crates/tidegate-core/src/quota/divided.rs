@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::Quota;
 use crate::concurrency::Concurrency;
+use crate::rate::exact::common_divisor;
 use crate::rate::{
     Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket,
 };
@@ -11,22 +12,9 @@ use crate::time::Rate;
 
 impl Quota {
     /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window or its places, each
-    /// rounded down. `None`: nothing would be left to grant at once, or the limit cannot be divided. Divisible limits
-    /// are [flows](Quota::flow), windows other than calendar windows, and places that lapse.
-    ///
-    /// Parts that add up to the whole grant together at most as much as the limit.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::Quota;
-    ///
-    /// let quota = Quota::per_second(100).burst(20).gcra()?;
-    /// let (rate, burst) = quota.divided(1, 4).and_then(|quarter| quarter.flow()).expect("five at once");
-    /// assert_eq!((rate.count(), rate.period(), burst), (1, Duration::from_millis(40), 5), "25 a second");
-    /// assert_eq!(quota.divided(1, 40), None, "half a unit at once is none");
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
+    /// rounded down: parts that add up to the whole grant together at most as much as the limit. `None`: nothing
+    /// would be left to grant at once, or the limit cannot be divided. Divisible limits are [flows](Quota::flow),
+    /// windows other than calendar windows, and places that lapse.
     #[must_use]
     pub fn divided(&self, part: u32, whole: u32) -> Option<Self> {
         if part >= whole {
@@ -51,7 +39,7 @@ impl Quota {
             Self::TokenBucket(limit) => {
                 let (rate, capacity) = self.flow()?;
                 let capacity = down(capacity)?;
-                let initial = limit.bandwidths().first()?.initial_tokens();
+                let initial = limit.bandwidths().first()?.initial;
                 let bandwidth = Bandwidth::new(slower(rate, part, whole)?, capacity).ok()?;
                 let bandwidth = bandwidth.initial(down(initial).unwrap_or(0).min(capacity)).ok()?;
                 Some(TokenBucket::new(bandwidth).into())
@@ -103,7 +91,7 @@ const FINE: u128 = 1 << 30;
 fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     let (count, period) =
         (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
-    let divisor = greatest_common(count, period);
+    let divisor = common_divisor(count, period);
     let (mut count, mut period) = (count / divisor, period / divisor);
     let longest = Rate::MAX_PERIOD.as_nanos();
     if period > longest && period / count.max(1) >= FINE {
@@ -119,13 +107,6 @@ fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     }
     let period = Duration::from_nanos(u64::try_from(period).ok()?);
     Rate::new(u64::try_from(count).ok()?, period).ok()
-}
-
-const fn greatest_common(mut one: u128, mut other: u128) -> u128 {
-    while other > 0 {
-        (one, other) = (other, one % other);
-    }
-    if one == 0 { 1 } else { one }
 }
 
 #[cfg(test)]

@@ -1,7 +1,4 @@
-//! The most units that a limit grants over a span of time, however it is asked: the number with which to compare a key's peak.
-//!
-//! The rate as written is not that number. `60/min` with a burst of 20 grants 80 in a minute, and a fixed window of
-//! 60 a minute grants 120 around an edge.
+//! The most units that a limit grants over a span of time.
 
 use core::time::Duration;
 
@@ -10,17 +7,15 @@ use crate::rate::{Bandwidth, Refill};
 use crate::time::{Rate, nanos};
 
 impl Quota {
-    /// Returns the most units of one key that act in any span of this length, the end of the span excluded.
+    /// Returns the most units of one key that act in any span of this length, the end of the span excluded. Units act
+    /// when their wait is over: if waits up to `max_wait` are accepted, the units asked for in a span act in a span
+    /// that is longer by `max_wait`.
     ///
-    /// A caller that asks for more within such a span was refused or delayed at least once. One that asks for less
-    /// may have been, too, if units spent before the span had not returned yet. Units act when their wait is over: if
-    /// waits up to `max_wait` are accepted, the units asked for in a span act in a span that is longer by `max_wait`.
-    ///
-    /// A caller can reach this number, or one unit less. For the sliding counter only, it is a bound that no caller
+    /// A caller can reach this number, or one unit less; for the sliding counter only, it is a bound that no caller
     /// reaches. For a span of zero it is the number granted at once. Calendar windows count at their usual length, so
     /// a day that is an hour short may grant more; so may the one end of an [aligned
-    /// refill](crate::rate::Refill::Aligned) that comes early because the wall clock was set. `None` if no such number
-    /// is known: for the warm-up, the profiles of other libraries, and guards. Costs a few divisions.
+    /// refill](crate::rate::Refill::Aligned) that comes early because the wall clock was set. `None` for the warm-up,
+    /// the profiles of other libraries, and guards. Costs a few divisions.
     ///
     /// # Examples
     /// ```
@@ -56,16 +51,14 @@ impl Quota {
     }
 }
 
-/// Returns the burst, and the units that return during the span.
 fn flowing(burst: u64, rate: Rate, span: Duration) -> u128 {
     let (count, period) = rate.reduced();
     let back = u128::from(count) * u128::from(nanos(span)) / u128::from(period);
     u128::from(burst) + back
 }
 
-/// Returns the capacity, and the units that are refilled during the span.
 fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
-    match bandwidth.refill_kind() {
+    match bandwidth.refill {
         Refill::Continuous => flowing(bandwidth.capacity(), bandwidth.rate(), span),
         // Aligned ends lie a period apart as well, and one may come right after the span begins.
         Refill::Interval | Refill::Aligned => {

@@ -9,16 +9,6 @@ impl Quota {
     /// Returns the rate and the burst of a limit that consists of just these two: GCRA, a leaky bucket as a meter, or
     /// a token bucket of one bandwidth that refills evenly. Such a limit admits at most `burst + rate · span` units
     /// in every span. `None` for all others.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{Quota, Rate};
-    ///
-    /// let quota = Quota::per_second(100).burst(20).leaky_bucket()?;
-    /// assert_eq!(quota.flow(), Some((Rate::new(100, std::time::Duration::from_secs(1))?, 20)));
-    /// assert_eq!(Quota::per_second(100).fixed_window()?.flow(), None);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn flow(&self) -> Option<(Rate, u64)> {
         match self {
@@ -45,7 +35,7 @@ impl Quota {
             Self::LeakyBucket(_) => LeakyBucket::new(rate, burst).ok().map(Self::from),
             Self::TokenBucket(limit) => {
                 let bandwidth = Bandwidth::new(rate, burst).ok()?;
-                let bandwidth = bandwidth.initial(even(limit)?.initial_tokens().min(burst)).ok()?;
+                let bandwidth = bandwidth.initial(even(limit)?.initial.min(burst)).ok()?;
                 Some(TokenBucket::new(bandwidth).into())
             }
             _ => None,
@@ -53,26 +43,9 @@ impl Quota {
     }
 
     /// Splits the receipt of one charge into those of two charges made at the same tick, the second after the first,
-    /// so that each part can be settled by itself. `None`: `first` is not less than the whole, or the limit's
-    /// receipts cannot be split. Only those of [flows](Quota::flow) and fixed windows can.
-    ///
-    /// Settling both parts has the effect of settling two such charges. The rest that is left when other parts have
-    /// been split off is always the last in the line, and has the mark of the whole.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
-    ///
-    /// let (quota, now) = (Quota::per_second(1).burst(10).gcra()?, Tick::from_secs(1));
-    /// let ask = Ask::allow(now, Cost::new(7).unwrap());
-    /// let Transition::Allowed { next, receipt, .. } = quota.decide(&quota.fresh(now), ask) else { panic!() };
-    /// let (first, rest) = quota.split(&receipt, Cost::new(2).unwrap()).unwrap();
-    /// let next = quota.settle(&next, now, &rest, 0);
-    /// assert_eq!(quota.standing(&next, now).remaining, 8, "five units came back");
-    /// let next = quota.settle(&next, now, &first, 1);
-    /// assert_eq!(quota.standing(&next, now).remaining, 9);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
+    /// so that each part can be settled by itself. `None`: `first` is not less than the whole, or the limit is
+    /// neither a [flow](Quota::flow) nor a fixed window. The rest that is left when other parts have been split off
+    /// is always the last in the line, and has the mark of the whole.
     #[must_use]
     pub fn split(&self, receipt: &Receipt, first: Cost) -> Option<(Receipt, Receipt)> {
         let rest = receipt.cost.units().checked_sub(first.units()).and_then(Cost::new)?;
@@ -92,7 +65,7 @@ impl Quota {
 }
 
 impl Quota {
-    /// Returns the scaled time that passes in a nanosecond, and the scaled time of a unit; `None` if the limit is not a flow.
+    /// Returns the scaled time of a nanosecond, and that of a unit; `None` if the limit is not a flow.
     fn pace(&self) -> Option<(u64, u64)> {
         match self {
             Self::Gcra(limit) => Some((limit.pace.scale, limit.pace.unit)),
@@ -103,10 +76,9 @@ impl Quota {
     }
 }
 
-/// Returns the only bandwidth of a bucket, if it refills evenly.
 fn even(limit: &TokenBucket) -> Option<&Bandwidth> {
     match limit.bandwidths() {
-        [one] if one.refill_kind() == Refill::Continuous => Some(one),
+        [one] if one.refill == Refill::Continuous => Some(one),
         _ => None,
     }
 }

@@ -1,18 +1,14 @@
 //! The book of a limit that refills evenly: what it keeps so that charges can be settled in any order.
 //!
 //! Charges stand in a line, in the order in which they were made. Each has a *position*: the sum of all charges up to
-//! and including it. Giving a charge back must leave the charges behind it what they hold. A state of one number cannot
-//! tell how much that is once an amount in between was given back. So the book keeps such amounts as *holes* in the
-//! line: a position and an amount. The charges behind a position hold the distance to the end of the line minus the
-//! holes in between.
-//!
-//! A hole also says how much of it could not be given back yet, because charges behind it still rely on it. That part is tried
-//! again whenever something else is settled. So a burst that is undone charge by charge comes back entirely, in any order.
+//! and including it. Giving a charge back must leave the charges behind it what they hold. So the book keeps amounts
+//! given back from the middle as *holes*: a position and an amount. The charges behind a position hold the distance
+//! to the end of the line minus the holes in between. A hole also says how much of it could not be given back yet,
+//! because charges behind it still rely on it. It is tried again at each later settlement.
 //!
 //! A state has a book from the first settlement that leaves a hole until the limit has been full once, and would have
-//! been full also without what was given back. Then every receipt issued so far has run out. A limit under constant
-//! load is never full, so its book stays, and each charge copies it, which is one allocation; settlements also copy the
-//! holes, which charges share. A caller that settles each charge before it makes the next never has a book.
+//! been full also without what was given back: then every receipt issued so far has run out. Under constant load the
+//! book stays: each charge copies it, in one allocation, and settlements also copy the holes.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -38,7 +34,6 @@ const NO_BOOK: u8 = 0;
 const BOOK: u8 = 1;
 const LONG_BOOK: u8 = 2;
 
-/// The size of a hole in byte form.
 const fn hole_bytes(bandwidths: usize) -> usize {
     16 + 16 + 1 + 16 * bandwidths
 }
@@ -72,10 +67,8 @@ pub(crate) struct Book {
     holes: Arc<Vec<Hole>>,
 }
 
-/// A part of the line that was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hole {
-    /// The position at which the hole ends.
     end: u128,
     amount: u128,
     /// How much of it is still charged, because charges behind it rely on it; for each bandwidth.
@@ -87,7 +80,6 @@ impl Hole {
         self.end.saturating_sub(self.amount)
     }
 
-    /// Appends the hole that begins where this one ends.
     fn join(&mut self, next: &Self) {
         self.end = next.end;
         self.amount = self.amount.saturating_add(next.amount);
@@ -98,14 +90,12 @@ impl Hole {
 }
 
 impl Book {
-    /// The size of the largest book in byte form, for a number of bandwidths; a missing book is smaller.
     pub(crate) const fn largest(bandwidths: usize) -> usize {
         let holes = most_holes(bandwidths) * hole_bytes(bandwidths);
         1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
     }
 
-    /// Opens a book on a line that has none: nothing was settled out of order, and the limit was not changed while
-    /// receipts were open.
+    /// Opens a book on a line that has none.
     pub(crate) fn new(expires: Tick, promise: Tick) -> Self {
         Self { expires, promise, ..Self::default() }
     }
@@ -121,7 +111,6 @@ impl Book {
         self.given == 0 && self.void_up_to == 0 && self.holes.is_empty()
     }
 
-    /// Returns the most holes that are kept at a tick.
     fn most(&self, at: Tick) -> usize {
         match self.holes.first() {
             Some(first) if self.promise <= at => most_holes(first.withheld.len()),
@@ -157,13 +146,11 @@ impl Book {
         end.saturating_sub(position).saturating_sub(gone)
     }
 
-    /// Returns how much of a bandwidth is withheld from charges that were settled.
     pub(crate) fn withheld(&self, band: usize) -> u128 {
         let withheld = self.holes.iter().filter_map(|hole| hole.withheld.get(band));
         withheld.fold(0, |sum, amount| sum.saturating_add(*amount))
     }
 
-    /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
         let hole = Hole { end, amount, withheld };
@@ -218,7 +205,6 @@ impl Book {
         }
     }
 
-    /// Returns when the period of a bandwidth was restarted; zero if it was not.
     pub(crate) fn restarted(&self, band: usize) -> Tick {
         self.restarts.get(band).copied().unwrap_or_default()
     }
@@ -229,7 +215,6 @@ impl Book {
         Tick::EPOCH < self.extended && self.extended < arrival
     }
 
-    /// Notes that the period of a bandwidth restarts at `at`.
     pub(crate) fn restart(&mut self, band: usize, at: Tick) {
         self.restarts.resize(self.restarts.len().max(band + 1), Tick::EPOCH);
         self.restarts[band] = at;
@@ -239,7 +224,7 @@ impl Book {
     }
 
     /// Adapts the book to a clock that was set back by `span` at the tick `from`. Charges up to the position `end`
-    /// give nothing back any more. That holds for as long as they could have given back by the old clock.
+    /// give nothing back, for as long as they could have by the old clock.
     pub(crate) fn set_back(&mut self, span: Duration, from: Tick, end: u128) {
         self.clear_holes();
         self.void_up_to = end;
@@ -267,7 +252,6 @@ impl Book {
         book.write(out);
     }
 
-    /// Reads what [`Book::write_some`] wrote.
     pub(crate) fn read_some(from: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
         match from.u8()? {
             NO_BOOK => Ok(None),

@@ -1,16 +1,15 @@
-//! Windows as people name them: a second, a minute, an hour, a day, a week, a month or a year on the clock of one place.
+//! Windows as people name them, from a second to a year, on the clock of one place.
 //!
 //! Two rules determine every edge, and every instant lies in exactly one window:
-//! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over midnight,
-//!   that is later than 00:00. A date that the place never had is a window of no length. A day of 23 or 25 hours is one window.
-//! * *A minute or an hour begins whenever the wall clock shows a full one.* An hour that comes twice is two windows;
-//!   where the clock is moved by half an hour, that hour lasts 90 minutes. So neither is ever shorter than its unit,
-//!   and a change of the clocks never grants a limit twice.
+//! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over
+//!   midnight, that is later than 00:00. A date that the place never had is a window of no length. A day of 23 or 25
+//!   hours is one window.
+//! * *A second, minute or hour begins whenever the wall clock shows a full one.* An hour that comes twice is two
+//!   windows; where the clock is moved by half an hour, that hour lasts 90 minutes. So a change of the clocks never
+//!   grants a limit twice.
 //!
-//! UTC, whose clock is never moved, needs no table. The table of all other zones comes with the feature `tz`.
-//!
-//! The zone `epoch` is not a place: there every unit has its usual length, and windows begin at its multiples since
-//! 1970, as in other rate limiters. A week then begins on a Thursday, and a month is 30 days.
+//! The table of all zones but UTC comes with the feature `tz`. The zone `epoch` is not a place: there every unit has
+//! its usual length, and windows begin at its multiples since 1970.
 
 mod utc;
 #[cfg(feature = "tz")]
@@ -21,23 +20,13 @@ use core::time::Duration;
 use crate::error::QuotaError;
 use crate::time::{Tick, Wall, WallAhead};
 
-/// The name of the time zone that every build has.
 const UTC: &str = "UTC";
 
 /// The name for windows of equal length since 1970.
 const EPOCH: &str = "epoch";
 
-/// Returns the name of every time zone that a calendar window can follow, aliases included, in alphabetical order. Without the
-/// feature `tz` that is `UTC` alone.
-///
-/// Allocates once per name; for the reader of a configuration that lists or suggests names.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::rate::zone_names;
-/// assert!(zone_names().any(|name| name == "UTC"));
-/// assert_eq!(zone_names().any(|name| name == "Asia/Shanghai"), cfg!(feature = "tz"));
-/// ```
+/// Returns the name of every time zone that a calendar window can follow, aliases included, in alphabetical order.
+/// Without the feature `tz` that is `UTC` alone. Allocates once per name.
 pub fn zone_names() -> impl Iterator<Item = String> {
     #[cfg(feature = "tz")]
     let names = zone::names();
@@ -46,16 +35,9 @@ pub fn zone_names() -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
-/// Returns the name of the time zone that a text probably means: the zone of a city that is named alone, such as `Shanghai`, or else
-/// the most similar name, if at most a third of the letters differ. `None` if no name is similar, for more than 64 bytes, and without
-/// the feature `tz`. Compares the text with all names (about 600), so it is for error messages.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::rate::zone_meant;
-/// let meant = cfg!(feature = "tz").then(|| "Asia/Shanghai".to_owned());
-/// assert_eq!(zone_meant("shanghai"), meant);
-/// ```
+/// Returns the name of the time zone that a text probably means: the zone of a city that is named alone, such as
+/// `Shanghai`, or else the most similar name, if at most a third of the letters differ. `None` if no name is similar,
+/// for more than 64 bytes, and without the feature `tz`. Compares the text with all names (about 600).
 pub fn zone_meant(text: &str) -> Option<String> {
     #[cfg(feature = "tz")]
     return zone::meant(text);
@@ -80,7 +62,6 @@ fn unknown(zone: &str) -> QuotaError {
     }
 }
 
-/// A unit on the clock of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     unit: CalendarUnit,
@@ -97,7 +78,6 @@ enum ZoneKind {
 }
 
 impl Calendar {
-    /// Finds the zone by its IANA name or `epoch`, whatever its case.
     pub(crate) fn new(unit: CalendarUnit, zone: &str) -> Result<Self, QuotaError> {
         let place = match zone {
             _ if zone.eq_ignore_ascii_case(UTC) => Some(ZoneKind::Utc),
@@ -112,7 +92,6 @@ impl Calendar {
         self.wall.follow(wall);
     }
 
-    /// Returns how far the wall clock is ahead of ticks, in nanoseconds.
     #[inline]
     pub(crate) fn ahead(&self) -> i64 {
         self.wall.ahead()
@@ -158,8 +137,6 @@ fn named(_: &str) -> Option<ZoneKind> {
 fn to_tick(nanos: i128) -> Tick {
     Tick::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
-
-// The units of calendar windows.
 
 /// The length of a calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

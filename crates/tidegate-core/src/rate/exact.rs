@@ -1,4 +1,5 @@
-//! What several limits compute: exact ratios in 128 bits, with the one operation that needs 256, and the waits of windows.
+//! What several limits compute: exact ratios in 128 bits, with the one operation that needs 256, and the waits of
+//! windows.
 
 use core::time::Duration;
 
@@ -43,6 +44,14 @@ fn mul_div(a: u128, b: u128, d: u128) -> (u128, u128) {
     (quotient, remainder)
 }
 
+/// Returns the greatest common divisor, at least 1.
+pub(crate) const fn common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    if a == 0 { 1 } else { a }
+}
+
 fn wide_mul(a: u128, b: u128) -> (u128, u128) {
     const HALF: u128 = (1 << 64) - 1;
     let (a1, a0, b1, b0) = (a >> 64, a & HALF, b >> 64, b & HALF);
@@ -51,17 +60,9 @@ fn wide_mul(a: u128, b: u128) -> (u128, u128) {
     (high + (middle_a >> 64) + (middle_b >> 64) + (middle >> 64), (middle << 64) | (low & HALF))
 }
 
-// What all windows share: the wait until the tick at which a request fits, and bounds for settling.
-
-/// Turns the tick at which a request fits into a grant, or into a refusal with the least wait.
-///
-/// `at` is the tick of the request, or of the last change if that is later; `act` is the first tick from `at` on at
-/// which the whole cost fits. Until then `act` does not move, so a refused caller has to wait exactly `act − at −
-/// max_wait`, and `room` if that is longer: the wait until the state can keep one more promise. A request that fits
-/// only after [`Tick::MAX`] is refused for ever, because no clock gets there.
-///
-/// # Errors
-/// The denial.
+/// Turns `act`, the first tick from `at` on at which the whole cost fits, into a grant, or into a refusal with the
+/// least wait: `act − at − max_wait`, and `room` if that is longer, the wait until the state can keep one more
+/// promise. A request that fits only after [`Tick::MAX`] is refused for ever, because no clock gets there.
 #[inline]
 pub(crate) fn grant<S>(
     ask: Ask,
@@ -78,8 +79,8 @@ pub(crate) fn grant<S>(
 }
 
 /// The most promises ahead that a key keeps apart in a window algorithm: reservations in different slots, or windows
-/// opened ahead of time. As many waiters of one key are served in their order; one more is refused, since a promise
-/// that is forgotten could not be undone. A promise takes 16 to 40 bytes, less than the memory of whoever waits for it.
+/// opened ahead of time. One more is refused. A promise takes 16 to 40 bytes, less than the memory of whoever waits
+/// for it.
 pub(crate) const AHEAD: usize = 4096;
 
 /// The promises ahead for which the byte form of a state has room in an engine that bounds its size.
@@ -93,17 +94,14 @@ pub(crate) fn excess(receipt: &Receipt, used: u64) -> u64 {
     used.saturating_sub(receipt.cost.units()).min(Rate::MAX_COUNT)
 }
 
-/// Returns by how much a count lies above the limit.
 pub(crate) fn above(count: u64, limit: u64) -> u64 {
     count.saturating_sub(limit).min(Rate::MAX_COUNT)
 }
 
-/// Returns the time from `at` to a tick that may be later than [`Tick::MAX`].
 pub(crate) fn until(at: Tick, tick: u128) -> Duration {
     span(tick.saturating_sub(u128::from(at.as_nanos())))
 }
 
-/// Returns a tick in 128 bits, so that the sum of two cannot overflow.
 pub(crate) fn wide(tick: Tick) -> u128 {
     u128::from(tick.as_nanos())
 }

@@ -1,17 +1,11 @@
 //! The fixed window: a number of units per window, counted from zero in each one.
 //!
-//! It is the cheapest limit to explain ("5 per day, new at midnight") and to keep: one window and its count. Its
-//! weakness is the edge: a full window's worth just before the end and another just after it are both allowed, so any
-//! span of one window's length may see up to twice the limit. Where that matters, use a sliding limit.
+//! Any span of one window's length may see up to twice the limit, around an edge.
 //!
-//! There are two kinds of windows. A *rolling* one opens at the first charge and lasts its period, so that "100 per
-//! hour" starts with the caller, not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]);
-//! ticks are then nanoseconds since 1970. The state holds both edges of the window, so a charge inside it costs two
-//! comparisons and no time-zone arithmetic.
-//!
-//! The edges of a calendar window are ticks of the wall clock, and so is every tick in the state of one. Where a clock's
-//! own ticks differ ([`WallAhead`]), they are converted on the way in and out. So when the wall clock is set, a window
-//! stays where the calendar puts it, and no unit is moved to another.
+//! A *rolling* window opens at the first charge and lasts its period. A *calendar* one follows the clock of a place
+//! ([`CalendarUnit`]). The state holds both edges of the window, so a charge inside it costs two comparisons and no
+//! time-zone arithmetic. Every tick in the state of a calendar window is one of the wall clock. A clock's own ticks
+//! ([`WallAhead`]) are converted on the way in and out, so a wall clock that is set moves no unit to another window.
 //!
 //! A reservation that does not fit the window opens the next one ahead of time. From then on nobody acts in the
 //! earlier window, because first come is first served; it is kept only for settling.
@@ -65,15 +59,6 @@ enum Window {
 
 impl FixedWindow {
     /// Makes a window that opens at the first charge, lasts the period of `rate` and grants its count.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::{rate::FixedWindow, Rate};
-    /// let hourly = FixedWindow::rolling(Rate::new(100, Duration::from_secs(3600))?);
-    /// assert_eq!(hourly.limit(), 100);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub const fn rolling(rate: Rate) -> Self {
         Self { limit: rate.count(), window: Window::Rolling(rate) }
@@ -127,7 +112,6 @@ impl FixedWindow {
         (first.shifted(-ahead), last.shifted(-ahead))
     }
 
-    /// Returns the window around a tick; of a calendar window, by the wall clock.
     fn around(&self, tick: Tick) -> (Tick, Tick) {
         match &self.window {
             Window::Rolling(rate) => (tick, tick.after(Duration::from_nanos(rate.period_nanos() - 1))),
@@ -150,7 +134,6 @@ impl FixedWindow {
         }
     }
 
-    /// Returns a state in which nothing counts, last changed at a tick of the state's clock.
     const fn blank(last: Tick) -> FixedWindowState {
         FixedWindowState { last, start: Tick::EPOCH, through: Tick::EPOCH, used: 0, more: None }
     }
@@ -173,9 +156,9 @@ impl Storable for FixedWindow {
         Some(state.last.shifted(-self.ahead()))
     }
 
-    /// A rolling window moves back with the clock. Calendar windows keep their places. If `to` lies in the window just
-    /// before the key's own, that is over for this key: it waits until its own window comes again, with what it has
-    /// spent there. Otherwise the window around `to` is one that the key has not seen, and its units count there.
+    /// A rolling window moves back with the clock. Calendar windows keep their places. If `to` lies in the window
+    /// just before the key's own, that is over for this key: it waits until its own window comes again. Otherwise the
+    /// units count in the window around `to`.
     fn set_back(&self, state: &FixedWindowState, to: Tick) -> FixedWindowState {
         let to = match &self.window {
             Window::Rolling(_) => to,
@@ -239,16 +222,15 @@ impl Algorithm for FixedWindow {
         Standing { limit, remaining, debt: above(state.used, limit), reset_after: until(at, full) }
     }
 
-    /// Takes unused units out of the window in which the charge acts, unless that window is over. Nothing comes back
-    /// from a window that is over, and the windows after it stay where they are.
+    /// Takes unused units out of the window in which the charge acts, unless that window is over. The windows after
+    /// it stay where they are.
     ///
     /// If a rolling window's opening charge is undone and nothing else acted in it, the window was never opened. If
     /// units that acted later are left, the window starts anew at this tick, so that none of them is forgotten sooner
-    /// than in a window of its own. They then count as acting at its beginning, so each is held up once and by less
-    /// than a period. A window that was opened ahead of time and is emptied again leaves the one before it open.
+    /// than in a window of its own: each is held up once and by less than a period. A window that was opened ahead of
+    /// time and is emptied again leaves the one before it open.
     ///
-    /// Units used beyond the charge count in the window of `now`, or in the last one opened ahead of time, and are
-    /// forgotten with it. The window may stand above its limit; the next request then waits for its end, and the
+    /// Units used beyond the charge count in the window of `now`, or in the last one opened ahead of time. The
     /// windows that follow are not filled.
     fn settle(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt, used: u64) -> FixedWindowState {
         let at = now.shifted(self.ahead()).max(state.last);
@@ -260,9 +242,9 @@ impl Algorithm for FixedWindow {
         }
     }
 
-    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start; if it would have
-    /// been over by the last change under the new period, it starts at that change. A window opened ahead of time
-    /// keeps its start and its units, under [`Replace::Proportional`] too, because they are promises.
+    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, or starts at the
+    /// change if it would have been over by the last change under the new period. A window opened ahead of time keeps
+    /// its start and its units, because they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         // Only between a rolling window and a calendar are the ticks of the states different ones.
         let state = &match (&old.window, &self.window) {
@@ -302,8 +284,8 @@ impl Algorithm for FixedWindow {
     }
 }
 
-/// The upper half of a mark's second number where the lower half says how far the wall clock was ahead. Receipts of other
-/// algorithms, which a change may bring here, have positions there, and none is as large as this.
+/// The upper half of a mark's second number where the lower half says how far the wall clock was ahead. Positions,
+/// which receipts of other algorithms have there, are not as large as this.
 const BY_WALL: u128 = 0x7761_6c6c;
 
 /// Returns a receipt with its ticks by the wall clock, as that stood when the charge was made.
@@ -333,7 +315,6 @@ impl FixedWindow {
         }
     }
 
-    /// Decides a request by the ticks of the state.
     #[inline]
     fn decide_by_state(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
         let units = ask.cost.units();

@@ -1,9 +1,6 @@
-//! The generic cell rate algorithm: a token bucket kept as a schedule.
-//!
-//! The state is one number, the *theoretical arrival time* (TAT): the tick at which the limit would be full again if
-//! nothing more were asked. Compared with counting tokens, it is the smallest state, and `retry_after` takes one
-//! subtraction. The arithmetic, settling included, is in [`schedule`](super::schedule); a state that fits one word has
-//! a form of its own, [`GcraWord`](super::GcraWord).
+//! The generic cell rate algorithm: a token bucket kept as a schedule of one number, the tick at which the limit
+//! would be full again if nothing more were asked. The arithmetic, settling included, is in
+//! [`schedule`](super::schedule); a state that fits one word has a form of its own, [`GcraWord`](super::GcraWord).
 
 pub(super) mod word;
 
@@ -26,10 +23,8 @@ pub struct Gcra {
     pub(crate) pace: Pace,
 }
 
-/// The state of [`Gcra`] for one key, 32 bytes in memory: the arrival time, and the tick of the last change.
-///
-/// Charges that are settled out of order need up to 5 KiB more on the heap, until the limit has been full again;
-/// up to 130 KiB while charges wait.
+/// The state of [`Gcra`] for one key, 32 bytes in memory. Charges that are settled out of order need up to 5 KiB more
+/// on the heap, until the limit has been full again; up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcraState(pub(super) Schedule);
 
@@ -67,8 +62,7 @@ impl Gcra {
         self.pace.at_once
     }
 
-    /// Returns the report of the limit when `spent` is the scaled time until it is full; see
-    /// [`GcraWord::report`](word::GcraWord::report).
+    /// Returns the report of the limit when `spent` is the scaled time until it is full.
     #[must_use]
     #[inline]
     pub const fn report(&self, spent: u64) -> GcraReport {
@@ -88,17 +82,6 @@ impl Gcra {
 
     /// Returns the two numbers from which [`Gcra::state`] makes this state. `None`: the state holds more than these,
     /// because charges were settled out of order, or the limit was full before its last change.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::{rate::Gcra, Rate, Tick};
-    ///
-    /// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 3)?;
-    /// let state = limit.state(Tick::from_secs(5), 200_000_000);
-    /// assert_eq!(limit.spent(&state), Some((Tick::from_secs(5), 200_000_000)));
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     #[must_use]
     pub fn spent(&self, state: &GcraState) -> Option<(Tick, u64)> {
         let GcraState(line) = state;
@@ -115,35 +98,7 @@ impl Gcra {
     }
 }
 
-kept_as_schedule!(Gcra, GcraState);
-
-impl Algorithm for Gcra {
-    type State = GcraState;
-
-    fn fresh(&self, now: Tick) -> GcraState {
-        GcraState(Schedule::new(0, now))
-    }
-
-    fn decide(&self, state: &GcraState, ask: Ask) -> Transition<GcraState> {
-        self.pace.decide(&state.0, ask).map(GcraState)
-    }
-
-    fn standing(&self, state: &GcraState, now: Tick) -> Standing {
-        self.pace.standing(&state.0, now)
-    }
-
-    fn settle(&self, state: &GcraState, now: Tick, receipt: &Receipt, used: u64) -> GcraState {
-        GcraState(self.pace.settle(&state.0, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &GcraState, now: Tick, how: Replace) -> GcraState {
-        GcraState(self.pace.carry(&old.pace, &state.0, now, how))
-    }
-
-    fn full_at(&self, state: &GcraState) -> Option<Tick> {
-        self.pace.full_at(&state.0)
-    }
-}
+kept_as_schedule!(Gcra, GcraState, |limit, line, ask| limit.pace.decide(line, ask));
 
 impl Bytes for Gcra {
     fn write(&self, out: &mut Writer) {
@@ -190,7 +145,6 @@ impl GcraReport {
         Retry::After(self.span(wanted.saturating_sub(self.full())))
     }
 
-    /// Returns the units below empty, rounded up.
     #[cold]
     fn debt(&self) -> u64 {
         self.spent.saturating_sub(self.full()).div_ceil(self.unit.max(1))
@@ -201,7 +155,6 @@ impl GcraReport {
         self.burst.wrapping_mul(self.unit)
     }
 
-    /// Returns scaled time as a wait, rounded up.
     fn span(&self, scaled: u64) -> Duration {
         let nanos = whole(scaled, self.scale);
         Duration::from_nanos(nanos + u64::from(nanos.wrapping_mul(self.scale) != scaled))

@@ -1,12 +1,7 @@
-//! The leaky bucket as a meter: a level that rises with every cost and drains at the rate.
-//!
-//! It refuses a cost that would make the bucket overflow. From outside, it grants exactly what a token bucket or
-//! [`Gcra`](super::Gcra) with the same numbers grants. It exists for users who think in a fill level, read it on a
-//! dashboard, or come from nginx, where it is the only form. For a bucket that *delays* work to a constant outflow
-//! see [`LeakyQueue`](super::LeakyQueue).
-//!
-//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`schedule`](super::schedule):
-//! that number does not change while the level falls.
+//! The leaky bucket as a meter: a level that rises with every cost and drains at the rate. It grants exactly what a
+//! token bucket or [`Gcra`](super::Gcra) with the same numbers grants; it exists for users who think in a fill level,
+//! or come from nginx. The level is kept as the tick at which the bucket runs dry, in the scaled time of
+//! [`schedule`](super::schedule).
 
 use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;
@@ -26,10 +21,7 @@ pub struct LeakyBucket {
     pub(crate) pace: Pace,
 }
 
-/// The state of [`LeakyBucket`] for one key, 32 bytes in memory: when the bucket runs dry, and when it was last changed.
-///
-/// Charges that are settled out of order need up to 5 KiB more on the heap, until the bucket has run dry;
-/// up to 130 KiB while charges wait.
+/// The state of [`LeakyBucket`] for one key; sizes as of [`GcraState`](super::GcraState).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyBucketState(Schedule);
 
@@ -68,36 +60,7 @@ impl LeakyBucket {
     }
 }
 
-kept_as_schedule!(LeakyBucket, LeakyBucketState);
-
-impl Algorithm for LeakyBucket {
-    type State = LeakyBucketState;
-
-    fn fresh(&self, now: Tick) -> LeakyBucketState {
-        LeakyBucketState(Schedule::new(0, now))
-    }
-
-    fn decide(&self, state: &LeakyBucketState, ask: Ask) -> Transition<LeakyBucketState> {
-        self.pace.decide(&state.0, ask).map(LeakyBucketState)
-    }
-
-    fn standing(&self, state: &LeakyBucketState, now: Tick) -> Standing {
-        self.pace.standing(&state.0, now)
-    }
-
-    fn settle(&self, state: &LeakyBucketState, now: Tick, receipt: &Receipt, used: u64) -> LeakyBucketState {
-        LeakyBucketState(self.pace.settle(&state.0, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &LeakyBucketState, now: Tick, how: Replace) -> LeakyBucketState {
-        LeakyBucketState(self.pace.carry(&old.pace, &state.0, now, how))
-    }
-
-    /// Returns when the bucket has run dry and every receipt has run out.
-    fn full_at(&self, state: &LeakyBucketState) -> Option<Tick> {
-        self.pace.full_at(&state.0)
-    }
-}
+kept_as_schedule!(LeakyBucket, LeakyBucketState, |limit, line, ask| limit.pace.decide(line, ask));
 
 impl Bytes for LeakyBucket {
     fn write(&self, out: &mut Writer) {

@@ -1,15 +1,11 @@
 //! The leaky bucket as a queue: units leave one per interval, and work that comes early waits for its turn.
 //!
-//! A meter lets a burst pass and then refuses; a queue turns the burst into an even stream. Work of cost `n` takes
-//! the next `n` departures and acts with the last of them, so the outflow never exceeds the rate, whatever the costs.
+//! Work of cost `n` takes the next `n` departures and acts with the last of them, so the outflow never exceeds the
+//! rate. *Slack* is how many units of idle time may be made up. *Places* is how many units may wait.
 //!
-//! Two numbers relax the strict form. *Slack* is how many units of idle time may be made up: a worker that was late
-//! by three intervals may send three units at once and so keep its average. *Places* is how many units may wait: a
-//! queue without a bound only moves overload from the server to its memory, and everyone in it is late.
-//!
-//! The schedule is one number, as in [`Gcra`](super::Gcra) and with the same exact [arithmetic](super::schedule): the
-//! tick at which the queue would have all of its slack again. A queue that was never used counts as idle, so it
-//! starts with all its slack. A forgotten queue and a rested one are therefore the same.
+//! The schedule is one number, with the [arithmetic](super::schedule) of [`Gcra`](super::Gcra): the tick at which the
+//! queue would have all of its slack again. A queue starts with all its slack, so a forgotten queue and a rested one
+//! are the same.
 
 use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;
@@ -20,7 +16,13 @@ use crate::time::{Rate, Tick, nanos, span};
 
 /// A constant outflow with a bounded number of waiting units.
 ///
-/// With [`Ask::max_wait`] zero, only work that needs no delay passes: at most `slack + 1` units from a rested queue.
+/// * With [`Ask::max_wait`] zero, only work that needs no delay passes: at most `slack + 1` units from a rested
+///   queue, which are the limit of its [`Standing`].
+/// * Never allowed: a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
+///   [`Ask::max_wait`].
+/// * A job of more than `slack + 1` units keeps the last of its departures. If it used only a part, at most the
+///   difference from the used units to `slack + 1` comes back.
+/// * After a change of the parameters, units that wait beyond the new number of places keep their places.
 ///
 /// # Source
 /// The leaky bucket as a queue, J. Turner, "New directions in communications", 1986. Making up for idle time is known from
@@ -33,18 +35,13 @@ pub struct LeakyQueue {
     places: u64,
 }
 
-/// The state of [`LeakyQueue`] for one key, 32 bytes in memory: when all slack is back, and when it was last changed.
-///
-/// Charges that are settled out of order need up to 5 KiB more on the heap, until the queue has rested;
-/// up to 130 KiB while charges wait.
+/// The state of [`LeakyQueue`] for one key; sizes as of [`GcraState`](super::GcraState).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyQueueState(Schedule);
 
 impl LeakyQueue {
-    /// Makes a queue that units leave evenly at `rate`; `slack` units of idle time may be made up, and `places` units may wait.
-    ///
-    /// `slack` is 0 to [`Rate::MAX_COUNT`] − 1, zero for a stream that never makes up for idle time; `places` is 1 to
-    /// [`Rate::MAX_COUNT`].
+    /// Makes a queue that units leave evenly at `rate`. `slack` units of idle time may be made up, 0 to
+    /// [`Rate::MAX_COUNT`] − 1; `places` units may wait, 1 to [`Rate::MAX_COUNT`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] names the number that is out of range.
@@ -100,30 +97,16 @@ impl LeakyQueue {
     fn last_departure(&self, rested: u128) -> u128 {
         rested.saturating_sub(self.pace.full())
     }
-}
 
-kept_as_schedule!(LeakyQueue, LeakyQueueState);
-
-impl Algorithm for LeakyQueue {
-    type State = LeakyQueueState;
-
-    fn fresh(&self, now: Tick) -> LeakyQueueState {
-        LeakyQueueState(Schedule::new(0, now))
-    }
-
-    /// Decides one request, see [`Algorithm::decide`].
-    ///
-    /// Never allowed: a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
-    /// [`Ask::max_wait`].
-    fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Transition<LeakyQueueState> {
-        let (units, at) = (ask.cost.units(), ask.now.max(state.0.last));
+    fn decide_in_line(&self, line: &Schedule, ask: Ask) -> Transition<Schedule> {
+        let (units, at) = (ask.cost.units(), ask.now.max(line.last));
         let (now, scale) = (self.pace.scaled(at), u128::from(self.pace.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
         let delayed = units.saturating_sub(self.pace.at_once);
         if delayed > self.places || self.pace.time_of(delayed) > max_wait * scale {
             return Transition::NEVER;
         }
-        let rested = state.0.tat().max(now).saturating_add(self.pace.time_of(units));
+        let rested = line.tat().max(now).saturating_add(self.pace.time_of(units));
         let wait = self.last_departure(rested).saturating_sub(now).div_ceil(scale);
         // The last unit finds a place if no more than `places` intervals separate it from now.
         let room = self.last_departure(rested).saturating_sub(self.pace.time_of(self.places));
@@ -132,32 +115,11 @@ impl Algorithm for LeakyQueue {
         if retry_after > 0 {
             return Transition::Denied { retry: Retry::After(span(retry_after)) };
         }
-        self.pace.charge(&state.0, at, rested, span(wait), ask.cost).map(LeakyQueueState)
-    }
-
-    /// Returns what can leave at once, see [`Algorithm::standing`]: `limit` is `slack + 1`, `remaining` the units
-    /// that need no delay.
-    fn standing(&self, state: &LeakyQueueState, now: Tick) -> Standing {
-        self.pace.standing(&state.0, now)
-    }
-
-    /// Settles a job, see [`Algorithm::settle`].
-    ///
-    /// A job of more than `slack + 1` units acts with the last of its departures, and keeps that departure. If it used only
-    /// a part, at most the difference from the used units to `slack + 1` comes back. If it is undone, all of it comes back.
-    fn settle(&self, state: &LeakyQueueState, now: Tick, receipt: &Receipt, used: u64) -> LeakyQueueState {
-        LeakyQueueState(self.pace.settle(&state.0, now, receipt, used))
-    }
-
-    /// Carries a state over. Units that wait beyond the new number of places keep their places.
-    fn carry(&self, old: &Self, state: &LeakyQueueState, now: Tick, how: Replace) -> LeakyQueueState {
-        LeakyQueueState(self.pace.carry(&old.pace, &state.0, now, how))
-    }
-
-    fn full_at(&self, state: &LeakyQueueState) -> Option<Tick> {
-        self.pace.full_at(&state.0)
+        self.pace.charge(line, at, rested, span(wait), ask.cost)
     }
 }
+
+kept_as_schedule!(LeakyQueue, LeakyQueueState, |limit, line, ask| limit.decide_in_line(line, ask));
 
 impl Bytes for LeakyQueue {
     fn write(&self, out: &mut Writer) {

@@ -1,19 +1,13 @@
 //! The ledger: units spent, slot by slot, shared by the sliding log and the sliding window.
 //!
-//! A ledger is an ascending list of slots with the units that act in each. The algorithm defines its slots by
-//! [`Slots`]: for the log a slot is one tick, for the window one bucket. Both decide by the same rule: *a cost may
-//! act at the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
+//! The algorithm defines its slots by [`Slots`]: a tick for the log, a bucket for the window. Both decide by the same
+//! rule: *a cost may act at the first tick, not before the last promise, at which the slots that have not ended leave
+//! room for it*.
 //!
-//! Settling takes units out of the slot in which the charge acts, as long as that slot counts, whatever was charged after it.
-//! The ledger is then what it would be if only the rest had been charged. Units beyond the charge act behind all promises.
-//!
-//! Promises far ahead let the list grow. None of them is forgotten: if the last ones are undone, those before them
-//! decide again, and a forgotten one could only be kept as a tick before which nothing acts, which no settlement could
-//! lower. So a promise that would fill a slot too many is refused, with the wait until a slot ends. Debts may fill
-//! at most 64 slots beyond those of a window. Of more, the oldest are counted as one, which lasts as long as the newest
-//! of them.
-//!
-//! `floor` is left by changes of the parameters, and by states of versions that did forget: nothing acts before it.
+//! No promise ahead is forgotten: if the last ones are undone, those before them decide again. So a promise that
+//! would fill a slot too many is refused, with the wait until a slot ends. Debts may fill at most 64 slots beyond
+//! those of a window. Of more, the oldest count as one that lasts as long as the newest of them. `floor` is left by
+//! changes of the parameters, and by states of versions that did forget: nothing acts before it.
 
 use core::time::Duration;
 
@@ -40,8 +34,8 @@ pub(crate) trait Slots {
     fn span(&self) -> usize;
 }
 
-/// Slots that debts may fill beyond those of a window. A caller that overspends that often in one window waits
-/// long anyway, and each charge copies the list.
+/// Slots that debts may fill beyond those of a window: each charge copies the list, and who overspends that often
+/// waits long anyway.
 const MOST_DEBTS: usize = 64;
 
 /// Returns the most slots that a ledger keeps: those of a window, of debts, and of promises, of which there may always
@@ -63,11 +57,9 @@ struct SlotUnits {
 pub(crate) struct Ledger {
     last: Tick,
     entries: SmallVec<[SlotUnits; 1]>,
-    /// Rarely needed, so it lies on the heap.
     past: Option<Box<Past>>,
 }
 
-/// The numbers that the list of slots does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
     /// Nothing acts before this tick; if it is [`Tick::MAX`], nothing acts any more.
@@ -95,7 +87,6 @@ impl Ledger {
         self.past.as_deref().copied().unwrap_or(Past { floor: Tick::EPOCH, carried: None })
     }
 
-    /// Sets the past, without the parts that no longer matter at the last change.
     fn keep(&mut self, slots: &impl Slots, past: Past) {
         let closes = past.floor > self.last || past.floor == Tick::MAX;
         let floor = if closes { past.floor } else { Tick::EPOCH };
@@ -152,7 +143,6 @@ impl Ledger {
         ends.map_or(Duration::ZERO, |slot| until(at, slots.ends(slot)))
     }
 
-    /// Returns the ledger with one more act at its end.
     fn with(&self, slots: &impl Slots, at: Tick, act: Tick, units: u64) -> Self {
         let (live, slot) = (self.live(slots, wide(at)), slots.slot(act));
         let joins = live.last().is_some_and(|newest| newest.slot >= slot);
@@ -169,14 +159,12 @@ impl Ledger {
         next
     }
 
-    /// Returns the slots that have not ended at `at`.
     fn live(&self, slots: &impl Slots, at: u128) -> &[SlotUnits] {
         let ended = self.entries.partition_point(|entry| slots.ends(entry.slot) <= at);
         &self.entries[ended..]
     }
 
-    /// Keeps the list within its bound; see the module. Promises fill no slot beyond it, so only debts and changes of
-    /// the parameters do.
+    /// Keeps the list within its bound, which only debts and changes of the parameters exceed.
     fn forget(&mut self, most: usize) {
         let Some(many) = self.entries.len().checked_sub(most) else { return };
         let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
@@ -202,7 +190,6 @@ impl Ledger {
         self.live(slots, at).iter().fold(0, |sum, entry| sum.saturating_add(entry.units))
     }
 
-    /// Returns the first tick at which no slot counts and the floor has passed.
     fn full(&self, slots: &impl Slots) -> u128 {
         self.closed_until().max(self.entries.last().map_or(0, |entry| slots.ends(entry.slot)))
     }
@@ -237,7 +224,6 @@ impl Ledger {
         }
     }
 
-    /// Takes the units out of the slot in which the charge acts, if that still counts.
     fn give_back(&self, slots: &impl Slots, at: Tick, receipt: &Receipt, back: u64) -> Self {
         let outdated = self.past().carried.is_some_and(|carried| carried.outdates(receipt));
         let slot = slots.slot(receipt.act);
@@ -255,10 +241,9 @@ impl Ledger {
         next
     }
 
-    /// Carries the ledger from one division of time into slots to another.
-    ///
-    /// An old slot counts as acting as late as it can. If there are more units than the new limit, the newest are kept:
-    /// older ones decide nothing before the first of those ends. Units above the old limit are above the new one, too.
+    /// Carries the ledger from one division of time into slots to another. An old slot counts as acting as late as it
+    /// can. If there are more units than the new limit, the newest are kept. Units above the old limit are above the
+    /// new one, too.
     pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
         self.moved(old, new, now.max(self.last), Duration::ZERO, how)
     }
@@ -268,7 +253,6 @@ impl Ledger {
         self.moved(slots, slots, self.last, self.last.since(to), Replace::AsIs)
     }
 
-    /// Returns the ledger after a change at `last`, with all acts moved back by a span.
     fn moved(&self, old: &impl Slots, new: &impl Slots, last: Tick, back: Duration, how: Replace) -> Self {
         let mut next = Self::fresh(last.before(back));
         let promised =
@@ -334,7 +318,6 @@ impl Ledger {
     }
 }
 
-/// Returns the first tick at which no unit counts any more that acted before a change.
 fn outlives(slots: &impl Slots, carried: Carried) -> u128 {
     slots.ends(slots.slot(carried.until()))
 }
@@ -375,13 +358,8 @@ impl Bytes for Ledger {
     }
 }
 
-// The last change of parameters, as far as settling has to know it.
-//
-// A receipt refers to the parameters under which it was issued. After a change its units may have been scaled, cut
-// or forgotten, and its window may be another one. So it gives nothing back. The tick of the change tells old
-// receipts from new ones. It is kept only while an old receipt could still refer to a window that counts.
-
-/// When the parameters last changed: 16 bytes.
+/// When the parameters last changed: 16 bytes. Receipts from before give nothing back, since their units may have been
+/// scaled, cut or forgotten. It is kept only while such a receipt could still refer to a window that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     at: Tick,
@@ -390,7 +368,6 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// The size of the largest change, or none, in byte form.
     pub(crate) const LARGEST: usize = 1 + 8 + 8;
 
     /// Makes the record of a change at `at`, where no earlier charge acts after `until`. The `earlier` change may
@@ -404,7 +381,6 @@ impl Carried {
         receipt.at <= self.at
     }
 
-    /// Returns the record with its ticks moved by a number of nanoseconds.
     pub(crate) const fn shifted(self, by: i64) -> Self {
         Self { at: self.at.shifted(by), until: self.until.shifted(by) }
     }
@@ -441,3 +417,69 @@ impl Bytes for Option<Carried> {
         Carried::read_some(from.u8()?, from)
     }
 }
+
+/// Implements an algorithm for parameters that divide time into slots; the state is a ledger of these slots.
+macro_rules! ledger_algorithm {
+    ($params:ident, $state:ident) => {
+        /// Every decision walks the slots in use, newest first, until it is clear whether the cost fits; an allowed
+        /// charge copies them.
+        impl Algorithm for $params {
+            type State = $state;
+
+            fn fresh(&self, now: Tick) -> $state {
+                $state(Ledger::fresh(now))
+            }
+
+            fn decide(&self, state: &$state, ask: Ask) -> Transition<$state> {
+                state.0.decide(self, ask).map($state)
+            }
+
+            fn standing(&self, state: &$state, now: Tick) -> Standing {
+                state.0.standing(self, now)
+            }
+
+            /// Takes unused units out of the slot in which the charge acts (a tick of the log, a bucket of the
+            /// window), as long as that slot counts. Exact, whatever was charged since. Units used beyond the charge
+            /// act now, behind all promises.
+            fn settle(&self, state: &$state, now: Tick, receipt: &Receipt, used: u64) -> $state {
+                $state(state.0.settle(self, now, receipt, used))
+            }
+
+            fn carry(&self, old: &Self, state: &$state, now: Tick, how: Replace) -> $state {
+                $state(state.0.carry(old, self, now, how))
+            }
+
+            fn full_at(&self, state: &$state) -> Option<Tick> {
+                state.0.full_at(self)
+            }
+        }
+
+        impl Storable for $params {
+            type State = $state;
+
+            fn last_change(&self, state: &$state) -> Option<Tick> {
+                Some(state.0.last())
+            }
+
+            fn set_back(&self, state: &$state, to: Tick) -> $state {
+                $state(state.0.set_back(self, to))
+            }
+
+            fn largest(&self) -> usize {
+                Ledger::largest(self)
+            }
+        }
+
+        impl Bytes for $state {
+            fn write(&self, out: &mut Writer) {
+                self.0.write(out);
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Ledger::read(from).map(Self)
+            }
+        }
+    };
+}
+
+pub(super) use ledger_algorithm;

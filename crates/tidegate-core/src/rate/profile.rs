@@ -1,7 +1,5 @@
-//! The arithmetic of other libraries, reproduced for users who move from them and want the same answers at first.
-//!
-//! A profile follows its library bit for bit, floats included, even where the library breaks a law of
-//! [`crate::Algorithm`]; each profile says where. No other rate-limit algorithm computes in floats.
+//! The arithmetic of other libraries, bit for bit, floats included, even where a library breaks a law of
+//! [`crate::Algorithm`]; each profile says where.
 
 mod guava;
 mod uber;
@@ -11,10 +9,8 @@ pub use guava::{GuavaBursty, GuavaState, GuavaWarming};
 pub use uber::{UberPacer, UberPacerState};
 pub use x_time::{XTime, XTimeState};
 
-// The marks that tell the receipts of profiles apart.
-
 /// Returns the second half of a receipt's mark: the profile, and a count of charges or changes. No other algorithm
-/// sets the highest bit, so a receipt of another algorithm is never taken for one of a profile.
+/// sets the highest bit.
 const fn counted(profile: u8, count: u64) -> u128 {
     (1 << 127) | ((profile as u128) << 64) | count as u128
 }

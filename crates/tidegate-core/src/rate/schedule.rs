@@ -3,8 +3,8 @@
 //!
 //! The state is one number, the *arrival time*: the tick at which the limit would be full again if nothing more were
 //! asked. With a rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely
-//! whole. So the arrival time is kept as *scaled time*, in units of `1/c` ns: a unit then takes exactly `p`, a
-//! nanosecond exactly `c`, and nothing is rounded until a wait is returned.
+//! whole. So the arrival time is kept as *scaled time*, in units of `1/c` ns: a unit takes exactly `p`, a nanosecond
+//! exactly `c`, and nothing is rounded until a wait is returned.
 //!
 //! # Settling
 //! Let a charge `i` be made at `t_i`, promised to act at `a_i`, and finally use `u_i`. For each charge `j`, the
@@ -30,9 +30,7 @@ use crate::time::{Rate, Tick, nanos, span};
 pub(crate) struct Pace {
     /// Units per `unit` nanoseconds, in lowest terms: how much scaled time passes in a nanosecond.
     pub(crate) scale: u64,
-    /// Scaled time that one unit takes.
     pub(crate) unit: u64,
-    /// The most units that a full limit grants at once.
     pub(crate) at_once: u64,
 }
 
@@ -53,7 +51,6 @@ pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T)
 }
 
 impl Schedule {
-    /// The size of the largest schedule in byte form.
     pub(crate) const LARGEST: usize = 8 + 16 + Book::largest(1);
 
     #[inline]
@@ -78,7 +75,6 @@ impl Schedule {
         Some(Self { book: Some(Box::new(book)), ..self.clone() })
     }
 
-    /// Returns the position at which the line of charges ends.
     fn end(&self) -> u128 {
         self.tat().saturating_add(self.book.as_ref().map_or(0, |book| book.given))
     }
@@ -102,7 +98,6 @@ impl Pace {
         u128::from(units) * u128::from(self.unit)
     }
 
-    /// Returns the scaled time after which an empty limit is full.
     #[inline]
     pub(crate) fn full(&self) -> u128 {
         self.time_of(self.at_once)
@@ -113,7 +108,6 @@ impl Pace {
         Tick::from_nanos(u64::try_from(scaled.div_ceil(u128::from(self.scale))).unwrap_or(u64::MAX))
     }
 
-    /// Returns when the last charge of a schedule without a book acts.
     fn shown(&self, tat: u128) -> Tick {
         self.tick(tat.saturating_sub(self.full()))
     }
@@ -166,9 +160,8 @@ impl Pace {
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost, mark } }
     }
 
-    /// Returns the mark of a charge after which a schedule without a book ends at `tat`. The tick at which the charge
-    /// runs out would take a division here. So the first half of the mark holds the scaled time of a nanosecond
-    /// instead, and settling divides.
+    /// Returns the mark of a charge after which a schedule without a book ends at `tat`. To spare a division, its
+    /// first half holds the scaled time of a nanosecond instead of the tick at which the charge runs out.
     #[inline]
     pub(crate) fn mark(&self, tat: u128) -> [u64; 4] {
         Receipt::mark(u128::from(self.scale), tat)
@@ -199,8 +192,7 @@ impl Pace {
         (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
     }
 
-    /// Returns the book of a schedule. For a schedule without one it is a new book that says the same as the arrival
-    /// time.
+    /// Returns the book of a schedule, or a new one that says the same as the arrival time.
     fn book(&self, schedule: &Schedule, at: Tick) -> Box<Book> {
         let kept = schedule.book.as_ref().filter(|book| !book.has_passed(at));
         kept.cloned()
@@ -279,8 +271,8 @@ impl Pace {
         Schedule::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// Carries over a schedule made under `old`: units spent, promises, and the end of the schedule. Receipts issued so
-    /// far give nothing back, because their scaled time was a different one.
+    /// Carries over a schedule made under `old`. Receipts issued so far give nothing back, because their scaled time
+    /// was a different one.
     pub(crate) fn carry(&self, old: &Self, schedule: &Schedule, now: Tick, how: Replace) -> Schedule {
         let at = now.max(schedule.last);
         let spent = schedule.tat().saturating_sub(old.scaled(at));
@@ -327,8 +319,8 @@ impl Pace {
     }
 }
 
-/// Returns when a receipt runs out, and its position. The upper half of the mark's first number is the tick. If that
-/// is zero, the lower half says how far positions move in a nanosecond, and the position gives the tick.
+/// Returns when a receipt runs out, and its position. If the upper half of the mark's first number, a tick, is zero,
+/// the lower half says how far positions move in a nanosecond.
 pub(crate) fn read_mark(receipt: &Receipt) -> (Tick, u128) {
     let (first, position) = receipt.marks();
     // Each half fits 64 bits.
@@ -353,9 +345,38 @@ impl Bytes for Schedule {
     }
 }
 
-/// Implements the storing and the byte form of a limit whose state is one [`Schedule`].
+/// Implements a limit whose state is one [`Schedule`]; `$decide` is its decision about a line of charges.
 macro_rules! kept_as_schedule {
-    ($limit:ty, $state:ident) => {
+    ($limit:ty, $state:ident, |$of:ident, $line:ident, $ask:ident| $decide:expr) => {
+        impl Algorithm for $limit {
+            type State = $state;
+
+            fn fresh(&self, now: Tick) -> $state {
+                $state(Schedule::new(0, now))
+            }
+
+            fn decide(&self, state: &$state, $ask: Ask) -> Transition<$state> {
+                let ($of, $line) = (self, &state.0);
+                $decide.map($state)
+            }
+
+            fn standing(&self, state: &$state, now: Tick) -> Standing {
+                self.pace.standing(&state.0, now)
+            }
+
+            fn settle(&self, state: &$state, now: Tick, receipt: &Receipt, used: u64) -> $state {
+                $state(self.pace.settle(&state.0, now, receipt, used))
+            }
+
+            fn carry(&self, old: &Self, state: &$state, now: Tick, how: Replace) -> $state {
+                $state(self.pace.carry(&old.pace, &state.0, now, how))
+            }
+
+            fn full_at(&self, state: &$state) -> Option<Tick> {
+                self.pace.full_at(&state.0)
+            }
+        }
+
         impl crate::algorithm::Storable for $limit {
             type State = $state;
 

@@ -1,19 +1,15 @@
 //! The sliding counter: the counts of two fixed windows, where the older one fades.
 //!
-//! Windows are fixed and begin at multiples of their length, counted from the clock's epoch. The units spent at a
-//! moment are estimated as the units of the current window, plus the units of the window before in proportion to how
-//! much of it still overlaps the window that ends now: `current + previous · (1 − elapsed/window)`. For one number
-//! more, this removes the cliff of the fixed window.
+//! Windows begin at multiples of their length, counted from the clock's epoch. The units spent at a moment are
+//! estimated as the units of the current window, plus those of the window before in proportion to how much of it
+//! still overlaps the window that ends now: `current + previous · (1 − elapsed/window)`.
 //!
-//! The estimate assumes that the previous window was spent evenly, and is wrong by as much as it was not: units spent
-//! in its last moment fade at once. Whenever work acts, the estimate is within the limit. So no aligned window sees
-//! more than the limit, and no span of one window's length more than twice the limit. Where the limit must hold in
-//! every span, use [`SlidingWindow`](super::SlidingWindow).
+//! The estimate assumes that the previous window was spent evenly. So no aligned window sees more than the limit, and
+//! no span of one window's length more than twice the limit. Where the limit must hold in every span, use
+//! [`SlidingWindow`](super::SlidingWindow).
 //!
-//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made.
-//!
-//! The estimate is never divided: both sides of a comparison are multiplied by the window, which fits 128 bits. So
-//! the comparison is exact, and so is the nanosecond from which a request is allowed.
+//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made. Comparisons
+//! are exact: both sides are multiplied by the window, which fits 128 bits.
 
 use core::time::Duration;
 
@@ -47,7 +43,6 @@ pub struct SlidingCounter {
     rate: Rate,
 }
 
-/// The units that act in the window before a tick's, and in the tick's window.
 #[derive(Clone, Copy, Debug)]
 struct WindowUnits {
     previous: u64,
@@ -75,7 +70,6 @@ impl SlidingCounter {
         tick.as_nanos() / self.window()
     }
 
-    /// Returns the first tick of a window.
     fn begins(&self, index: u64) -> u128 {
         u128::from(index) * u128::from(self.window())
     }
@@ -171,7 +165,6 @@ impl SlidingCounter {
         begins + u128::from(self.window()) + u128::from(self.faded(current, room))
     }
 
-    /// Returns the first tick at which nothing counts any more.
     fn full(&self, state: &SlidingCounterState) -> u128 {
         let latest = state.open_from(state.last);
         let windows = match self.counts(state, latest) {
@@ -182,7 +175,6 @@ impl SlidingCounter {
         self.begins(self.index(latest)) + windows * u128::from(self.window())
     }
 
-    /// Returns the estimate at `at` in units, rounded up.
     fn estimate(&self, state: &SlidingCounterState, at: Tick) -> u64 {
         // At most twice `MOST_UNITS`, which fits 64 bits.
         self.spent(self.counts(state, at), at).div_ceil(u128::from(self.window())) as u64
@@ -246,11 +238,7 @@ impl Algorithm for SlidingCounter {
     }
 
     /// Takes unused units out of the window in which the charge acts, if that is the current window, the one before
-    /// or one ahead. This is exact, whatever was charged since, and the promises of others stay. Older windows have
-    /// nothing left to give back.
-    ///
-    /// Units used beyond the charge act now, behind all promises. They count as any charge does, in their window and
-    /// fading through the next one, and the next request waits until the estimate has room.
+    /// or one ahead; exact, whatever was charged since. Units used beyond the charge act now, behind all promises.
     fn settle(
         &self,
         state: &SlidingCounterState,
@@ -296,8 +284,8 @@ impl Algorithm for SlidingCounter {
 }
 
 impl SlidingCounter {
-    /// Returns a state that was last changed at `to` and counts all units that this one counts at `from`. While
-    /// promises lie ahead, all units that count at `latest`, the last of them, act with it.
+    /// Returns a state that was last changed at `to` and counts all units that this one counts at `from`; while
+    /// promises lie ahead, they act with `latest`, the last of them.
     fn counted_at(
         &self,
         state: &SlidingCounterState,
@@ -319,7 +307,6 @@ impl SlidingCounter {
         next
     }
 
-    /// Takes units out of the window in which the charge acts.
     fn give_back(
         &self,
         state: &SlidingCounterState,
@@ -365,8 +352,6 @@ impl Bytes for SlidingCounter {
     }
 }
 
-// The state of a sliding counter.
-
 /// The state of [`SlidingCounter`] for one key, 32 bytes: two counts and a tick. On the heap,
 /// 16 bytes for each promise ahead, at most 4,096 of them, and 48 while there is one or a change of parameters matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -378,7 +363,6 @@ pub struct SlidingCounterState {
     more: Option<Box<More>>,
 }
 
-/// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct More {
     /// Units that act after `last`, in order; no new charge acts before the latest of them.
@@ -393,7 +377,6 @@ struct Promise {
 }
 
 impl SlidingCounterState {
-    /// The size of the largest state in byte form, with the promises that an engine has room for.
     const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + AHEAD_IN_ENGINE * 16;
 
     fn promises(&self) -> &[Promise] {

@@ -1,14 +1,11 @@
-//! The sliding log: it keeps every arrival of one window, so the limit is exact.
+//! The sliding log: it keeps every arrival of one window, so the limit is exact. In any span of one window at most
+//! the limit acts, and every request that this rule allows is granted. The price is 16 bytes per distinct tick at
+//! which something acted.
 //!
-//! In any span of one window, wherever it begins, at most the limit acts, and every request that this rule allows is
-//! granted. The price is memory in proportion to the limit: 16 bytes per distinct tick at which something acted. It
-//! suits few and expensive things (three texts per hour), and serves as the reference for the cheaper algorithms. For
-//! many small ones a sliding window of some buckets comes close enough.
-//!
-//! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count together.
+//! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count
+//! together.
 
-use super::ledger::{Ledger, Slots};
-use super::ledger_algorithm::ledger_algorithm;
+use super::ledger::{Ledger, Slots, ledger_algorithm};
 use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -46,9 +43,9 @@ impl SlidingLog {
     /// The largest limit of a log, 2¹⁴ units: each charge reads and copies its log, so one key then takes up to 256 KiB,
     /// or 512 KiB with reservations, and a check tens of microseconds. For a larger limit use
     /// [`SlidingWindow`](super::SlidingWindow), whose cost does not grow with the limit.
-    pub const MAX_LIMIT: u64 = 1 << 14;
+    const MAX_LIMIT: u64 = 1 << 14;
 
-    /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.
+    /// Makes a limit of the count of `rate`, from 1 to 2¹⁴, in any span of its period.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when the count is larger.

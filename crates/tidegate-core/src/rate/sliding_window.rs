@@ -1,19 +1,11 @@
-//! The sliding window: the sliding log, rounded to buckets.
-//!
-//! Time is divided into buckets, N per window, and units are counted per bucket. An act counts in its own bucket and
-//! the N that follow, so **never more than the limit acts in any span of one window**: two acts less than a window
-//! apart lie at most N buckets apart. Counting only N buckets, the current one included, would forget an act up to a
-//! bucket early and let a span across the edge see more than the limit.
-//!
-//! So the rounding errs by refusing. An act is remembered for at least one window and at most one window and one
-//! bucket; a steady caller gets at least N/(N+1) of the limit. N sets the precision: 1 costs up to half, 10 a tenth,
-//! 60 a second of a minute.
+//! The sliding window: the sliding log, rounded to N buckets per window. An act counts in its own bucket and the N
+//! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart
+//! lie at most N buckets apart. The rounding errs by refusing: a steady caller gets at least N/(N+1) of the limit.
 //!
 //! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. Nothing is rounded
-//! before that division, so buckets that do not divide the window evenly differ by a nanosecond and never drift.
+//! before that division, so buckets never drift.
 
-use super::ledger::{Ledger, Slots};
-use super::ledger_algorithm::ledger_algorithm;
+use super::ledger::{Ledger, Slots, ledger_algorithm};
 use crate::algorithm::{Algorithm, Storable};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -51,10 +43,10 @@ pub struct SlidingWindowState(Ledger);
 impl SlidingWindow {
     /// The most buckets. Buckets shorter than a thousandth of the window make no useful difference, and each charge
     /// copies its buckets.
-    pub const MAX_BUCKETS: u64 = 1024;
+    const MAX_BUCKETS: u64 = 1024;
 
     /// Makes a limit of the count of `rate` in any span of its period, kept in `buckets`, from 1 to
-    /// [`SlidingWindow::MAX_BUCKETS`] and at most one per nanosecond.
+    /// 1024 and at most one per nanosecond.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when the number of buckets is out of range.

@@ -1,30 +1,23 @@
 //! The token bucket: capacity that is spent at once and returns at one rate, or at several rates together.
 //!
-//! A bucket holds up to *capacity* tokens; a unit of cost takes one. For one bandwidth this is the same law as
-//! [`Gcra`](super::Gcra). This file adds what a schedule of one number cannot express:
-//! * **Several bandwidths, settled together.** "10 per second, and 100 per hour": a cost is taken from all of them or
-//!   from none. The units available are the least that any of them has left, and the wait is the longest of theirs.
-//! * **Refill at once.** [`Refill::Interval`] adds the whole count when a period has passed and nothing before, as
-//!   the quotas of price lists do. A period starts with the first use of a full bucket. So a full bucket that is not
-//!   used is the same as none, and may be forgotten.
-//! * **Refill at once by the clock.** [`Refill::Aligned`] ends periods where the wall clock shows a multiple of them. A
-//!   charge moves no end, so what was spent returns as evenly as the clock goes, and settling needs none of the cases below.
-//!   A full bucket is the same as none here, too, as long as the clock is not set: a level that is kept also keeps
-//!   when the last refill was due, so that no end comes twice.
+//! For one bandwidth this is the same law as [`Gcra`](super::Gcra). Beyond a schedule of one number it has:
+//! * **Several bandwidths, settled together.** A cost is taken from all of them or from none. The wait is the longest
+//!   of theirs.
+//! * **Refill at once**, by periods that start with the first use of a full bucket ([`Refill::Interval`]), or by the
+//!   clock ([`Refill::Aligned`]).
 //! * **A start below full**, so that a fleet that restarts does not get its burst twice.
 //!
-//! The state counts tokens *spent*, not tokens left: a reservation may spend more than the capacity, which a number
-//! of tokens left could not express without a sign. For a continuous refill of `c` units per `p` ns in lowest terms,
-//! the spent amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a nanosecond returns exactly `c`, and
-//! nothing is rounded before a wait is returned.
+//! The state counts tokens *spent*, since a reservation may spend more than the capacity. For a continuous refill of
+//! `c` units per `p` ns in lowest terms, the spent amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a
+//! nanosecond returns exactly `c`, and nothing is rounded before a wait is returned.
 //!
-//! # Limits
-//! With several bandwidths each keeps its own schedule, and the wait is the longest of theirs. So work that one bandwidth
-//! holds back can reach a faster one in a bunch when it acts. No bandwidth ever grants more than its own account allows.
+//! With several bandwidths each keeps its own schedule. So work that one bandwidth holds back can reach a faster one
+//! in a bunch when it acts. No bandwidth ever grants more than its own account allows.
 //!
 //! # Settling
-//! Each bandwidth gives back by the law of [`schedule`](super::schedule), with one book for all. A refill at intervals
-//! adds two cases, because a charge may have started a period, or kept one running that would otherwise have started later:
+//! Each bandwidth gives back by the law of [`schedule`](super::schedule), with one book for all. A refill at
+//! intervals adds two cases, because a charge may have started a period, or kept one running that would otherwise
+//! have started later:
 //! * Undoing the charge that started the running period restarts it, if others have been charged since. Only a charge
 //!   older than all charges that still stand restarts it, so nobody waits for ever. If others wait for the end of the
 //!   period, nothing comes back.
@@ -62,9 +55,6 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// The most bandwidths that one bucket settles together. Each costs time in every check; three are enough for most uses.
-    pub const MAX_BANDWIDTHS: usize = MOST_BANDWIDTHS;
-
     /// Makes a bucket of one bandwidth.
     ///
     /// # Examples
@@ -86,28 +76,13 @@ impl TokenBucket {
         Self { bandwidths: SmallVec::from_buf([bandwidth]), wall: Wall::default() }
     }
 
-    /// Makes a bucket of 1 to [`TokenBucket::MAX_BANDWIDTHS`] bandwidths.
-    ///
-    /// With more than one, an allowed check allocates its next state.
+    /// Makes a bucket of 1 to 8 bandwidths. With more than one, an allowed check allocates its next state.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when there are none or too many.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::{rate::{Bandwidth, TokenBucket}, Algorithm, Rate, Tick};
-    ///
-    /// let second = Bandwidth::new(Rate::new(10, Duration::from_secs(1))?, 10)?;
-    /// let hour = Bandwidth::new(Rate::new(100, Duration::from_secs(3600))?, 100)?;
-    /// let limit = TokenBucket::several([second, hour])?;
-    /// assert_eq!(limit.standing(&limit.fresh(Tick::EPOCH), Tick::EPOCH).limit, 10);
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn several(bandwidths: impl IntoIterator<Item = Bandwidth>) -> Result<Self, QuotaError> {
-        let bandwidths: SmallVec<[Bandwidth; 1]> =
-            bandwidths.into_iter().take(Self::MAX_BANDWIDTHS + 1).collect();
-        if bandwidths.is_empty() || bandwidths.len() > Self::MAX_BANDWIDTHS {
+        let bandwidths: SmallVec<[Bandwidth; 1]> = bandwidths.into_iter().take(MOST_BANDWIDTHS + 1).collect();
+        if bandwidths.is_empty() || bandwidths.len() > MOST_BANDWIDTHS {
             return Err(QuotaError::Parameter {
                 name: "bandwidths:",
                 value: bandwidths.len().to_string(),
@@ -257,10 +232,7 @@ fn by_tick(arrival: Tick, began: u64) -> u128 {
     (u128::from(arrival.as_nanos()) << 64) | u128::from(began)
 }
 
-/// Returns the wait, given in ns, if the request accepts it.
-///
-/// # Errors
-/// The refusal, with its retry time.
+/// Returns the wait, given in ns, if the request accepts it; otherwise the refusal.
 fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState>> {
     let max_wait = u128::from(nanos(ask.max_wait));
     if wait > max_wait {
@@ -323,7 +295,7 @@ impl Algorithm for TokenBucket {
         Standing { limit: self.capacity(), remaining, debt, reset_after: span(reset) }
     }
 
-    /// Settles a charge in all bandwidths, see [`Algorithm::settle`] and the module's documentation.
+    /// Settles a charge in all bandwidths, see the module.
     fn settle(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt, used: u64) -> TokenBucketState {
         let (units, at) = (receipt.cost.units(), now.max(state.last));
         match units.checked_sub(used) {
@@ -333,10 +305,8 @@ impl Algorithm for TokenBucket {
         }
     }
 
-    /// Carries a state over, bandwidth by bandwidth in their order; one without a counterpart starts fresh.
-    ///
-    /// A period in progress continues if its length stays the same; otherwise it starts with the change, or is the
-    /// clock's.
+    /// Carries a state over, bandwidth by bandwidth in their order; one without a counterpart starts fresh. A period
+    /// in progress continues if its length stays the same; otherwise it starts with the change, or is the clock's.
     fn carry(&self, old: &Self, state: &TokenBucketState, now: Tick, how: Replace) -> TokenBucketState {
         self.carried(old, state, now.max(state.last), how)
     }
@@ -362,7 +332,7 @@ impl Bytes for TokenBucket {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = from.u8()?;
-        if usize::from(count) > Self::MAX_BANDWIDTHS {
+        if usize::from(count) > MOST_BANDWIDTHS {
             return Err(DecodeError::Value { field: "bandwidths" });
         }
         let bandwidths = (0..count).map(|_| Bandwidth::read(from));

@@ -1,39 +1,34 @@
 //! Warm-up: a cold service is brought up to its rate along a slope.
 //!
-//! A service that has idled has empty caches, closed connections and unused code. A limit that saves up a burst for
-//! it does the wrong thing at the worst moment. This limit grows *cold* while nobody asks. A cold limit paces its
-//! callers more slowly, by up to the cold factor. Every unit that passes warms it, and after the warm-up period under
-//! full load it runs at its rate. It never grants a burst to make up for idle time.
+//! The limit grows *cold* while nobody asks, paces its callers more slowly when cold, by up to the cold factor, and
+//! runs at its rate after the warm-up period under full load. It never grants a burst to make up for idle time.
 //!
 //! # The slope
 //! With a stable interval `I` (one over the rate), a warm-up period `W` and a cold factor `k`, the price of a unit
 //! falls in a straight line from `k·I` when completely cold to `I`, and stays there. Guava draws the line over
-//! *stored permits*; a cold limit has `M = W/I · (5+k)/(2(1+k))` of them. Here the line is drawn over *coldness*, the
-//! idle time that would bring the same permits: from 0 to `W`, because permits come back at `M` per `W`. Time then
-//! needs no conversion and no rounding: a tick of rest is a tick of coldness. A unit warms by `I · 2(1+k)/(5+k)`, and
-//! the integral under the line becomes
+//! *stored permits*; a cold limit has `M = W/I · (5+k)/(2(1+k))` of them. Here it is drawn over *coldness*, the idle
+//! time that would bring the same permits, from 0 to `W`. A tick of rest is then a tick of coldness, without
+//! rounding. A unit warms by `I · 2(1+k)/(5+k)`, and the integral under the line becomes
 //! ```text
 //! price of n units = n·I + (k−1)(5+k)²/(16(1+k)) · (h² − h'²)/W
 //! ```
-//! where `h` and `h'` are the coldness before and after the charge, measured from the foot of the slope, `W·(1+k)/(5+k)`.
+//! where `h` and `h'` are the coldness before and after the charge, measured from the foot of the slope,
+//! `W·(1+k)/(5+k)`.
 //!
-//! # The caller pays the debt of the one before
 //! As in Guava, a caller waits for the next free tick and moves it on by its own price, so the *next* caller waits
-//! for that price. The slope requires this: the price of a unit depends on how cold the limit is when it is asked
-//! for, and a caller that had to pay at once would find a service at rest closed. The cost is that a single request
-//! may take a whole burst from a limit that just became free. The burst is bounded here, where Guava leaves it open.
+//! for that price: the price depends on how cold the limit is when a unit is asked for. A single request may so take
+//! a whole burst from a limit that just became free.
 //!
 //! # Settling
-//! A charge is undone or reduced as if it had never been larger, as long as nobody who was charged after it stays. While
-//! somebody does, nothing comes back: the later caller relies on the time at which this charge is paid off, and was
-//! charged at a price that the warming of this charge had lowered. Without this charge, the others would have paid more.
-//! So even the stable price of its units can be more than it cost the limit, and no part of it could be given back in
-//! every case. What does not come back is [noted](settled_early) until it is paid off, and comes back when those behind
-//! are gone.
+//! A charge is undone or reduced as if it had never been larger, as long as nobody who was charged after it stays.
+//! While somebody does, nothing comes back: the later caller relies on the time at which this charge is paid off, and
+//! was charged at a price that the warming of this charge had lowered. What does not come back is noted
+//! ([`settled_early`]) until it is paid off, and comes back when those behind are gone.
 //!
 //! # Exactness
-//! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the slope's
-//! share are each rounded up, and the warming is rounded down: a grant costs less than 2⁻³¹ ns too much and never too little.
+//! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the
+//! slope's share are each rounded up, and the warming is rounded down: a grant costs less than 2⁻³¹ ns too much and
+//! never too little.
 
 mod settled_early;
 mod slope;
@@ -66,9 +61,8 @@ pub struct WarmUp {
     slope: Slope,
 }
 
-/// The state of [`WarmUp`] for one key: 40 bytes, for the next free moment, the coldness at that moment and the tick
-/// of the last change. While a change of parameters matters, or a charge was settled before those behind it, 32 more on
-/// the heap, and 40 for each such charge: at most 4,096.
+/// The state of [`WarmUp`] for one key: 40 bytes. While a change of parameters matters, or a charge was settled
+/// before those behind it, 32 more on the heap, and 40 for each such charge: at most 4,096.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     last: Tick,
@@ -153,13 +147,6 @@ impl WarmUp {
         Duration::from_nanos(self.period_ns)
     }
 
-    /// Returns the cold factor.
-    #[must_use]
-    pub const fn cold_factor(&self) -> ColdFactor {
-        self.cold
-    }
-
-    /// Returns the next free moment and the coldness at it, in parts, after the rest until `at`.
     fn rested(&self, state: &WarmUpState, at: Tick) -> (u128, u128) {
         let (now, next) = (Moment::at(at).parts(), state.next.parts());
         let cold = state.cold.parts().saturating_add(now.saturating_sub(next));
@@ -173,7 +160,7 @@ impl WarmUp {
     }
 
     /// Makes a state. A change is forgotten once the limit is busy for longer than any charge before the change had
-    /// made it: from then on no receipt from before the change matches the state.
+    /// made it.
     fn state(&self, last: Tick, (next, cold): (Moment, Moment), mut past: Past) -> WarmUpState {
         past.carried = past.carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
         WarmUpState { last, next, cold, past: past.some() }
@@ -237,7 +224,7 @@ impl Storable for WarmUp {
 impl Algorithm for WarmUp {
     type State = WarmUpState;
 
-    /// Returns the state of a key never seen before: free, and completely cold.
+    /// A key never seen before is free, and completely cold.
     fn fresh(&self, now: Tick) -> WarmUpState {
         self.state(now, (Moment::at(now), Moment::of(self.slope.coldest)), Past::default())
     }
@@ -270,10 +257,9 @@ impl Algorithm for WarmUp {
         }
     }
 
-    /// Returns the units that can be asked for now, see [`Algorithm::standing`]: the whole burst, or none while a debt is open.
-    ///
-    /// `reset_after` is the wait until the debt is paid off; the coldness does not show. `debt` is that wait in units
-    /// at the stable price, rounded up.
+    /// Returns the units that can be asked for now: the whole burst, or none while a debt is open. `reset_after` is
+    /// the wait until the debt is paid off; the coldness does not show. `debt` is that wait in units at the stable
+    /// price, rounded up.
     fn standing(&self, state: &WarmUpState, now: Tick) -> Standing {
         let at = now.max(state.last);
         let debt = state.next.parts().saturating_sub(Moment::at(at).parts());
@@ -285,9 +271,9 @@ impl Algorithm for WarmUp {
         Standing { limit: self.burst, remaining, debt: units as u64, reset_after }
     }
 
-    /// Reduces the last charge to the units used, exactly and at any time; zero undoes it. While somebody who was charged
-    /// since stays, nothing comes back, see the module. Units used beyond the charge are charged now, at the current
-    /// price, behind everybody.
+    /// Reduces the last charge to the units used, exactly and at any time; zero undoes it. While somebody who was
+    /// charged since stays, nothing comes back, see the module. Units used beyond the charge are charged now, behind
+    /// everybody.
     fn settle(&self, state: &WarmUpState, now: Tick, receipt: &Receipt, used: u64) -> WarmUpState {
         let (at, mut past) = (now.max(state.last), state.past());
         let units = receipt.cost.units();

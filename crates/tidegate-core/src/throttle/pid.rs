@@ -1,28 +1,13 @@
 //! A PID controller on the rejection ratio: the refused share follows how fast the waiting queue grows.
 //!
-//! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). Arrivals admitted beyond
-//! the started work join the queue. `free` is the work that could have been started in addition. The error is `(let
-//! in − begun − free)/begun`: above zero the queue grows, below zero there is spare room. The refused share is that
-//! error plus its integral over time, each with a gain. The queue then stays short and the places full. There is no
-//! derivative part, since it was found to be of no use.
+//! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). `free` is the work that
+//! could have been started in addition. The error is `(let in − begun − free)/begun`. The refused share is that error
+//! plus its integral over time, each with a gain.
 //!
-//! # When
-//! Use it directly in front of a limit with a queue, as a server has: the controller keeps the queue nearly empty
-//! without knowing the capacity. It needs to be told the state of the places ([`Throttle::sense`]) at least once in
-//! each period. Do not use it in a caller, which does not see the queue. It reacts slowly to load that comes and goes
-//! within one period.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | proportional | 0 to 100 | 0.1 | the gain of the error |
-//! | integral | 0 to 100 | 1.4 | the gain of its integral over seconds |
-//! | period | 1 ms to 60 s | 500 ms | how often the share changes |
-//! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
-//!
-//! The integral is clamped between zero and the largest share. Otherwise a long overload would wind it up, and the
-//! share would stay high for as long afterwards. While nobody reports the state of the places, finished work counts
-//! as begun, and the integral loses a twentieth in each period, since nothing else would ever bring it down.
+//! It sits in front of a limit with a queue, and has to be told the state of the places ([`Throttle::sense`]) at
+//! least once in each period. While nobody does, finished work counts as begun, and the integral loses a twentieth in
+//! each period, since nothing else would bring it down. The integral is clamped between zero and the largest share,
+//! so that a long overload does not wind it up.
 //!
 //! # Source
 //! Uber's Cinnamon: "PID Controller for Cinnamon", 2023, with its gains and period. The form of the error, and the
@@ -44,11 +29,6 @@ const MOST_PERIODS: f64 = 4.0;
 const KEPT: f64 = 0.95;
 
 /// Refuses arrivals so that the queue in front of the places stays short.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-pid.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -76,13 +56,11 @@ pub struct Pid {
 /// The state of [`Pid`]: 120 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PidState {
-    /// When the period began.
     since: Tick,
     let_in: u64,
     ended: u64,
     /// The state of the places as last reported in this period.
     room: Option<Room>,
-    /// How many waited at the end of the last period.
     waited: u64,
     /// The integral of the error, multiplied by its gain.
     integral: f64,
@@ -98,9 +76,6 @@ impl Default for Pid {
 
 impl Pid {
     /// Sets the gains of the error and of its integral over seconds; each 0 to 100.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
     pub fn gains(self, proportional: f64, integral: f64) -> Result<Self, QuotaError> {
         let gain = |name, gain| in_range(name, gain, &(0.0..=100.0), "is not a gain; use 0 to 100");
         let (proportional, integral) = (gain("proportional", proportional)?, gain("integral", integral)?);
@@ -108,24 +83,17 @@ impl Pid {
     }
 
     /// Sets how often the share changes, 1 ms to 60 s.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
     /// Sets the largest share that is refused, 0 to 0.999.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn most(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to refuse; use 0 to 0.999";
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })
     }
 
-    /// Ends the period if it is over, and computes the share for the next.
     fn settle(&self, state: &mut PidState, at: Tick) {
         let at = onward(state.since, at);
         let passed = at.since(state.since);

@@ -1,14 +1,10 @@
-//! Decides which arrivals are refused first: ranks an arrival by priority among recent arrivals, the least important
-//! first.
-//!
-//! A throttle computes one number, the share of arrivals to refuse. Refusing all arrivals with that probability would
-//! hit important ones as often as others. So a sample of recent arrivals, counted by priority, ranks them: an
-//! arrival's rank is the share of the sample that is less important than it. It is refused if its rank lies below the
-//! refused share. Within one priority the draw decides.
+//! Decides which arrivals are refused first: an arrival's rank is the share of a sample of recent arrivals that is
+//! less important than it. It is refused if its rank lies below the refused share. Within one priority the draw
+//! decides.
 //!
 //! # Source
-//! Uber's Cinnamon maps its ratio to a priority by the distribution of the last thousand requests in the same way: "Cinnamon: Using Century
-//! Old Tech to Build a Mean Load Shedder", 2023.
+//! Uber's Cinnamon maps its ratio to a priority in the same way: "Cinnamon: Using Century Old Tech to Build a Mean
+//! Load Shedder", 2023.
 
 use core::time::Duration;
 
@@ -17,10 +13,8 @@ use crate::time::{Tick, onward};
 
 use super::Arrival;
 
-/// One cell for each priority.
 const CELLS: usize = Criticality::ALL.len() * Priority::COHORTS as usize;
 
-/// How many arrivals complete a sample.
 const SAMPLE: u32 = 1000;
 /// The time after which a sample is complete with fewer arrivals.
 const SAMPLE_TIME: Duration = Duration::from_secs(1);
@@ -38,7 +32,6 @@ pub(super) struct Ranking {
     /// For each priority, how many arrivals of the complete sample are less important. The last element is the size
     /// of the sample.
     below: Box<[u32]>,
-    /// The arrivals of the sample in progress, by priority.
     counts: Box<[u32]>,
     counted: u32,
     since: Tick,
@@ -85,7 +78,6 @@ impl Ranking {
     }
 }
 
-/// Returns the index of a priority, the least important first.
 fn cell(priority: Priority) -> usize {
     let cohorts = usize::from(Priority::COHORTS);
     priority.level() as usize * cohorts + (cohorts - 1 - usize::from(priority.cohort()))

@@ -1,33 +1,15 @@
 //! Shedding by priority: refuses on arrival the requests that the queue would turn away anyway.
 //!
-//! A limit with a queue ordered by importance already serves the right requests. But a request that waits without ever
-//! getting a place is refused late, and inserting it into the queue costs time. So the throttle admits only a little
-//! more than can be worked on: enough that the queue is never empty, and that additional room is noticed. After each
-//! period it knows which share of the admitted requests found room. The next share to admit is the last one, multiplied
-//! by that share and by 1.2. The least important are refused first.
+//! The share to admit in the next period is the last one, multiplied by the share of the admitted requests that found
+//! room and by 1.2: a little more than can be worked on. It falls by at most a fifth: while a service stands still
+//! for a moment its queue turns everything away, and a throttle that followed would leave places idle afterwards.
 //!
-//! The admitted share falls by at most a fifth in a period. While a service stands still for a moment, its queue turns
-//! everything away, and replies that come back together leave the queue empty and full by turns. A throttle that
-//! followed either would leave places idle afterwards; one that closes slowly only lets a few requests wait for
-//! nothing.
-//!
-//! # When
-//! Use it directly in front of a limit with a queue ordered by priority, whatever law moves that limit. It does not
-//! need to know the limit or the length of the queue. It needs to know which requests were turned away from the queue
-//! ([`Throttle::learn`] with [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the
-//! shedding within ten such reports, each at least a tenth of a period after the last. Do not use it without a queue:
-//! the places would then be empty while the throttle learns.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | period | 1 ms to 60 s | 100 ms | how often the share changes |
-//! | surplus | 1.01 to 10 | 1.2 | how many are admitted for each that finds room |
+//! It has to know which requests were turned away from the queue ([`Throttle::learn`] with [`Outcome::Overloaded`])
+//! and when places are free ([`Throttle::sense`]), which ends the shedding within ten such reports.
 //!
 //! # Source
 //! Setting a threshold on level and cohort by counting recent arrivals: H. Zhou et al., "Overload Control for Scaling
-//! WeChat Microservices" (DAGOR), 2018. There the threshold moves by 5 % down and 1 % up each second; here it moves
-//! by the share that the queue turned away.
+//! WeChat Microservices" (DAGOR), 2018. There the threshold moves by 5 % down and 1 % up each second.
 
 use core::time::Duration;
 
@@ -47,11 +29,6 @@ const KEPT: f64 = 0.8;
 const OPENING: f64 = 2.0;
 
 /// Refuses the least important arrivals while the queue behind it turns some away.
-///
-/// # Picture
-/// [A storm of retries](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-storm.svg)
-/// on three simulated services in a chain, which shed in this way, beside Vegas and no protection
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -85,7 +62,6 @@ pub struct SheddingState {
     looked: Tick,
     let_in: u64,
     turned_away: u64,
-    /// The share of arrivals that is admitted.
     open: f64,
     ranking: Ranking,
 }
@@ -98,18 +74,12 @@ impl Default for Shedding {
 
 impl Shedding {
     /// Sets how often the share changes, 1 ms to 60 s.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
     /// Sets how many are admitted for each that finds room, 1.01 to 10.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn surplus(self, surplus: f64) -> Result<Self, QuotaError> {
         Ok(Self {
             surplus: in_range("surplus", surplus, &(1.01..=10.0), "is not a surplus; use 1.01 to 10")?,
@@ -117,7 +87,6 @@ impl Shedding {
         })
     }
 
-    /// Ends the period if it is over.
     fn settle(&self, state: &mut SheddingState, at: Tick) {
         let at = onward(state.since, at);
         state.since = state.since.min(at);
@@ -128,7 +97,6 @@ impl Shedding {
         (state.since, state.let_in, state.turned_away) = (at, 0, 0);
     }
 
-    /// Returns the share to admit after this period.
     fn opening(&self, state: &SheddingState) -> f64 {
         // A request that waits long may be turned away in a later period than it was admitted in.
         let away = state.turned_away.min(state.let_in);

@@ -1,35 +1,16 @@
 //! Adaptive throttling: a caller refuses its own requests once the service accepts too few of them.
 //!
-//! Over a window, `requests` counts the requests that ended or were refused here, and `accepts` those that the service
-//! took on. Once there are more than `K` requests for each accept, the share `(requests − K·accepts)/(requests + 1)`
-//! is refused on the spot. Refused requests also count as requests, so the more the callers push, the larger the
-//! refused share. `K` times as many requests as were accepted still pass, so recovery is noticed.
+//! Over a window, `requests` counts the requests that ended or were refused here, and `accepts` those that the
+//! service took on: successes and callers' faults. Once there are more than `K` requests for each accept, the share
+//! `(requests − K·accepts)/(requests + 1)` is refused on the spot. Work in progress does not count yet, nor does work
+//! with an unknown outcome.
 //!
-//! Work in progress does not count yet: it shows nothing about the service, and a burst of slow requests would look
-//! like a service that accepts none. A service that never answers counts once callers give up and report a failure.
-//!
-//! # When
-//! Use it in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the
-//! service something, and this throttle spares it that cost. It needs to know neither the service's capacity nor the
-//! other callers. Do not use it as the only protection of a service, which cannot rely on its callers, nor where few
-//! requests are made, since one failure of two is already half.
-//!
-//! # Knobs
-//! | knob | range | default | |
-//! |---|---|---|---|
-//! | K | 1 to 100 | 2 | how many requests per accept are allowed; larger reacts later and keeps more of the service's state visible |
-//! | window | 1 ms to a day, 1 to 1000 buckets | 2 min of 120 | the span that is counted |
-//! | least requests | any | 0 | with fewer in the window nothing is refused |
-//! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
-//!
-//! Successes and callers' faults count as accepted; failures and overload do not. Work with an unknown outcome
-//! ([`Outcome::Ignored`]), such as cancelled work, counts neither as a request nor as accepted.
+//! It suits callers with many requests to a service that answers overload with a clear refusal.
 //!
 //! # Source
-//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
-//! throttling. There each criticality keeps its own counts; here one share is taken from the least important first,
-//! so that the more important are never refused more often. The book does not say when a request counts; aegis counts
-//! it when it ends, as here.
+//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21. There each criticality keeps its
+//! own counts; here one share is taken from the least important first. The book does not say when a request counts;
+//! aegis counts it when it ends, as here.
 
 use core::time::Duration;
 
@@ -41,11 +22,6 @@ use crate::time::Tick;
 use crate::window::{Buckets, Sums};
 
 /// Refuses what exceeds `K` requests for each request that the service accepted.
-///
-/// # Picture
-/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-sre.svg)
-/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
-/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
 ///
 /// # Examples
 /// ```
@@ -107,19 +83,13 @@ impl Sre {
         Self { k: 1.0 / 0.95, window, most: 0.8, counts_refused: false, ..Self::default() }
     }
 
-    /// Sets how many requests per accept are allowed, 1 to 100.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// Sets how many requests per accept are allowed, 1 to 100; 2 by default. More reacts later.
     pub fn k(self, requests: f64) -> Result<Self, QuotaError> {
         let want = "is not a number of requests per accept; use 1 to 100";
         Ok(Self { k: in_range("k", requests, &(1.0..=100.0), want)?, ..self })
     }
 
     /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
     pub fn window(self, window: Duration, buckets: u32) -> Result<Self, QuotaError> {
         Ok(Self { window: Buckets::new(window, buckets)?, ..self })
     }
@@ -131,9 +101,6 @@ impl Sre {
     }
 
     /// Sets the largest share that is refused, 0 to 0.999.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn most(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to refuse; use 0 to 0.999";
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })

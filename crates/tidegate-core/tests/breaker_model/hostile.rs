@@ -144,7 +144,7 @@ fn overload_says_nothing_where_it_is_told_so() {
     let mut call = |secs, outcome| {
         let now = Tick::from_secs(secs);
         let receipt = breaker.enter_in_place(&mut state, Ask::allow(now, Cost::ONE), &mut |_| ()).unwrap();
-        breaker.leave_in_place(&mut state, now, &receipt, outcome, &mut |_| ());
+        breaker.leave_in_place(&mut state, now, &receipt, None, outcome, &mut |_| ());
         breaker.condition(&state, now).as_str()
     };
     assert_eq!(call(1, Outcome::Overloaded), "closed");

@@ -111,7 +111,7 @@ fn a_long_good_time_does_not_hide_an_outage() {
     let mut call = |at: Duration, outcome| {
         let now = Tick::EPOCH.after(at);
         let receipt = breaker.enter_in_place(&mut state, Ask::allow(now, Cost::ONE), &mut |_| ())?;
-        breaker.leave_in_place(&mut state, now, &receipt, outcome, &mut |_| ());
+        breaker.leave_in_place(&mut state, now, &receipt, None, outcome, &mut |_| ());
         Ok::<_, tidegate_core::Retry>(())
     };
     for nth in 0..1_000_000 {

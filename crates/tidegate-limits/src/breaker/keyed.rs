@@ -148,7 +148,7 @@ impl KeyedBreaker {
     ///
     /// A key forced with an end gives its room back after that end, once it was unused for
     /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
-    /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it was forced to admit calls and none
+    /// forgets](super::BreakerBuilder::forget_after)), or right at the end if it was forced to admit calls and none
     /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table
     /// a key that is forced open is evicted only if all other candidates are refused as well. A key that is forced to
     /// admit calls may be evicted like any other key; after that, the outcomes of its calls decide its state again.
@@ -220,7 +220,7 @@ impl Keys {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = measured.answered(receipt, now);
         self.change(key, now, Absent::Stays, |law, state, at| {
-            law.leave_answered_in_place(state, at, receipt, answered, outcome, &mut |change| {
+            law.leave_in_place(state, at, receipt, answered, outcome, &mut |change| {
                 changes.push(change);
             });
         });

@@ -59,11 +59,11 @@ impl BreakerCore {
         let answered = measured.answered(receipt, now);
         if self.observer.is_none() {
             let state = &mut self.state.lock();
-            self.law.leave_answered_in_place(state, now, receipt, answered, outcome, &mut |_| ());
+            self.law.leave_in_place(state, now, receipt, answered, outcome, &mut |_| ());
             return;
         }
         let (_, changes) = self.change(|law, state, tell| {
-            law.leave_answered_in_place(state, now, receipt, answered, outcome, tell);
+            law.leave_in_place(state, now, receipt, answered, outcome, tell);
         });
         self.tell(&changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }

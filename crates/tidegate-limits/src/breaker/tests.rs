@@ -282,7 +282,7 @@ fn a_key_is_forced_by_hand_until_its_time_or_for_good() {
 #[test]
 fn forced_keys_that_nobody_asks_for_give_their_room_back() {
     let forgets = || (CircuitBreaker::builder().forget_after(60 * SECOND), 61);
-    let never = (CircuitBreaker::builder().never_forget(), 301);
+    let never = (CircuitBreaker::builder().forget_after(Duration::MAX), 301);
     let cases = [Force::Open, Force::Closed, Force::MetricsOnly, Force::Disabled].map(|to| (to, forgets()));
     for (to, (law, idle)) in cases.into_iter().chain([(Force::Open, never)]) {
         let clock = ManualClock::default();
@@ -303,7 +303,7 @@ fn forced_keys_that_nobody_asks_for_give_their_room_back() {
 
 #[test]
 fn a_law_that_never_forgets_a_trip_forgets_a_hand() {
-    let law = || CircuitBreaker::builder().consecutive(1).never_forget();
+    let law = || CircuitBreaker::builder().consecutive(1).forget_after(Duration::MAX);
     let ((by_hand, its_clock, _), (tripped, clock, _)) = (heard(law()), heard(law()));
     calls(&tripped, 1, Outcome::Failure);
     for (breaker, clock, stays) in [(by_hand, its_clock, "closed"), (tripped, clock, "open")] {

@@ -121,7 +121,7 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Concurrency::new(7).map(Quota::from),
         // Its limit moves, and its state is forgotten, within the span of a trace.
         adaptive("aimd", 5, |guard| guard.forget_after(Duration::from_secs(3))),
-        adaptive("hill-climb", 3, |guard| Ok(guard.never_forget())),
+        adaptive("hill-climb", 3, |guard| guard.forget_after(Duration::MAX)),
         adaptive("min-latency", 4, Ok),
         // Trips, waits and recovers within the span of a trace.
         CircuitBreaker::builder()

@@ -130,7 +130,7 @@ fn leave<'c>(
     let next = match (&**quota, state) {
         (Quota::Breaker(breaker), State::Breaker(state)) => {
             let mut next = state.clone();
-            *counted = breaker.leave_in_place(&mut next, now, receipt, finish.outcome, tell);
+            *counted = breaker.leave_in_place(&mut next, now, receipt, None, finish.outcome, tell);
             State::Breaker(next)
         }
         _ => quota.finish(state, now, receipt, finish),

@@ -76,8 +76,12 @@ fn what_is_out_of_range_is_named() {
 fn byte_forms_come_back() {
     let breaker = CircuitBreaker::builder;
     let slow = breaker().slow_calls(Duration::from_millis(1), 0.3).above().strictly_after();
-    let counted =
-        breaker().window(Window::Calls(100)).consecutive(3).failures(9).without_ttl().never_forget();
+    let counted = breaker()
+        .window(Window::Calls(100))
+        .consecutive(3)
+        .failures(9)
+        .ttl(Duration::MAX)
+        .forget_after(Duration::MAX);
     let every =
         breaker().evaluate(Evaluate::Every(Duration::from_millis(500))).judgement(Judgement::Batch(4));
     for builder in [breaker(), slow, counted, every] {
@@ -123,7 +127,7 @@ fn failed_at(tick: u64) -> (CircuitBreaker, crate::breaker::CircuitBreakerState)
     let mut state = breaker.fresh(at);
     for _ in 0..2 {
         let receipt = breaker.enter_in_place(&mut state, Ask::allow(at, Cost::ONE), &mut |_| ()).unwrap();
-        breaker.leave_in_place(&mut state, at, &receipt, Outcome::Failure, &mut |_| ());
+        breaker.leave_in_place(&mut state, at, &receipt, None, Outcome::Failure, &mut |_| ());
     }
     (breaker, state)
 }
@@ -186,6 +190,6 @@ fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
     let receipt = Ask::allow(ms(1), Cost::ONE);
     let mut well = breaker.fresh(ms(1));
     let receipt = breaker.enter_in_place(&mut well, receipt, &mut |_| ()).unwrap();
-    breaker.leave_in_place(&mut well, ms(1), &receipt, Outcome::Failure, &mut |_| ());
+    breaker.leave_in_place(&mut well, ms(1), &receipt, None, Outcome::Failure, &mut |_| ());
     assert!(!is_copied(&well, ms(950)));
 }

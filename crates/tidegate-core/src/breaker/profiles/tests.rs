@@ -33,7 +33,7 @@ impl Trace {
     }
 
     fn leave(&mut self, at: Tick, receipt: &Receipt, outcome: Outcome) {
-        self.breaker.leave_in_place(&mut self.state, at, receipt, outcome, &mut |_| ());
+        self.breaker.leave_in_place(&mut self.state, at, receipt, None, outcome, &mut |_| ());
     }
 
     /// Makes calls at one millisecond that take no time; all have to enter.

@@ -47,7 +47,6 @@ impl Served {
         }
     }
 
-    /// Advances the window to `at`.
     pub(super) fn advance(&mut self, window: Buckets, counting: Counting, at: Tick) {
         let index = window.index(at);
         if window.is_set_back(self.newest, at) {
@@ -74,7 +73,6 @@ impl Served {
         self.least.forget_before(oldest);
     }
 
-    /// Counts a finished piece of work.
     pub(super) fn count(&mut self, counting: Counting, latency: Duration) {
         self.served += 1;
         let latency = match counting {
@@ -90,8 +88,8 @@ impl Served {
         }
     }
 
-    /// Returns the number inside in the best moments: the work served per second multiplied by its latency in
-    /// seconds. `None` if nothing was served and no value is assumed.
+    /// Returns the work served per second multiplied by its latency in seconds. `None` if nothing was served and no
+    /// value is assumed.
     pub(super) fn inside(&self, window: Buckets, counting: Counting) -> Option<f64> {
         let (most, least) = (self.most.get(), self.least.get().map(|negated| -negated));
         let (most, seconds) = match counting {

@@ -303,7 +303,7 @@ fn knobs_out_of_range_are_refused() {
     assert!(law.memory(0).is_err() && law.memory(1001).is_err());
     assert!(law.threshold(0).is_err() && law.threshold(1001).is_err());
     assert!(law.smoothing(1.0).is_err() && law.smoothing(f64::NAN).is_err());
-    assert!(law.cool_off(Duration::from_secs(3601)).is_err() && law.window(Duration::MAX, 10).is_err());
+    assert!(law.cool_off(Duration::from_secs(3601)).is_err());
 }
 
 #[test]

@@ -19,11 +19,9 @@ const MOST: f64 = 160.0;
 /// A measurement covers at least this many mean latencies, so that work that ends in waves is measured over two
 /// waves.
 const SPAN: f64 = 2.4;
-/// From this step on (twice the places) goodput changes by up to the same factor. That shows sooner, so [`WIDE_SPAN`]
-/// mean latencies suffice. While the places of a service that became slower are being given back, each mean latency
-/// costs goodput.
+/// From this step on (twice the places) a change shows sooner, so [`WIDE_SPAN`] mean latencies suffice.
 const WIDE_STEP: f64 = 1.0;
-/// A measurement of a step from [`WIDE_STEP`] on covers at least this many mean latencies.
+/// As [`SPAN`], from [`WIDE_STEP`] on.
 const WIDE_SPAN: f64 = 1.6;
 /// A gross change, such as a collapse or mostly failures, needs only this many mean latencies.
 const GROSS_SPAN: f64 = 1.2;
@@ -31,26 +29,23 @@ const GROSS_SPAN: f64 = 1.2;
 const PATIENCE: f64 = 16.0;
 /// How many rounds of samples an undecided trial takes in all.
 const ROUNDS: f64 = 2.0;
-/// A service at which nothing ends for this many mean latencies stands still. Under a small limit it also takes a gap
-/// in which this many pieces of work would have ended. Work that ends at random leaves such a gap once in 10¹³.
+/// A service at which nothing ends for this many mean latencies, in which this many pieces of work would have ended, stands
+/// still. Work that ends at random leaves such a gap once in 10¹³.
 const PAUSE: (f64, f64) = (4.0, 30.0);
 /// A pause restarts a measurement at most this many times in a row: a service may also always work in bursts.
 const MOST_PAUSES: u32 = 2;
-/// Work ends too late if at least this many pieces of a measurement were late, and [`TOO_LATE_SHARE`] times as many as
-/// ended well.
+/// Work ends too late if at least this many pieces were late, and [`TOO_LATE_SHARE`] times as many as ended well.
 const TOO_LATE: u32 = 40;
-/// How many pieces of work are late for each that ends well, at least, if work ends [too late](TOO_LATE): four fifths
-/// of both together.
+/// See [`TOO_LATE`]: four fifths of both together.
 const TOO_LATE_SHARE: u64 = 4;
-/// The factor by which the limit falls where most work comes too late for its caller. Latencies have to fall far below
-/// what callers wait for before goodput shows which limit is right, and there is no goodput to lose.
+/// The factor by which the limit falls where most work comes too late. Latencies have to fall far below what callers wait
+/// for before goodput shows which limit is right.
 pub(super) const FEWER: f64 = 4.0;
 /// The number of bits in which the count of pauses is written, beside the count of late work.
 const PAUSE_BITS: u32 = 8;
 /// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.
 const LONGEST: f64 = 10e9;
 
-/// The conditions that a measurement has to meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Required {
     /// The share by which the limit is being moved, or will be next.
@@ -62,16 +57,13 @@ pub(super) struct Required {
     pub(super) base: f64,
 }
 
-/// A measurement in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Epoch {
     /// When the limit was moved.
     moved: Tick,
     /// One mean latency after `moved`: most work that ends from then on entered under the new limit.
     from: Tick,
-    /// When the first counted sample ended.
     first: Option<Tick>,
-    /// When the last sample ended.
     last: Tick,
     /// The factor by which more samples are wanted.
     rounds: f64,
@@ -113,11 +105,7 @@ impl Epoch {
     }
 
     /// Counts a sample, or returns the reading if the samples before it are enough, and how much work ended per
-    /// nanosecond, well or not.
-    ///
-    /// A measurement reaches from the end of its first sample to the end of the sample that closes it, which is not
-    /// counted. Of work that ends in clumps, such as replies that wait for a timer, the last clump may count in part, so
-    /// the rate comes out too high by up to that clump.
+    /// nanosecond, well or not. The sample that closes a measurement is not counted.
     pub(super) fn take(
         &mut self,
         sample: &Sample,
@@ -159,14 +147,12 @@ impl Epoch {
         self.count(sample, limit, base);
     }
 
-    /// Says whether it has been continued as often as it may.
     pub(super) fn exhausted(&self) -> bool {
         self.rounds >= ROUNDS
     }
 
-    /// Begins the next measurement: with `sample`, or, if the limit has `moved`, after one mean latency, by which
-    /// time most work inside entered under the new limit. After work that came too late the latency is expected to
-    /// fall with the limit.
+    /// Begins the next measurement: with `sample`, or, if the limit has `moved`, after one mean latency. After work that
+    /// came too late the latency is expected to fall with the limit.
     pub(super) fn next(&mut self, sample: &Sample, limit: u64, base: f64, moved: bool) {
         let typical = if self.too_late() { self.typical() / FEWER } else { self.typical() };
         if moved {
@@ -178,7 +164,6 @@ impl Epoch {
         }
     }
 
-    /// Returns a measurement that begins now and keeps the mean latency.
     pub(super) fn anew(&self) -> Self {
         Self::starting(self.last, self.typical())
     }
@@ -199,14 +184,11 @@ impl Epoch {
         tired || gross || self.too_late() || span >= least * typical && good >= wanted
     }
 
-    /// Says whether most work came too late for its caller, which needs no further measuring: there is little goodput
-    /// to lose.
     const fn too_late(&self) -> bool {
         self.late >= TOO_LATE && self.late as u64 >= TOO_LATE_SHARE * self.good
     }
 
-    /// Says whether nothing ended for so long that the service cannot have been working. No limit would have made it
-    /// faster, so neither the measurement so far nor the stalled work is evidence.
+    /// Says whether nothing ended for so long that the service cannot have been working: then nothing so far is evidence.
     fn stood_still(&self, gap: f64, limit: u64) -> bool {
         let typical = self.typical();
         let longest = PAUSE.0.max(PAUSE.1 / limit as f64) * typical;
@@ -217,8 +199,8 @@ impl Epoch {
         if self.timed() > 0 { self.mean_latency().min(LONGEST) } else { self.typical }
     }
 
-    /// Returns how many samples have told how long work takes. That of late work counts too: without it a queue of
-    /// which nobody sees the end would look short. Errors may come back sooner than the work would have.
+    /// Returns how many samples have told how long work takes. Late work counts too: without it a queue of which nobody
+    /// sees the end would look short.
     const fn timed(&self) -> u64 {
         self.good + self.late as u64
     }
@@ -231,8 +213,8 @@ impl Epoch {
         let late = sample.is_late();
         let hopeless = late && sample.time_left.is_some_and(|time_left| (nanos(time_left) as f64) < base);
         if hopeless && self.good > 0 {
-            // Its caller left less time than work takes without a queue, so no limit would have helped. If it counted,
-            // any caller could have the limit lowered. It counts only while nothing ends well: the base may then be wrong.
+            // No limit would have helped, and any caller could so have the limit lowered. It counts only while
+            // nothing ends well: the base may then be wrong.
             return;
         }
         let good = !late && matches!(sample.outcome, Outcome::Success | Outcome::CallersFault);
@@ -240,9 +222,8 @@ impl Epoch {
         self.failed += u64::from(!good);
         self.late = self.late.saturating_add(u32::from(late));
         if good || late {
-            // At least 1, so that the sum can be a divisor.
-            // The whole time in the place, not the time to the answer's head: rates and places go together with that
-            // time alone.
+            // At least 1, so that the sum can be a divisor. Rates and places go together with the whole time in the
+            // place alone.
             self.latencies += (nanos(sample.held) as f64).max(1.0);
         }
         // Within a tenth; small limits have to be reached exactly.
@@ -272,7 +253,6 @@ impl Epoch {
     }
 }
 
-/// [`LONGEST`] as a [`Duration`].
 const LONGEST_SPAN: Duration = Duration::from_secs(10);
 
 impl Bytes for Epoch {
@@ -284,7 +264,7 @@ impl Bytes for Epoch {
         out.tick(self.last);
         out.f64(self.rounds);
         out.f64(self.typical);
-        // Late work and pauses share one number, so that forms written before late work was counted still read the same.
+        // They share one number, so that forms written before late work was counted still read the same.
         let late_and_pauses = u64::from(self.late) << PAUSE_BITS | u64::from(self.pauses.min(MOST_PAUSES));
         for count in [self.good, self.failed, self.full, self.wider, self.peak, late_and_pauses] {
             out.u64(count);

@@ -11,12 +11,11 @@ const NO_QUEUE: f64 = 1.22;
 const LONG_QUEUE: f64 = 2.2;
 /// With a long queue, as few places are tried as this many times what Little's law asks for.
 const SUFFICE: f64 = 2.0;
-/// From this many times the base, fewer places are tried first even if most of the goodput was lost. Trying more
-/// places would make latencies still longer, beyond what callers wait for. If the cause was a dependency that became
-/// slower, the trial of fewer places is soon over.
+/// From this many times the base, fewer places are tried first even if most of the goodput was lost: more would make
+/// latencies longer than callers wait.
 const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of the proportional growth: (without a queue, with a
-/// long queue). The longer the queue, the less likely it is that more places are needed, so the more proof it takes.
+/// long queue).
 const WORTH: (f64, f64) = (0.03, 0.4);
 /// Fewer places are kept if goodput fell by at most this share of the proportional loss: (without a queue, with a
 /// long queue). The negative value means that goodput has to grow.
@@ -25,8 +24,8 @@ const LOSS: (f64, f64) = (-0.6, 0.07);
 const NEEDED: f64 = 0.5;
 /// The number of standard deviations by which a gain has to exceed the border before it may raise the base.
 const SURE: f64 = 0.5;
-/// The least queue to assume, as a share of a long queue, until the service was seen without one. It is large enough
-/// that fewer places are kept if they change nothing; otherwise a limit that started too high would stay.
+/// The least queue to assume, as a share of a long queue, until the service was seen without one: fewer places are then
+/// kept if they change nothing, so that a limit that started too high does not stay.
 const DOUBTFUL: f64 = 0.9;
 /// After failures as many places are tried as work ended well, times this: a few more only add some failures, while a few
 /// less cost goodput.
@@ -36,26 +35,22 @@ const MARGIN: f64 = 1.15;
 const SPARE: f64 = 1.1;
 /// A latency that grew by this factor with fewer places shows that the service has changed.
 const SLOWER: f64 = 1.5;
-/// One more than the longest rest between two experiments, in measurements. That rest is reached after five experiments
-/// in a row that changed nothing. Experiments cost goodput where the peak is sharp; a service that changes ends the
-/// rest by its goodput.
+/// One more than the longest rest between two experiments, in measurements, reached after five experiments in a row that
+/// changed nothing. A service that changes ends the rest by its goodput.
 const MOST_RESTS: u32 = 27;
 
-/// The result of a trial.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
     /// The relative change of goodput divided by the relative change of the limit: 1 is in proportion.
     gain: f64,
     /// A trial upwards is kept if the gain is at least this, a trial downwards if the gain is at most this.
     border: f64,
-    /// Whether nothing waited at the limit.
     no_queue: bool,
     /// The standard deviation of the gain if successes arrive at random.
     noise: f64,
 }
 
 impl HillClimbState {
-    /// Chooses the limit to try next.
     pub(super) fn experiment(&mut self, bounds: &Bounds) {
         let Some(known) = self.known else { return };
         if self.raise_reserve(&known, bounds) {
@@ -64,9 +59,8 @@ impl HillClimbState {
         let (limit, queue) = (self.limit, known.latency / self.base);
         let cliff = (self.cliff.at() / STEP).max(limit);
         let room = limit + 1.0 <= cliff;
-        // Once most of the best goodput is lost, small steps would take too long. The first try is up: if a
-        // dependency became slower that regains the loss, and otherwise it costs some latency. A try down would cost
-        // goodput in the first case and regain none in the second.
+        // Once most of the best goodput is lost, the first try is up: if a dependency became slower that regains the loss,
+        // and otherwise it costs some latency.
         let lost = known.rate * 2.0 < self.best;
         self.may_regain |= !lost;
         let step = if lost { LEAP } else { STEP };
@@ -103,7 +97,6 @@ impl HillClimbState {
         self.trial = (trial != limit).then_some(trial);
     }
 
-    /// Keeps a trial or rejects it.
     pub(super) fn judge(&mut self, bounds: &Bounds, trial: f64, reading: Reading) {
         let Some(known) = self.known else { return };
         if let Some(reserve) = self.reserve {
@@ -123,9 +116,7 @@ impl HillClimbState {
         }
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            // Places that brought much less than in proportion are partly a queue, so their latency is not a base.
-            // The latency with still more places is not a base either: if the service becomes faster by itself
-            // meanwhile, each step seems to have caused that.
+            // Such places are partly a queue, so their latency is not a base, nor is that with still more places.
             let queued = up && (verdict.gain < NEEDED || known.queued);
             (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
             (self.rests, self.rejected) = (0, 0);
@@ -175,9 +166,8 @@ impl HillClimbState {
         self.rests = (1 << self.rejected.min(5)).min(MOST_RESTS) - 1;
     }
 
-    /// Handles a measurement in which most asks took more places at once than the limit has. Each then runs alone
-    /// under any limit below its size, so fewer places neither cost nor bring anything, and the limit becomes at
-    /// least the size of one ask.
+    /// Handles a measurement in which most asks took more places at once than the limit has. Each then runs alone under
+    /// any limit below its size, so the limit becomes at least the size of one ask.
     pub(super) fn widen(&mut self, bounds: &Bounds, reading: &Reading) {
         let widest = bounds.nearest(reading.peak);
         let tried_fewer = self.trial.take().is_some();
@@ -206,9 +196,7 @@ impl HillClimbState {
     fn verdict(&self, known: &Reading, trial: f64, reading: &Reading) -> Verdict {
         let step = trial / self.limit - 1.0;
         let queue = known.latency / self.base;
-        // A base that was measured with a queue says little about the queue. Once steps have confirmed it, it decides
-        // about more places, but not about fewer: fewer that change nothing are kept until the service was seen
-        // without a queue.
+        // A base that was measured with a queue, once steps have confirmed it, decides about more places, not about fewer.
         let trusted = self.base_proved || step > 0.0 && self.base_likely;
         let least = if trusted { 0.0 } else { DOUBTFUL };
         let queued = ((queue - 1.0) / (LONG_QUEUE - 1.0)).clamp(least, 1.0);

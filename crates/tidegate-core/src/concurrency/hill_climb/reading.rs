@@ -8,7 +8,6 @@ const MEMORY: f64 = 4.0;
 /// From this many samples on, a mean latency counts as proof.
 const PROOF: f64 = 12.0;
 
-/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reading {
     /// Work that ended well, per nanosecond.
@@ -24,9 +23,7 @@ pub(super) struct Reading {
     pub(super) failed: f64,
     /// Whether the failures were due to overload.
     pub(super) failing: bool,
-    /// The highest number in use when work entered.
     pub(super) peak: f64,
-    /// How many successes this reading is the mean of.
     pub(super) good: f64,
     /// Whether a step up to this limit, or an earlier one, brought much less than in proportion: some work waited
     /// here.
@@ -39,7 +36,6 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// A measurement of nothing.
     pub(super) const NONE: Self = Self {
         rate: 0.0,
         latency: 0.0,
@@ -54,7 +50,6 @@ impl Reading {
         share: f64::INFINITY,
     };
 
-    /// Adds another measurement at the same limit.
     pub(super) fn merge(&mut self, other: &Self) {
         self.good = (self.good + other.good).min(MEMORY * other.good).max(1.0);
         let share = (other.good / self.good).min(1.0);
@@ -77,7 +72,7 @@ impl Bytes for Reading {
         }
         out.flag(self.full);
         out.flag(self.wider);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        // One byte, so that older forms still read the same.
         out.two_flags(self.failing, self.queued);
     }
 
@@ -90,9 +85,6 @@ impl Bytes for Reading {
         Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued, ..Self::NONE })
     }
 }
-
-// Remembers the limit at which work began to fail. The hill climb avoids it for a while, since recovery can take
-// much longer than the visit.
 
 /// A limit at which work began to fail is not tried again for this many measurements: half a minute at a tenth of a
 /// second each.
@@ -111,14 +103,13 @@ const FEW: f64 = 0.01;
 /// The share of the highest unharmed number that remains after each measurement without failures: half after 138.
 const FADING: f64 = 0.995;
 
-/// The record of failures.
+/// The limit at which work began to fail, which is avoided for a while: recovery can take much longer than the visit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cliff {
     at: f64,
     measurements: u32,
     /// The highest number inside while nothing failed.
     unharmed: f64,
-    /// The usual share of failures.
     usual: f64,
 }
 
@@ -130,7 +121,6 @@ impl Cliff {
         self.at
     }
 
-    /// Says whether more are inside than ever while the work went well.
     pub(super) fn is_beyond(&self, inside: f64) -> bool {
         self.unharmed > 0.0 && inside > self.unharmed * BEYOND
     }

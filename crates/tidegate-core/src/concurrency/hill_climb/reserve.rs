@@ -1,4 +1,11 @@
-//! What is known of callers' time, and of the places held in reserve because of it.
+//! Places held in reserve, where callers' time allows it, for when a dependency becomes slower.
+//!
+//! Once the law has settled on a limit, it raises it step by step, as long as goodput stays and nearly all work takes
+//! about half of its caller's time. When nearly all work takes much more than that, as many places are tried as make
+//! latency as short as before if the capacity fell. If goodput is then as high, it did, and the reserve is kept. If
+//! goodput fell with the places, work takes longer by itself; if it rose, the places did harm. In both cases the law
+//! goes back to the limit that it had settled on, and also when most of the goodput is lost or a tenth of the work
+//! fails in two measurements in a row, and after a thousand measurements.
 
 use core::time::Duration;
 
@@ -21,11 +28,9 @@ const DEVIATIONS: f64 = 2.0;
 /// Larger shares of a caller's time count as this: twice the time or a thousand times mean the same.
 const LARGEST: f64 = 2.0;
 
-/// Marks, in the highest bit of a count that stays small, that what belongs to the reserve follows. Forms without it
-/// read as before there were reserves.
+/// Marks, in the highest bit of a count that stays small, that what belongs to the reserve follows.
 pub(super) const FOLLOWS: u32 = 1 << 31;
 
-/// The shares of their callers' time that pieces of work took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shares {
     /// How many callers said how long they wait.
@@ -37,8 +42,7 @@ pub(super) struct Shares {
 impl Shares {
     pub(super) const NONE: Self = Self { told: 0, sum: 0.0, squares: 0.0 };
 
-    /// Counts a piece of work. Its place counts, not the time to the head of its answer: the time in a place grows with
-    /// the number of places, while the head of a streamed answer may come as soon as ever.
+    /// Counts a piece of work by its time in the place, which grows with the number of places.
     pub(super) fn count(&mut self, sample: &Sample) {
         let Some(time_left) = sample.time_left else { return };
         let time = (nanos(time_left.min(LONGEST)) as f64).max(1.0);
@@ -60,12 +64,10 @@ impl Shares {
     }
 }
 
-/// Places in reserve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reserve {
     /// The limit that the law had settled on, without a reserve.
     pub(super) settled: f64,
-    /// The goodput per nanosecond there.
     pub(super) rate: f64,
     /// Whether the last measurement differed so much that the next one decides whether the reserve is given up.
     pub(super) doubtful: bool,
@@ -76,7 +78,6 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// A reserve of nothing, for the byte form.
     pub(super) const NONE: Self = Self { settled: 1.0, rate: 0.0, doubtful: false, lowered: false, held: 0 };
 
     /// Says whether a raise from `known` lost more goodput than it may, of the settled limit's or of what there is now.
@@ -84,7 +85,6 @@ impl Reserve {
         reading.rate < self.border(known)
     }
 
-    /// Says whether a raise lies so close to the border that more samples are worth their time.
     pub(super) fn is_undecided(&self, known: &Reading, reading: &Reading) -> bool {
         let border = self.border(known);
         (reading.rate / border - 1.0).abs() < 1.0 / reading.good.sqrt()
@@ -115,7 +115,7 @@ impl Bytes for Reserve {
     fn write(&self, out: &mut Writer) {
         out.f64(self.settled);
         out.f64(self.rate);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        // One byte, so that older forms still read the same.
         out.two_flags(self.doubtful, self.lowered);
         out.u32(self.held);
     }
@@ -128,23 +128,6 @@ impl Bytes for Reserve {
     }
 }
 
-// Places held in reserve: more than the work needs now, for the time when a dependency becomes slower.
-//
-// The fewest places that lose no goodput are too few as soon as work takes longer, and finding the new limit costs
-// goodput. More places cost latency, since work waits inside the service instead of in front of it. Where callers say
-// how long they wait, the law knows how much latency they can spare. Once it has settled on a limit, it raises the
-// limit step by step, as long as goodput stays and nearly all work takes about half of its caller's time.
-// Fewer are not tried then, so a reserve also saves the goodput that experiments cost.
-//
-// When nearly all work takes much more of its caller's time than that, fewer places are tried: as many as make latency
-// as short as before if the capacity fell. The next measurement judges that. If goodput is as high with fewer places,
-// the capacity fell, and the reserve is kept. If goodput fell with the places, work takes longer by itself; if it rose,
-// the places did harm. In both cases the reserve is given up.
-//
-// When a reserve is given up, the law goes back to the limit that it had settled on, and measures anew. That also happens
-// when most of the goodput is lost or a tenth of the work fails in two measurements in a row, and after a thousand
-// measurements, since the right limit may have changed without any of these signs.
-
 /// The limit is raised until nearly all work takes this share of its caller's time.
 const AIM: f64 = 0.54;
 /// A raise is kept if nearly all work took at most this share of its caller's time.
@@ -155,15 +138,13 @@ const TOO_LONG: f64 = 0.78;
 const WORTHWHILE: f64 = 1.7;
 /// The limit is not raised further if latency could grow by less than this factor.
 const CLOSE: f64 = 1.05;
-/// The factor of the first raise. It is small, since goodput falls steeply where more places do harm. The next ones
-/// double the limit at most.
+/// The factor of the first raise: small, since goodput falls steeply where more places do harm.
 const FIRST: f64 = 1.25;
 /// The reserve is given up if goodput falls by more than this share.
 const LOST: f64 = 0.6;
-/// After fewer places were tried, the reserve is given up if goodput fell by at least this share of the proportional
-/// loss: nothing had waited.
+/// After fewer places were tried, the reserve is given up if goodput fell by at least this share of the proportional loss.
 const NEEDED: f64 = 0.5;
-/// After fewer places were tried, the reserve is given up if goodput rose by more than this share: more places did harm.
+/// The same if goodput rose by more than this share.
 const GAINED: f64 = 0.15;
 /// The reserve is given up if more than this share of the work fails.
 const MANY_FAIL: f64 = 0.1;
@@ -175,13 +156,12 @@ const HELD: u32 = 1024;
 const LOOKS: u32 = 8;
 
 impl HillClimbState {
-    /// Tries a raise if the law has settled and callers have time, or if there is a reserve already. Returns whether the
-    /// reserve decides what comes next.
+    /// Tries a raise if the law has settled and callers have time, or if there is a reserve. Returns whether the reserve
+    /// decides what comes next.
     pub(super) fn raise_reserve(&mut self, known: &Reading, bounds: &Bounds) -> bool {
         let times = AIM / known.share;
         let begins = self.reserve.is_none();
-        // A service that failed from too many places may take long to recover, so no reserve is begun while the law knows
-        // of a limit at which work failed.
+        // A service that failed from too many places may take long to recover.
         let harmless = self.no_reserve_for == 0 && self.cliff.at().is_infinite() && known.failed <= FEW_FAIL;
         if begins && !(harmless && self.rejected > 0 && times >= WORTHWHILE) {
             return false;
@@ -201,7 +181,6 @@ impl HillClimbState {
         true
     }
 
-    /// Keeps a raise or takes it back.
     pub(super) fn judge_raise(&mut self, reserve: &Reserve, known: &Reading, trial: f64, reading: Reading) {
         let lost = reserve.has_lost(known, &reading);
         if !lost && reading.share <= KEPT && reading.failed <= FEW_FAIL {
@@ -218,7 +197,6 @@ impl HillClimbState {
         }
     }
 
-    /// Handles one more measurement with a reserve.
     pub(super) fn measured_reserve(&mut self, bounds: &Bounds, reading: Reading) {
         let (Some(reserve), Some(known)) = (&mut self.reserve, &mut self.known) else { return };
         reserve.held = reserve.held.saturating_add(1);
@@ -264,7 +242,6 @@ impl HillClimbState {
         (self.limit, self.known, self.rests) = (fewer, Some(reading), LOOKS - 1);
     }
 
-    /// Goes back to the limit without a reserve.
     pub(super) fn give_up_reserve(&mut self) {
         if let Some(reserve) = self.reserve.take() {
             (self.limit, self.trial) = (reserve.settled, None);
@@ -277,8 +254,7 @@ fn fewer(reading: &Reading) -> f64 {
     AIM / reading.share
 }
 
-/// Says whether goodput did not follow the number of places, after it was lowered from `known`: then latency had grown
-/// because the capacity fell.
+/// Says whether goodput did not follow the number of places, after it was lowered from `known`: the capacity fell.
 fn is_fallen_capacity(known: &Reading, reading: &Reading) -> bool {
     let unneeded = 1.0 - NEEDED * (1.0 - fewer(known))..=1.0 + GAINED;
     unneeded.contains(&(reading.rate / known.rate))

@@ -15,9 +15,8 @@ pub(super) const LEAP: f64 = 2.0;
 /// While the limit does not bind it is at least this many times what Little's law asks for: a spike to more
 /// than twice the load finds places.
 pub(super) const HEADROOM: f64 = 2.25;
-/// If the goodput differs from the known one by more than this share, the service has changed, and the known goodput is
-/// forgotten. The rate of 160 samples that arrive at random has a standard deviation of 8 %, so it stays within this
-/// share by five standard deviations.
+/// If the goodput differs from the known one by more than this share, the service has changed. The rate of 160
+/// samples that arrive at random has a standard deviation of 8 %, so it stays within this share by five of them.
 pub(super) const CHANGED: f64 = 0.4;
 /// More places are worth keeping, or trying again soon, only if they add at most this share of failures.
 pub(super) const FEW_FAIL: f64 = 0.05;
@@ -38,15 +37,12 @@ pub struct HillClimbState {
     pub(super) epoch: Epoch,
     /// The measured goodput at the limit.
     pub(super) known: Option<Reading>,
-    /// The mean latency without a queue, in nanoseconds; zero before anything was measured.
     pub(super) base: f64,
     /// Whether the base was measured while nothing can have waited.
     pub(super) base_proved: bool,
     /// Whether a step has gained or lost goodput in proportion: nothing waited then, so the base is about right.
     pub(super) base_likely: bool,
-    /// The highest recent goodput, which fades slowly.
     pub(super) best: f64,
-    /// Whether the next experiment without a hint goes up.
     pub(super) upwards: bool,
     /// Whether goodput has not yet contradicted the hint that more places are needed (`may_leap`) or that fewer are
     /// (`may_plunge`).
@@ -58,9 +54,7 @@ pub struct HillClimbState {
     /// Whether more places were tried because of such a loss since the goodput was last forgotten.
     pub(super) regaining: bool,
     pub(super) cliff: Cliff,
-    /// How many measurements to wait before the next experiment.
     pub(super) rests: u32,
-    /// How many experiments in a row changed nothing.
     pub(super) rejected: u32,
     pub(super) reserve: Option<Reserve>,
     /// For how many measurements at the limit no reserve is begun, because the last raise was taken back.
@@ -68,7 +62,6 @@ pub struct HillClimbState {
 }
 
 impl HillClimbState {
-    /// Returns the state before the first sample.
     pub(super) fn starting(limit: f64, now: Tick) -> Self {
         Self {
             limit,
@@ -113,12 +106,10 @@ impl HillClimbState {
         next
     }
 
-    /// Returns the limit being tried, or else the limit between experiments.
     pub(super) fn target_limit(&self) -> f64 {
         self.trial.unwrap_or(self.limit)
     }
 
-    /// Returns what the measurement in progress has to show.
     pub(super) fn required(&self) -> Required {
         let ratio = self.trial.map_or(1.0, |trial| trial / self.limit);
         let step = match (&self.trial, &self.known) {
@@ -133,8 +124,8 @@ impl HillClimbState {
         Required { step, expected, base: self.base }
     }
 
-    /// Updates the base from a reading: quickly downwards, slowly upwards. Upwards only while the limit does not
-    /// bind, since a load close to the capacity has a queue that is not part of the base.
+    /// Updates the base from a reading: quickly downwards; slowly upwards, and only while the limit does not bind,
+    /// since a load close to the capacity has a queue that is not part of the base.
     pub(super) fn learn_base(&mut self, reading: &Reading, idle: bool) {
         self.base_proved |= idle && reading.proves_latency();
         let weight = match reading.latency {
@@ -154,7 +145,6 @@ impl HillClimbState {
         self.forget();
     }
 
-    /// Forgets the known goodput and the results of hints.
     pub(super) fn forget(&mut self) {
         (self.known, self.may_leap, self.may_plunge) = (None, true, true);
         (self.rests, self.rejected, self.regaining) = (0, 0, false);
@@ -166,7 +156,6 @@ impl HillClimbState {
     /// How many bytes [`write_reserve`](Self::write_reserve) adds.
     pub(in super::super) const RESERVE_BYTES: usize = 3 * 8 + 1 + (2 * 8 + 1 + 4) + 8 + 4;
 
-    /// Says whether anything is known of how long callers wait.
     fn knows_of_time(&self) -> bool {
         let share = self.known.map_or(f64::INFINITY, |known| known.share);
         self.epoch.shares != Shares::NONE
@@ -175,7 +164,6 @@ impl HillClimbState {
             || share.is_finite()
     }
 
-    /// Writes what belongs to the reserve.
     fn write_reserve(&self, out: &mut Writer) {
         self.epoch.shares.write(out);
         out.flag(self.reserve.is_some());
@@ -184,7 +172,6 @@ impl HillClimbState {
         out.u32(self.no_reserve_for);
     }
 
-    /// Reads what [`write_reserve`](Self::write_reserve) wrote.
     fn read_reserve(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
         self.epoch.shares = Bytes::read(from)?;
         let (holds, reserve) = (from.flag("holds a reserve")?, Reserve::read(from)?);
@@ -211,7 +198,7 @@ impl Bytes for HillClimbState {
         self.known.unwrap_or(Reading::NONE).write(out);
         out.f64(self.base);
         out.f64(self.best);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        // One byte, so that older forms still read the same.
         out.two_flags(self.base_proved, self.base_likely);
         for flag in [self.upwards, self.may_leap, self.may_plunge] {
             out.flag(flag);
@@ -219,7 +206,7 @@ impl Bytes for HillClimbState {
         out.two_flags(self.may_regain, self.regaining);
         self.cliff.write(out);
         out.u32(self.rests);
-        // What came later is written only where it is used, so that forms written before still read the same.
+        // Written only where it is used, so that older forms still read the same.
         if !self.knows_of_time() {
             out.u32(self.rejected.min(FOLLOWS - 1));
             return;

@@ -7,6 +7,7 @@ use crate::algorithm::Storable;
 use crate::bytes::DecodeError;
 use crate::concurrency::tests::with_a_reserve;
 use crate::concurrency::{Aimd, Bbr, Bounds, Gradient, HillClimb, MinLatency, Vegas};
+use crate::window::Buckets;
 use crate::{Cost, Quota, State};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -17,13 +18,15 @@ fn at(millis: u64) -> Tick {
 
 fn laws() -> [Adaptive; 10] {
     let bounds = Bounds::new(1, 40).unwrap();
+    let mut bbr = Bbr::default().bounds(bounds);
+    bbr.window = Buckets::known(1000, 10);
     [
         Adaptive::HillClimb(HillClimb::default().bounds(bounds)),
         Adaptive::Aimd(Aimd::default().bounds(bounds)),
         Adaptive::Vegas(Vegas::default().bounds(bounds).seed(7)),
         Adaptive::Gradient(Gradient::default().bounds(bounds)),
         Adaptive::MinLatency(MinLatency::default().bounds(bounds).measure(MINUTE, 5).unwrap()),
-        Adaptive::Bbr(Bbr::default().bounds(bounds).window(Duration::from_secs(1), 10).unwrap()),
+        Adaptive::Bbr(bbr),
         Adaptive::Bbr(Bbr::go_zero().bounds(bounds)),
         Adaptive::Gradient(Gradient::netflix().bounds(bounds)),
         Adaptive::MinLatency(MinLatency::envoy().bounds(bounds)),
@@ -139,7 +142,7 @@ fn what_was_learnt_is_forgotten_when_nobody_came_for_long() {
     assert_eq!([59_999, 60_000].map(|millis| limit(&guard, &inside, millis)), [9, 10], "by the last sample");
     let undone = guard.leave(&inside, at(59_500), &receipt, Outcome::Ignored);
     assert_eq!(guard.full_at(&undone), guard.full_at(&state), "as if it had not been entered");
-    let never = aimd(10).never_forget();
+    let never = aimd(10).forget_after(Duration::MAX).unwrap();
     assert_eq!((never.full_at(&state), limit(&never, &state, 1 << 40)), (None, 9));
     let text = aimd(1).forget_after(Duration::ZERO).unwrap_err().to_string();
     assert_eq!(text, "forget_after 0ns is not a time to forget after; use 1 s to 146 years");

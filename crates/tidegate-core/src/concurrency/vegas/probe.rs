@@ -14,11 +14,10 @@ const SAMPLES: u32 = 10;
 /// times as many as one measurement needs.
 const PATIENCE: u64 = 3 * SAMPLES as u64;
 
-/// How much of a drain a sample takes. Cancelled work brings no measurement nearer, but takes a tenth of that, so that a
-/// drain ends even if all work is cancelled.
+/// How much of a drain a sample takes. Cancelled work takes a tenth of that, so that a drain ends even if all work is
+/// cancelled.
 const STEP: u64 = 10;
 
-/// The state of the probe for the next baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probe {
     /// Samples since the last measurement; while draining, how many more samples the drain may last, times [`STEP`].
@@ -35,10 +34,7 @@ pub(super) struct Probe {
     drain: Option<Drain>,
 }
 
-/// The limit is held down so that only few are inside.
-///
-/// Work that entered before may last for hours. If it filled the limit, nobody would enter, and no sample would come. So
-/// the limit leaves room for one more piece of work beside what may be left of it.
+/// The limit is held down so that few are inside. Earlier work may last for hours, so one more may enter beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
     /// The most places that were in use when work entered that has ended since, and had entered before the drain.
@@ -68,8 +64,8 @@ impl Drain {
     }
 }
 
-/// Returns how many places were in use when work entered, but no more than the limit has: if the limit has been lowered
-/// since then, as many have left.
+/// Returns how many places were in use when work entered, but no more than the limit has: if that was lowered, as
+/// many have left.
 fn inside(limit: f64, sample: &Sample) -> u64 {
     sample.in_flight.min(limit.ceil() as u64)
 }
@@ -84,13 +80,11 @@ impl Probe {
         Self { count: 0, jitter, working: Average::default(), quick: f64::INFINITY, seen: 0, drain: None }
     }
 
-    /// Restarts the count, with the next jitter.
     pub(super) fn restart(&self) -> Self {
         let jitter = self.jitter.next();
         Self { count: 0, jitter, quick: f64::INFINITY, seen: 0, drain: None, ..*self }
     }
 
-    /// Counts a sample; returns whether a measurement is due.
     pub(super) fn due(&mut self, every: f64, limit: f64) -> bool {
         self.count = self.count.saturating_add(1);
         (0.5 + self.jitter.unit() / 2.0) * every * limit <= self.count as f64
@@ -136,8 +130,7 @@ impl Probe {
         None
     }
 
-    /// Says whether work was alone although it took more places than few: while the limit is held down to few, such work
-    /// enters only if nobody else is inside.
+    /// Says whether work was alone although it took more places than few.
     fn was_alone(&self, sample: &Sample) -> bool {
         self.drain.is_some_and(|drain| drain.earlier() == 0 && entered(sample) >= drain.since)
             && sample.in_flight as f64 > self.few()
@@ -163,7 +156,7 @@ impl Probe {
     }
 }
 
-/// How the last byte of the form says whether the limit is held down. Forms of earlier builds say no more about it.
+/// Whether the limit is held down; forms of earlier builds say no more about it.
 const HELD_DOWN_BEFORE: u8 = 1;
 const HELD_DOWN: u8 = 2;
 

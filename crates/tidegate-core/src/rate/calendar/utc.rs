@@ -8,8 +8,8 @@ use crate::time::Tick;
 const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
-/// Returns the first nanosecond of the window around a tick, and the first of the next, where windows of equal length
-/// follow each other from 1970 on.
+/// Returns the window around a tick and the first nanosecond of the next, where windows of equal length follow each
+/// other from 1970 on.
 pub(super) fn even(length: Duration, tick: Tick) -> (i128, i128) {
     // The length is at most a year, so it fits.
     let (nanos, length) = (i128::from(tick.as_nanos()), length.as_nanos() as i128);

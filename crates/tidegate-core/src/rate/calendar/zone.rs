@@ -14,7 +14,6 @@ use crate::time::Tick;
 /// The table of zones. It reads a zone at the first request and keeps it: at most all of them, about six hundred.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// Returns all names, in alphabetical order.
 pub(super) fn names() -> Vec<String> {
     let mut names: Vec<String> = ZONES.available().map(|name| name.as_str().to_owned()).collect();
     names.sort_unstable();
@@ -47,12 +46,10 @@ fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace([' ', '-'], "_")
 }
 
-/// A time zone that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Zone(TimeZone);
 
 impl Zone {
-    /// Finds a zone by its name, whatever its case.
     pub(super) fn find(name: &str) -> Option<Self> {
         let found = ZONES.get(name).ok();
         found.filter(|found| !found.is_unknown() && found.iana_name().is_some()).map(Self)
@@ -146,7 +143,6 @@ impl Zone {
     }
 }
 
-/// Returns the first date of the window that holds a date.
 fn first_date(unit: CalendarUnit, date: Date) -> Date {
     match unit {
         CalendarUnit::Week => date.saturating_sub(i64::from(date.weekday().to_monday_zero_offset()).days()),
@@ -156,7 +152,6 @@ fn first_date(unit: CalendarUnit, date: Date) -> Date {
     }
 }
 
-/// Returns the first date of the window after the one that begins with a date.
 fn next_date(unit: CalendarUnit, first: Date) -> Date {
     first.saturating_add(match unit {
         CalendarUnit::Week => 1.week(),

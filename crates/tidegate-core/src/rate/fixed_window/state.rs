@@ -25,7 +25,7 @@ pub struct FixedWindowState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// The only window of a [`FixedWindowState`] that holds nothing else: for stores that keep these numbers instead of a state.
+/// The window of a [`FixedWindowState`] that holds nothing else, for stores that keep these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneWindow {
     /// The tick of the last change.
@@ -41,7 +41,6 @@ pub struct OneWindow {
 /// The mark in the receipt of a charge that opened a window.
 pub(super) const OPENER: u128 = 1;
 
-/// One window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: Tick,
@@ -53,7 +52,6 @@ pub(super) struct Span {
     pub(super) units_by_start: u64,
 }
 
-/// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     pub(super) opened: Tick,
@@ -76,16 +74,6 @@ impl FixedWindowState {
     }
 
     /// Returns the state that consists of one window.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::rate::{FixedWindowState, OneWindow};
-    /// use tidegate_core::Tick;
-    ///
-    /// let [start, last, through] = [10, 14, 69].map(Tick::from_secs);
-    /// let window = OneWindow { last, start, through, used: 3 };
-    /// assert_eq!(FixedWindowState::of_one_window(window).one_window(), Some(window));
-    /// ```
     #[must_use]
     pub const fn of_one_window(window: OneWindow) -> Self {
         let OneWindow { last, start, through, used } = window;
@@ -101,7 +89,6 @@ impl FixedWindowState {
         at <= self.through.as_nanos() && (self.used > 0 || start > at)
     }
 
-    /// Returns the tick after the window.
     pub(super) fn end(&self) -> u128 {
         wide(self.through) + 1
     }
@@ -133,14 +120,12 @@ impl FixedWindowState {
         many.map_or(Duration::ZERO, |many| until(at, wide(still[many].through) + 1))
     }
 
-    /// Returns the newest window.
     pub(super) fn top(&self) -> Span {
         let units_by_start = self.more.as_ref().map_or(0, |more| more.units_by_start);
         let Self { start, through, used, .. } = *self;
         Span { start, through, used, opened: self.opened(), units_by_start }
     }
 
-    /// Makes a state, without the parts that no longer matter.
     pub(super) fn of(
         last: Tick,
         top: Span,
@@ -169,7 +154,6 @@ impl FixedWindowState {
         Self { more: Some(Box::new(More { opened, units_by_start, before, gap, carried })), ..state }
     }
 
-    /// Returns the state with all its ticks moved by a number of nanoseconds.
     pub(super) fn shifted(&self, by: i64) -> Self {
         let moved = |span: &Span| Span {
             start: span.start.shifted(by),
@@ -201,7 +185,6 @@ impl FixedWindowState {
     }
 }
 
-/// Says whether the windows follow one another.
 pub(super) fn is_in_order(before: &[Span], newest: &Span) -> bool {
     before.iter().chain([newest]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start)
 }
@@ -262,16 +245,12 @@ impl Bytes for FixedWindowState {
     }
 }
 
-// Settling a fixed window: in which window a charge acts, and what is left when it is undone.
-//
-// The first charge determines where a rolling window stands. If that charge is undone and later ones are left, those
-// would have opened a window of their own, later. A window that kept its end would forget them too soon. The tick at
-// which the first of them acted is not known. So the window starts anew at the settlement, and all of them count as
-// acting by its beginning. It stays there until the last of *them* is undone: no charge is ever held up twice, and
-// none by more than a period.
+// If the first charge of a rolling window is undone and later ones are left, a window that kept its end would forget them
+// too soon. The tick at which the first of them acted is not known. So the window starts anew at the settlement, and all
+// of them count as acting by its beginning. It stays there until the last of *them* is undone: no charge is ever held up
+// twice, and none by more than a period.
 
 impl FixedWindow {
-    /// Opens a window for units that act at `act`.
     pub(super) fn open(&self, state: &FixedWindowState, at: Tick, act: Tick, units: u64) -> FixedWindowState {
         let (start, through) = self.around(act);
         let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, units_by_start: 0 };
@@ -284,7 +263,6 @@ impl FixedWindow {
         FixedWindowState::of(at, top, before, state.gap(), state.carried())
     }
 
-    /// Takes units out of the window in which the charge acts.
     pub(super) fn give_back(
         &self,
         state: &FixedWindowState,
@@ -327,8 +305,8 @@ impl FixedWindow {
                     self.begin_anew(&mut spans[found..], at);
                 }
             }
-            // The charge acts in a forgotten window ahead, and may have opened it. Then all windows that follow have
-            // begun too early, by less than a period.
+            // The charge may have opened a forgotten window ahead. Then all that follow have begun too early, by less
+            // than a period.
             None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
                 let late = spans[0].opened.after(self.period());
                 self.shift(&mut spans, late);
@@ -365,8 +343,7 @@ impl FixedWindow {
         }
     }
 
-    /// Moves rolling windows on, so that the first begins at `late` or later, and each of the others after the end of
-    /// the one before.
+    /// Moves rolling windows on: the first to `late` or later, each other one after the end of the one before.
     fn shift(&self, spans: &mut [Span], mut late: Tick) {
         if matches!(self.window, Window::Calendar(_)) {
             return;

@@ -3,15 +3,13 @@
 //! The word is the arrival time alone, in the same scaled time as the general form, but counted from an origin of its
 //! own. So 64 bits last for 146 years of a limit whose unit takes whole nanoseconds, and for `2⁶² / scale`
 //! nanoseconds of any other. Nothing is rounded, so a word and a [`GcraState`] of the same history give the same
-//! answers as long as the word can be used. A word does not hold two things, without which its user has to manage or
-//! go back to the general form: the tick of the last change (ticks must not step back), and promises that the arrival
-//! time no longer shows (see [`GcraWord::narrow`]).
+//! answers as long as the word can be used. A word holds neither the tick of the last change (ticks must not step
+//! back), nor promises that the arrival time no longer shows (see [`GcraWord::narrow`]).
 
 use core::hint::cold_path;
 use core::time::Duration;
 
 use super::{Gcra, GcraReport, GcraState, whole};
-use crate::decision::{Retry, Standing};
 use crate::rate::schedule::{Pace, Schedule, arrival};
 use crate::time::Tick;
 
@@ -19,8 +17,7 @@ use crate::time::Tick;
 /// fits 64 bits.
 const LIMIT: u64 = 1 << 62;
 
-/// The shortest time for which a word form is worth making, in nanoseconds from its origin: an hour. After it, a new
-/// origin is taken.
+/// The shortest time for which a word form is worth making, in nanoseconds: an hour. Then a new origin is taken.
 const SHORTEST: u64 = 3_600_000_000_000;
 
 /// A [`Gcra`] whose states are words. Six numbers, `Copy`; every call takes a few instructions and never allocates.
@@ -38,7 +35,7 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// let now = word.scaled(start).expect("the origin itself");
 /// let spent = word.take(0, now, 1).and_then(|one| word.take(one, now, 1)).expect("a burst of two");
 /// assert_eq!(word.take(spent, now, 1), None);
-/// assert_eq!(word.retry(spent, now, 1), Retry::After(Duration::from_millis(100)));
+/// assert_eq!(word.report(spent, now).retry(1), Retry::After(Duration::from_millis(100)));
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +43,6 @@ pub struct GcraWord {
     /// Scaled time that one unit takes; never zero. The type does not say so, because a reader of atomics would have
     /// to check it.
     unit: u64,
-    /// Scaled time that the burst takes.
     full: u64,
     /// Scaled time that passes in a nanosecond; never zero.
     scale: u64,
@@ -73,8 +69,9 @@ impl GcraWord {
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
     }
 
-    /// Makes the form from the numbers that [`GcraWord::parts`] returned. With other numbers its answers mean nothing, but
-    /// taking units does not panic. So a reader may use numbers first and check afterwards whether they belong together.
+    /// Makes the form from the numbers that [`GcraWord::parts`] returned. With other numbers its answers mean
+    /// nothing, but taking units does not panic: a reader may use numbers first and check afterwards whether they
+    /// belong together.
     #[must_use]
     #[inline]
     pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Self {
@@ -132,20 +129,6 @@ impl GcraWord {
         arrival(word, now, self.time_of(units), u64::wrapping_add)
     }
 
-    /// Returns when `units` can be spent: after zero time if they can be now, never if they are above the burst.
-    #[must_use]
-    #[inline]
-    pub fn retry(&self, word: u64, now: u64, units: u64) -> Retry {
-        self.report(word, now).retry(units)
-    }
-
-    /// Returns the standing of the limit.
-    #[must_use]
-    #[inline]
-    pub fn standing(&self, word: u64, now: u64) -> Standing {
-        self.report(word, now).standing()
-    }
-
     /// Returns the report of a word at one moment, to be computed when it is read.
     #[must_use]
     #[inline]
@@ -154,7 +137,6 @@ impl GcraWord {
         GcraReport { unit, scale, burst, spent: word.saturating_sub(now) }
     }
 
-    /// Returns the scaled time that `units` take; correct for all numbers up to the burst.
     #[inline]
     const fn time_of(&self, units: u64) -> u64 {
         units.wrapping_mul(self.unit)
@@ -209,7 +191,7 @@ impl GcraWord {
         GcraState(Schedule::new(self.widened(word), now))
     }
 
-    /// Returns the word of a state at `now`. `None`: the state needs the general form. Either charges were settled
+    /// Returns the word of a state at `now`. `None`: the state needs the general form, because charges were settled
     /// out of order or the limit was changed, and receipts from before may still be settled; or `now` or a debt is
     /// beyond the range of a word.
     #[must_use]
@@ -239,12 +221,6 @@ impl GcraWord {
 
     fn origin_scaled(&self) -> u128 {
         u128::from(self.origin) * u128::from(self.scale)
-    }
-
-    /// Returns the tick at which scaled time is `now`, rounded down to the nanosecond.
-    #[must_use]
-    pub fn tick(&self, now: u64) -> Tick {
-        Tick::from_nanos(self.origin.saturating_add(whole(now, self.scale)))
     }
 
     /// Returns how long the word form lasts from its origin.
@@ -292,12 +268,12 @@ mod tests {
                         (state, word) = (next, taken);
                     }
                     (Transition::Denied { retry }, None) => {
-                        prop_assert_eq!(retry, form.retry(word, now, units));
+                        prop_assert_eq!(retry, form.report(word, now).retry(units));
                     }
                     (general, narrow) => prop_assert!(false, "{:?} against {:?}", general, narrow),
                 }
-                prop_assert_eq!(general.standing(&state, tick), form.standing(word, now));
-                prop_assert_eq!(form.remaining(word, now), form.standing(word, now).remaining);
+                prop_assert_eq!(general.standing(&state, tick), form.report(word, now).standing());
+                prop_assert_eq!(form.remaining(word, now), form.report(word, now).standing().remaining);
                 prop_assert_eq!(form.narrow(&state, tick), Some(word));
                 prop_assert_eq!(form.is_used_up(word, now), form.remaining(word, now) == 0);
                 let widened = form.widen(word, tick);

@@ -1,14 +1,11 @@
 //! The arithmetic of Guava's `RateLimiter`: `SmoothBursty` and `SmoothWarmingUp`.
 //!
-//! Stored permits are 64-bit floats; the next free ticket is in whole microseconds since the limiter was made. A caller
-//! waits for the ticket and leaves its own cost to the next caller. It breaks the [laws](crate::Algorithm#laws) of this
-//! crate's algorithms in these points: every part of a cost is truncated to whole microseconds, so fast rates run too
-//! fast; any cost is granted once the ticket is free; a bursty limiter starts empty; a change of rate leaves the debt
-//! so far at the old rate.
+//! It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in these points: every part of a cost is
+//! truncated to whole microseconds, so fast rates run too fast; any cost is granted once the ticket is free; a bursty
+//! limiter starts empty; a change of rate leaves the debt so far at the old rate.
 //!
-//! Guava gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any time,
-//! exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back. Units used
-//! beyond the charge are taken like any cost.
+//! Guava gives nothing back. Here the last charge can be reduced or undone at any time, exactly; once somebody was
+//! charged after it, nothing comes back. Units used beyond the charge are taken like any cost.
 
 use core::time::Duration;
 
@@ -58,15 +55,6 @@ impl GuavaBursty {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a rate or a time that is not above zero and finite.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{rate::GuavaBursty, Algorithm, Ask, Cost, Tick, Transition};
-    /// let limit = GuavaBursty::new(10.0, 1.0)?;
-    /// let now = Tick::from_secs(1);
-    /// assert!(matches!(limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)), Transition::Allowed { .. }));
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn new(rate: f64, seconds: f64) -> Result<Self, QuotaError> {
         Ok(Self { rate: positive("rate", rate)?, seconds: positive("seconds", seconds)? })
     }
@@ -77,14 +65,6 @@ impl GuavaWarming {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a rate that is not above zero and finite, or a cold factor not above 1.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::rate::GuavaWarming;
-    /// assert!(GuavaWarming::new(5.0, Duration::from_secs(3), 3.0).is_ok());
-    /// assert!(GuavaWarming::new(5.0, Duration::from_secs(3), 1.0).is_err());
-    /// ```
     pub fn new(rate: f64, warm_up: Duration, cold_factor: f64) -> Result<Self, QuotaError> {
         if positive("cold factor", cold_factor)? <= 1.0 {
             let want = "makes no slope; use more than 1";
@@ -119,7 +99,6 @@ fn positive(name: &'static str, value: f64) -> Result<f64, QuotaError> {
     Err(QuotaError::Parameter { name, value: value.to_string(), want: "must be above 0 and finite" })
 }
 
-/// Returns the microseconds between two permits at the stable rate.
 fn stable(rate: f64) -> f64 {
     1e6 / rate
 }
@@ -299,7 +278,6 @@ macro_rules! smooth_algorithm {
                 GuavaState { start: now, stored: self.initial(), free: 0, charges: 0 }
             }
 
-            /// As `tryAcquire` with a timeout of `max_wait`.
             fn decide(&self, state: &GuavaState, ask: Ask) -> Transition<GuavaState> {
                 state.decide(self, ask)
             }
@@ -308,8 +286,7 @@ macro_rules! smooth_algorithm {
                 state.standing(self, now)
             }
 
-            /// The last charge is reduced exactly, and any other gives nothing back; more than charged is charged
-            /// now. Guava has no settling.
+            /// Guava has no settling; see the module.
             fn settle(&self, state: &GuavaState, now: Tick, receipt: &Receipt, used: u64) -> GuavaState {
                 state.settle(self, now, receipt, used)
             }

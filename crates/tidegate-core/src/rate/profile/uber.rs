@@ -1,13 +1,12 @@
 //! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack.
 //!
-//! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack`
-//! intervals. It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in two points: the interval is
-//! `period / rate` truncated to whole nanoseconds, so a rate above a billion a second does not limit; and a clock that
-//! steps back makes callers wait for the old time to return.
+//! It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in two points: the interval is `period /
+//! rate` truncated to whole nanoseconds, so a rate above a billion a second does not limit; and a clock that steps
+//! back makes callers wait for the old time to return.
 //!
-//! The library gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any
-//! time, exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back, because
-//! later takes are due an interval after it. Units used beyond the charge count as as many further takes.
+//! The library gives nothing back. Here the last charge can be reduced or undone at any time, exactly; once somebody
+//! was charged after it, nothing comes back, because later takes are due an interval after it. Units used beyond the
+//! charge count as as many further takes.
 
 use core::time::Duration;
 
@@ -81,13 +80,12 @@ impl UberPacer {
         self.slack
     }
 
-    /// Returns the longest time that can be caught up on.
     fn longest(&self) -> u64 {
         self.interval.saturating_mul(u64::from(self.slack))
     }
 
     /// Returns when a request that would wait too long is worth repeating. Time helps by at most the time that can be
-    /// caught up on. A pacer that has not been asked yet has fallen behind nothing.
+    /// caught up on.
     fn retry(&self, state: &UberPacerState, units: u64, wait: u64, max_wait: u64) -> Retry {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         if more.saturating_sub(self.longest()) > max_wait {
@@ -99,7 +97,6 @@ impl UberPacer {
         }
     }
 
-    /// Returns when the next single take is due.
     fn next(&self, state: &UberPacerState, now: u64) -> u64 {
         let Some(due) = state.due else { return now };
         let behind = now.saturating_sub(due);
@@ -112,7 +109,6 @@ impl UberPacer {
         due.saturating_add(self.interval)
     }
 
-    /// Returns the state after `units` takes at once.
     fn charged(&self, state: &UberPacerState, now: u64, units: u64) -> UberPacerState {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         let due = self.next(state, now).saturating_add(more);
@@ -168,8 +164,7 @@ impl Algorithm for UberPacer {
         Standing { limit, remaining, debt, reset_after: Tick::from_nanos(full).since(now) }
     }
 
-    /// The last charge is reduced exactly, and any other gives nothing back; more than charged is taken now. The
-    /// library has no settling.
+    /// The library has no settling; see the module.
     fn settle(&self, state: &UberPacerState, now: Tick, receipt: &Receipt, used: u64) -> UberPacerState {
         let units = receipt.cost.units();
         if used > units {
@@ -191,7 +186,7 @@ impl Algorithm for UberPacer {
         UberPacerState { charges, ..state }
     }
 
-    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not, so no state is equivalent to a fresh one.
+    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not.
     fn full_at(&self, _state: &UberPacerState) -> Option<Tick> {
         None
     }

@@ -1,18 +1,17 @@
-//! The arithmetic of Go's `golang.org/x/time/rate`.
+//! The arithmetic of Go's `golang.org/x/time/rate`: a token bucket in 64-bit floats.
 //!
-//! A token bucket in 64-bit floats: tokens grow with `seconds · limit`, a reservation may take them below zero, and the
-//! wait is the debt divided by the limit, truncated to the nanosecond. A new limiter has its whole burst, even if its
-//! limit is so low, or zero, that the burst would never return (since v0.7.0 of 2024). It breaks the
-//! [laws](crate::Algorithm#laws) of this crate's algorithms in these points:
-//! * a time before the last one is taken as it is and becomes the last one, so the time until the old one counts twice;
+//! A new limiter has its whole burst, even if its limit is so low, or zero, that the burst would never return (since
+//! v0.7.0). It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in these points:
+//! * a time before the last one is taken as it is and becomes the last one, so the time until the old one counts
+//!   twice;
 //! * the truncated wait may be a nanosecond short, and rates are floats, so nothing is exact;
-//! * a reservation that has acted gives nothing back, and one that has not gives back only units that were not reserved since.
+//! * a reservation that has acted gives nothing back, and one that has not gives back only units that were not
+//!   reserved since.
 //!
-//! It differs from the library in three cases where the library's answer does harm. A wait of `InfDuration` (292
-//! years, the wait at a limit of zero) is never granted, where `ReserveN` grants it. Tokens at an infinite limit are
-//! the burst, where a change of the limit at the tick of the last one computes 0·∞ and leaves the limiter open for
-//! ever. And a reservation made before a change of the limit gives nothing back, where `CancelAt` returns tokens that
-//! may never have been taken.
+//! It differs from the library in three cases where the library's answer does harm. A wait of `InfDuration` is never
+//! granted, where `ReserveN` grants it. Tokens at an infinite limit are the burst, where a change of the limit at the
+//! tick of the last one computes 0·∞ and leaves the limiter open for ever. And a reservation made before a change of
+//! the limit gives nothing back, where `CancelAt` returns tokens that may never have been taken.
 
 use core::time::Duration;
 
@@ -56,15 +55,6 @@ impl XTime {
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a negative limit or NaN.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{rate::XTime, Algorithm, Ask, Cost, Tick, Transition};
-    /// let limit = XTime::new(10.0, 1)?;
-    /// let now = Tick::from_secs(1);
-    /// assert!(matches!(limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)), Transition::Allowed { .. }));
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
     pub fn new(limit: f64, burst: u64) -> Result<Self, QuotaError> {
         if limit >= 0.0 {
             return Ok(Self { limit, burst });
@@ -172,9 +162,9 @@ impl Algorithm for XTime {
     }
 
     /// As `CancelAt` of the unused units: until the act, tokens come back except those reserved since; after it,
-    /// none. The library tells the tokens reserved since by the act of the last reservation. If that is sooner than
-    /// this act, as it can be once another reservation was undone, it gives back more than was charged, and so does
-    /// this. Units used beyond the charge take tokens now, below zero if need be; the library has no such call.
+    /// none. The library tells those by the act of the last reservation. If that is sooner than this act, it gives
+    /// back more than was charged, and so does this. Units used beyond the charge take tokens now, below zero if need
+    /// be.
     fn settle(&self, state: &XTimeState, now: Tick, receipt: &Receipt, used: u64) -> XTimeState {
         let units = receipt.cost.units();
         if self.limit == f64::INFINITY || used == units {

@@ -15,20 +15,16 @@ pub enum Refill {
     Continuous,
     /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
     Interval,
-    /// All at once: the whole count at the end of each period, where periods end at the multiples of their length since
-    /// 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour, however short before it the bucket was used;
-    /// a bucket seen for the first time has the period that the clock shows. In any span, such a bucket grants at most
-    /// its capacity and one count for each end of a period inside the span.
+    /// All at once: the whole count at the end of each period, where periods end at the multiples of their length
+    /// since 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour. In any span, such a bucket grants at
+    /// most its capacity and one count for each end of a period inside the span. A calendar day of a place that
+    /// changes its clocks is no multiple: for that use [`FixedWindow`](crate::rate::FixedWindow).
     ///
-    /// For quotas that a price list or another service counts by the clock, with a capacity above the count. Known
-    /// from Bucket4j as `refillIntervallyAligned`. A calendar day of a place that changes its clocks is no multiple: for
-    /// that, and where nothing is left over at the end of a period, use [`FixedWindow`](crate::rate::FixedWindow).
-    ///
-    /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). When that is set,
-    /// periods end at its new multiples. An end counts only if a whole period has really passed for each refill before
-    /// it, less a hundredth of one period; any other end is passed over. So a clock that is set never gives a count
-    /// twice, and one that is set forward by more than that makes the next refill late, by less than a period. Only a
-    /// bucket that was full and forgotten before the clock was set does not know, and starts in the period shown.
+    /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). An end counts only
+    /// if a whole period has really passed for each refill before it, less a hundredth of one period. So a clock that
+    /// is set never gives a count twice, and one that is set forward by more than that makes the next refill late, by
+    /// less than a period. Only a bucket that was full and forgotten before the clock was set starts in the period
+    /// shown.
     Aligned,
 }
 
@@ -37,8 +33,8 @@ pub enum Refill {
 pub struct Bandwidth {
     rate: Rate,
     capacity: u64,
-    pub(super) initial: u64,
-    pub(super) refill: Refill,
+    pub(crate) initial: u64,
+    pub(crate) refill: Refill,
     /// The amount that returns each nanosecond (continuous) or each period (at once).
     pub(super) gain: u64,
     /// The amount of one unit: the reduced period (continuous), or one (at once).
@@ -99,17 +95,9 @@ impl Bandwidth {
         self.capacity
     }
 
-    pub(crate) const fn initial_tokens(&self) -> u64 {
-        self.initial
-    }
-
     /// Returns the amount that returns each nanosecond, and the amount of a unit; for a bandwidth that refills evenly.
     pub(crate) const fn pace(&self) -> (u64, u64) {
         (self.gain, self.weight)
-    }
-
-    pub(crate) const fn refill_kind(&self) -> Refill {
-        self.refill
     }
 
     /// Returns the amount of a number of units. Below 2^126, since a weight is at most 2^62.
@@ -121,7 +109,6 @@ impl Bandwidth {
         Level::of(self.amount(self.capacity - self.initial), 0)
     }
 
-    /// Returns a level after `elapsed` ns have passed since `last`, its tick.
     #[inline]
     pub(super) fn advance(&self, level: Level, last: Tick, elapsed: u64, wall: &Wall) -> Level {
         let (spent, gain) = (level.spent(), u128::from(self.gain));
@@ -138,7 +125,6 @@ impl Bandwidth {
         }
     }
 
-    /// Returns the ns until `amount` has returned to a level at the tick `at`.
     #[inline]
     pub(super) fn time_for(&self, amount: u128, level: Level, at: Tick, wall: &Wall) -> u128 {
         let steps = amount.div_ceil(u128::from(self.gain));
@@ -187,9 +173,8 @@ impl Bandwidth {
     }
 
     /// Returns the amount that would have returned from tick 0 until the last refill. The sum of this and the amount
-    /// spent does not change as time passes, and never falls. Below 2^124.
-    ///
-    /// When the wall clock is set, the base of an aligned refill may rise by more than returns.
+    /// spent does not change as time passes, and never falls. Below 2^124. When the wall clock is set, the base of an
+    /// aligned refill may rise by more than returns.
     #[inline]
     pub(super) fn base(&self, level: Level, at: Tick, wall: &Wall) -> u128 {
         let period = self.rate.period_nanos();
@@ -230,21 +215,19 @@ impl Bandwidth {
 /// period after the refill before it was due, if that is later. Refills due are thus never less than a period apart,
 /// whatever the wall clock shows, and no refill comes before it is due by more than the slack.
 impl Bandwidth {
-    /// By how much a refill may come before it is due: the wall clock is corrected by seconds every now and then, and
-    /// nobody should miss an hour's or a day's refill for that.
+    /// By how much a refill may come before it is due: the wall clock is corrected by seconds every now and then.
     const fn slack(&self) -> u64 {
         self.rate.period_nanos() / 100
     }
 
-    /// Returns the ns since the last refill was due, plus a period, so that the number is never 0: that stands for a
-    /// bucket that has not been used, whose period is the clock's.
+    /// Returns the ns since the last refill was due, plus a period, so that the number is never 0, which stands for
+    /// an unused bucket.
     #[inline]
     fn passed(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
         let period = self.rate.period_nanos();
         if level.into == 0 { period + wall.phase(at, period) } else { level.into }
     }
 
-    /// Returns the ns until the next refill.
     fn next_end(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
         let period = self.rate.period_nanos();
         let end = period - wall.phase(at, period);

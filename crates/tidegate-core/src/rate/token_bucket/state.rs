@@ -9,14 +9,12 @@ use crate::rate::book::{Amounts, Book};
 use crate::rate::schedule::read_mark;
 use crate::time::{Rate, Tick};
 
-/// The most bandwidths of one bucket.
+/// The most bandwidths of one bucket: each costs time in every check; three are enough for most uses.
 pub(super) const MOST_BANDWIDTHS: usize = 8;
 
-/// The state of [`TokenBucket`] for one key: 40 bytes. With several bandwidths, 160 bytes more on
-/// the heap, and 24 for each bandwidth but the first.
-///
-/// Charges that are settled out of order need as much more, at most 5 KiB (one bandwidth), until the bucket is full; at
-/// most 130 KiB while charges wait.
+/// The state of [`TokenBucket`] for one key: 40 bytes. With several bandwidths, 160 bytes more on the heap, and 24
+/// for each bandwidth but the first. Charges that are settled out of order need up to 5 KiB more (one bandwidth)
+/// until the bucket is full; up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     pub(super) last: Tick,
@@ -24,7 +22,6 @@ pub struct TokenBucketState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// The parts that most token buckets do not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct More {
     /// With several bandwidths: all units charged so far. For one bandwidth, the level tells it.
@@ -34,7 +31,6 @@ pub(super) struct More {
 }
 
 impl TokenBucketState {
-    /// The size of the largest state of a number of bandwidths, in byte form.
     pub(super) const fn largest(bandwidths: usize) -> usize {
         8 + 1 + 24 * bandwidths + 16 + Book::largest(bandwidths)
     }
@@ -75,13 +71,12 @@ impl TokenBucketState {
     }
 }
 
-/// One bandwidth at the tick of the last change. Two halves instead of a `u128` avoid its alignment, which would
-/// enlarge the state.
+/// One bandwidth at the tick of the last change. In halves, since a `u128`'s alignment would enlarge the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     spent: [u64; 2],
     /// Interval refill: ns of the running period that have passed. Aligned refill: ns since the last refill was due,
-    /// and a period; 0 in a bucket that has not been used.
+    /// and a period; 0 if unused.
     pub(super) into: u64,
 }
 
@@ -133,7 +128,6 @@ impl Bytes for TokenBucketState {
 
 // Settling a token bucket, and carrying it over; the module of the bucket states the law.
 
-/// A charge that is settled with fewer units than charged.
 struct Settled {
     at: Tick,
     charged: Tick,
@@ -148,7 +142,7 @@ struct Settled {
 }
 
 impl TokenBucket {
-    /// Returns the book of a state. For a state without one, it is a new book that says the same as the levels.
+    /// Returns the book of a state, or a new one that says the same as the levels.
     pub(super) fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
         let kept = state.book().filter(|book| !book.has_passed(at));
         kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
@@ -156,8 +150,7 @@ impl TokenBucket {
 
     /// Makes a state, with a book only while that says more than the levels. While somebody waits, the book is kept
     /// even if both name the same promise, since they no longer do once the last charge is undone. For the same
-    /// reason, the book of several bandwidths, whose positions do not tell time, is kept to its end; unless it
-    /// was opened just now, as `new` says.
+    /// reason, the book of several bandwidths is kept to its end; unless it was opened just now, as `new` says.
     pub(super) fn state(
         &self,
         at: Tick,
@@ -225,7 +218,6 @@ impl TokenBucket {
         if self.single().is_some() { 1 } else { u128::from(bandwidth.weight) }
     }
 
-    /// Gives `back` units of a charge back, in all bandwidths.
     pub(super) fn give_back(
         &self,
         state: &TokenBucketState,

@@ -1,8 +1,7 @@
 //! Charges of a warm-up that were settled before those behind them.
 //!
-//! Such a charge gives nothing back while somebody behind it stays. When the last one behind it is undone, the limit is
-//! where this charge had left it, and then the charge gives back what it would have given back at once. Once it is paid
-//! off, nobody behind it can be undone with an effect on when the limit is free, and it is forgotten.
+//! Such a charge gives nothing back while somebody behind it stays. When the last one behind it is undone, it gives
+//! back what it would have given back at once. Once it is paid off, it is forgotten.
 
 use std::sync::Arc;
 
@@ -23,12 +22,9 @@ const WITH_CHARGES: u8 = 2;
 /// A charge as it was made, and what it really used: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SettledCharge {
-    /// The free moment at which it was made.
     pub(super) free: Moment,
-    /// The coldness at that moment.
     pub(super) cold: Moment,
     pub(super) units: u64,
-    /// Fewer than the units.
     pub(super) used: u64,
 }
 
@@ -47,10 +43,8 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// The size of the largest past in byte form, with the charges that an engine has room for.
     pub(super) const LARGEST: usize = 1 + Carried::LARGEST + 8 + MOST_IN_ENGINE * (16 + 16 + 8 + 8);
 
-    /// Returns nothing if the past is empty.
     pub(super) fn some(self) -> Option<Box<Self>> {
         (self.carried.is_some() || self.gone.is_some()).then(|| Box::new(self))
     }
@@ -87,12 +81,10 @@ impl Past {
         true
     }
 
-    /// Forgets all charges: all are paid off.
     pub(super) fn forget_charges(&mut self) {
         self.gone = None;
     }
 
-    /// Returns the past with no more charges than an engine has room for; `None` if it has no more.
     pub(super) fn shortened(&self) -> Option<Self> {
         let many = self.gone().len().checked_sub(MOST_IN_ENGINE).filter(|many| *many > 0)?;
         let mut past = self.clone();

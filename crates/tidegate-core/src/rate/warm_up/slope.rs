@@ -1,6 +1,6 @@
 //! The slope of a warm-up, and the times over which it is drawn; see the module of the limit.
 
-use crate::rate::exact::mul_div_ceil;
+use crate::rate::exact::{common_divisor, mul_div_ceil};
 use crate::time::{Rate, Tick};
 
 /// How many times slower a cold limit is, in thousandths: 1000 to 1,000,000.
@@ -22,12 +22,6 @@ impl ColdFactor {
     pub const fn thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
-
-    /// Returns how many times slower a cold limit is, in thousandths.
-    #[must_use]
-    pub const fn as_thousandths(self) -> u32 {
-        self.0
-    }
 }
 
 /// A time in units of 2⁻³² ns. It takes 12 bytes, which keeps the state at 40.
@@ -38,8 +32,8 @@ pub(super) struct Moment {
     pub(super) part: u32,
 }
 
-/// The number of fractional bits of a moment. They are enough that rounding at a billion units per second adds up to a
-/// nanosecond only after four seconds of unbroken load, and few enough that coldness squared fits the long division.
+/// The number of fractional bits of a moment: rounding at a billion units per second adds up to a nanosecond only
+/// after four seconds of unbroken load, and coldness squared fits the long division.
 pub(super) const PART: u32 = 32;
 
 impl Moment {
@@ -67,7 +61,6 @@ impl Moment {
 /// The numbers of the slope that depend only on the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Slope {
-    /// Reduced rate: `units` per `ns`.
     pub(super) units: u64,
     pub(super) ns: u64,
     /// The coldness of a rested limit, in parts: the whole warm-up period.
@@ -88,18 +81,16 @@ impl Slope {
         let foot = coldest * (1000 + k) / (5000 + k);
         let (mut a, mut b, mut d) = (5000 + k, (k - 1000) * (5000 + k), 16_000_000 * (1000 + k));
         for factor in [&mut a, &mut b] {
-            let common = greatest_common_divisor(*factor, d);
+            let common = common_divisor(*factor, d);
             (*factor, d) = (*factor / common, d / common);
         }
         Self { units, ns, coldest, foot, a, b, d: d * coldest }
     }
 
-    /// Returns the stable price of `cost` units, in parts.
     pub(super) fn stable(&self, cost: u64, round: fn(u128, u128, u128) -> u128) -> u128 {
         round(u128::from(cost) * u128::from(self.ns), 1 << PART, u128::from(self.units))
     }
 
-    /// Returns how much `cost` units warm, in parts.
     pub(super) fn warming(&self, cost: u64, cold: ColdFactor, round: fn(u128, u128, u128) -> u128) -> u128 {
         let (k, per) = (u128::from(cold.0), u128::from(self.units));
         round(u128::from(cost) * u128::from(self.ns), (1000 + k) << (PART + 1), per * (5000 + k))
@@ -111,11 +102,4 @@ impl Slope {
         // Factors below 2^21·2^82 and 2^83·2^41: each fits, and only their product needs more than 128 bits.
         mul_div_ceil(self.a * (from - to), self.b * (from + to), self.d)
     }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
 }

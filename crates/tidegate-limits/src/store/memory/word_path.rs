@@ -77,12 +77,12 @@ impl KeyState for Word {
             Some(next) => {
                 (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(next, charge, tick))))
             }
-            None => (Ruling::Denied { retry: form.retry(self.word, self.now, units) }, None),
+            None => (Ruling::Denied { retry: form.report(self.word, self.now).retry(units) }, None),
         }
     }
 
     fn standing(&self, _: &Charge<'_>, next: Option<&u64>, _: Tick) -> Standing {
-        self.form.standing(*next.unwrap_or(&self.word), self.now)
+        self.form.report(*next.unwrap_or(&self.word), self.now).standing()
     }
 
     fn keep(&mut self, _: &Charge<'_>, next: u64, _: Tick) {

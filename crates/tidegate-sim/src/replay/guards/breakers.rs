@@ -98,7 +98,9 @@ impl Followed {
     pub(super) fn leave(&mut self, place: usize, at: Tick, receipt: &Receipt, outcome: Ended) {
         let (changes, left_out) = (&mut self.changes, &mut self.left_out);
         let Some((law, state)) = self.breakers.get_mut(place).and_then(Breaker::parts) else { return };
-        law.leave_in_place(state, at, receipt, outcome, &mut |change| keep(changes, left_out, place, change));
+        law.leave_in_place(state, at, receipt, None, outcome, &mut |change| {
+            keep(changes, left_out, place, change);
+        });
     }
 
     /// In order, with the number of changes left out.

@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
-use tidegate_core::division::{Bucket as Portion, Division, HolderId, Offer};
+use tidegate_core::division::{Bucket as Portion, Division, HolderId};
 
 use super::assignment::{AssignedPart, Assignment};
 use super::pools::{Divided, Pace, Pool, Pools, Reserved};
@@ -271,7 +271,7 @@ impl Locked<'_> {
     pub(super) fn offered_by_all(lines: &mut [Self], now: Tick) -> Option<(AssignedPart, usize)> {
         let (mut least, mut burst, mut binding, mut power) = (u128::MAX, u64::MAX, 0, 0);
         for (at, line) in lines.iter_mut().enumerate() {
-            let Offer::UpTo(offered) = line.division.offer(line.holder, now) else { return None };
+            let offered = line.division.offer(line.holder, now)?;
             let requests =
                 u128::from(offered.rate) * scale(Pace::LONGEST - line.power) / u128::from(line.cost);
             if requests < least {
