@@ -144,7 +144,7 @@ impl Gate {
     ///
     /// Examines every policy, matching or not: for people, not for the hot path. Limits are written as in the policies; a limit that the check's
     /// quota replaces is written as "the check's own quota". Of a breaker it knows whether it lets the request through, but
-    /// not whether it is half-open or forced, and why: [`Gate::handle_breaker`] tells that, and
+    /// not whether it is half-open or forced, and why: [`Keys::handle_breaker`](crate::gate::Keys::handle_breaker) tells that, and
     /// [`Explanation::remarks`] says so.
     ///
     /// # Errors

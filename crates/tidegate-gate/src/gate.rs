@@ -12,9 +12,7 @@ mod admission;
 mod blocking;
 mod blocks;
 mod booking;
-mod breakers;
 mod by_usage;
-mod caller_limits;
 mod caller_waits;
 mod charged;
 mod check;
@@ -38,7 +36,7 @@ mod routes;
 mod sensing;
 mod settling;
 mod several_stores;
-mod standing;
+mod single_keys;
 mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
@@ -57,10 +55,8 @@ use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Admitting, Entry};
 pub use blocking::{BlockError, Blocks};
-pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;
-pub use caller_limits::SettlingCharge;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_each::CheckingEach;
@@ -73,6 +69,7 @@ use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use sensing::Signals;
+pub use single_keys::{KeyedView, Keys, SettlingCharge};
 pub use unsupported::Unfit;
 pub use waits::Asking;
 

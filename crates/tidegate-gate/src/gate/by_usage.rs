@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tidegate_core::Outcome;
 
 #[cfg(feature = "ticket")]
-use super::waits::{Asking, Waits};
+use super::waits::Waits;
 use super::{Charged, ChargedLine, Part};
 #[cfg(feature = "ticket")]
 use super::{
@@ -85,52 +85,8 @@ impl RealCosts {
 
 #[cfg(feature = "ticket")]
 impl Gate {
-    /// Settles a ticket like [`Gate::settle`], by the usage that the work reported. Each policy in force computes its
-    /// real cost from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it; policies that learn
-    /// an estimate learn it.
-    ///
-    /// A charge stays as it was made if no usage for its policy was reported, or if the usage yields no valid cost; in
-    /// the latter case the reason is returned with the charge. [`PolicySet::check_usage`] reports names that no policy
-    /// uses.
-    ///
-    /// # Errors
-    /// As [`Gate::settle`]; nothing is learned then.
-    ///
-    /// # Cancel safety
-    /// As [`Gate::settle`]; nothing is learned then.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::gate::ticket::TicketKeys;
-    /// use tidegate::gate::{Entry, Part};
-    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
-    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
-    ///
-    /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
-    /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
-    /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new()).now()? else { panic!("a full limit") };
-    /// let ticket = call.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?;
-    ///
-    /// let open = keys.open(&ticket, gate.now())?;
-    /// let usage = Usage::default().with("llm.output", 300);
-    /// let settled = gate.settle_by(&open, Part::All, Outcome::Success, &usage).now()?;
-    /// assert_eq!((settled[0].0.used, &settled[0].1), (300, &None));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn settle_by<'a, 't: 'a, 'u: 'a>(
-        &'a self,
-        ticket: &'t OpenTicket,
-        part: Part,
-        outcome: Outcome,
-        usage: &'a Usage<'u>,
-    ) -> Asking<'a, Result<FinishedBy<'t>, TicketError>> {
-        Asking::new(move |waits| self.settle_by_usage(ticket, part, outcome, usage, waits))
-    }
-
-    async fn settle_by_usage<'t>(
+    /// Settles a ticket by the usage that the work reported.
+    pub(super) async fn settle_by_usage<'t>(
         &self,
         ticket: &'t OpenTicket,
         part: Part,

@@ -93,7 +93,7 @@ impl<G: Deref<Target = Gate>> Drop for Held<G> {
     }
 }
 
-impl<'f, G: Deref<Target = Gate>> Finishing<'f, G> {
+impl<G: Deref<Target = Gate>> Finishing<'_, G> {
     pub(super) fn of(held: Held<G>, policies: InForce, outcome: Outcome, cancels: bool) -> Self {
         let used: AsCharged = if cancels { |_| Some(0) } else { |_| None };
         let work = Work { held, policies, outcome, used, real: None, cancels };

@@ -178,9 +178,9 @@ impl Deciding {
         let settled = if self.base.decides_at_once {
             self.base
                 .metrics
-                .time_now(Transport::resp, || self.base.gate.settle_charge(op, charge, out).now())
+                .time_now(Transport::resp, || self.base.gate.keys().settle(op, charge, out).now())
         } else {
-            let settling = pin!(self.base.gate.settle_charge(op, charge, out));
+            let settling = pin!(self.base.gate.keys().settle(op, charge, out));
             self.base.metrics.time(Transport::resp, settling).await
         };
         settled.inspect_err(|_| self.base.count_store_error())

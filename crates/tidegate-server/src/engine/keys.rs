@@ -117,7 +117,7 @@ impl PolicyKeys {
             ..Charge::new(key, quota, Cost::ONE)
         });
         let charges: Vec<_> = charge.collect();
-        let reset = self.base.gate.reset_charges(&charges).await;
+        let reset = self.base.gate.keys().reset(&charges).await;
         reset.inspect_err(|_| self.base.count_store_error())
     }
 
@@ -139,7 +139,7 @@ impl PolicyKeys {
                 None => None,
                 Some((bytes, quota)) => {
                     let charge = Charge::new(bytes, quota, Cost::ONE);
-                    let looked = self.base.gate.standing(words.share, charge).await;
+                    let looked = self.base.gate.keys().standing(words.share, charge).await;
                     looked.inspect_err(|_| self.base.count_store_error())?
                 }
             };
