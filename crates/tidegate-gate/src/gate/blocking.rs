@@ -41,7 +41,7 @@ pub enum BlockError {
 
 /// The keys and callers that a gate refuses for a while, see [`Gate::blocks`].
 #[derive(Clone, Copy, Debug)]
-pub struct Blocks<'g>(&'g Gate);
+pub struct Blocks<'g>(pub(super) &'g Gate);
 
 impl<'g> Blocks<'g> {
     /// The most keys that may be blocked at once. For many more, use a deny-list or a filter in front of this process.
@@ -247,13 +247,6 @@ impl<'g> Blocks<'g> {
 }
 
 impl Gate {
-    /// Returns the keys and callers that are refused for a while, whatever their limits say: to add, end and list such
-    /// blocks.
-    #[must_use]
-    pub const fn blocks(&self) -> Blocks<'_> {
-        Blocks(self)
-    }
-
     /// Ends the block of a key without waiting for a store that keeps it.
     fn unblock_untold(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
         let set = self.policies.load_full();
@@ -329,13 +322,6 @@ impl Gate {
             }
         }
         decision.binding = binding(&decision.limits, decision.allowed);
-    }
-
-    /// Returns the refusal that a check would meet before any limit is asked: by a deny-list, a deadline, or a block of
-    /// its key or for all policies. For doors that let some requests pass without asking the limits.
-    #[must_use]
-    pub fn refusal_before_limits(&self, check: &Check<'_, '_>) -> Option<Refusal> {
-        self.refusal(&self.policies.load(), check)
     }
 
     /// Returns the refusal of a request before any limit is checked: by a list, a deadline, or a block.

@@ -340,31 +340,6 @@ pub struct FinishingCharges<'a, 'c, U> {
 }
 
 impl Gate {
-    /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
-    /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
-    /// if more was spent, the excess is booked as a debt.
-    ///
-    /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
-    /// [`Outcome::Success`] forgets everything held against the key, as long as the policy still charges failures only;
-    /// otherwise it undoes the charge. Every other outcome undoes the charge. If another request's success has
-    /// meanwhile forgotten a charge that is to be kept, the charge is booked again, provided that the policy still has
-    /// that limit: otherwise an attacker with one valid password could try wrong ones alongside it for free.
-    ///
-    /// Takes one step per store and tag; each step is all or nothing. Charges that this value has settled before are
-    /// not settled again, and are not in the result.
-    pub const fn finish<'a, 'c: 'a, U>(
-        &'a self,
-        charged: &'c Charged,
-        part: Part,
-        outcome: Outcome,
-        used: U,
-    ) -> FinishingCharges<'a, 'c, U>
-    where
-        U: FnMut(&ChargedLine<'_>) -> Option<u64>,
-    {
-        FinishingCharges { gate: self, charged, part, outcome, used: Some(used), progress: Progress::Asked }
-    }
-
     /// Settles a part of some charges without waiting.
     fn settle_now<'c>(
         &self,
@@ -400,10 +375,20 @@ impl Gate {
     }
 }
 
-impl<'c, U> FinishingCharges<'_, 'c, U>
+impl<'a, 'c, U> FinishingCharges<'a, 'c, U>
 where
     U: FnMut(&ChargedLine<'_>) -> Option<u64>,
 {
+    pub(super) const fn of(
+        gate: &'a Gate,
+        charged: &'c Charged,
+        part: Part,
+        outcome: Outcome,
+        used: U,
+    ) -> Self {
+        Self { gate, charged, part, outcome, used: Some(used), progress: Progress::Asked }
+    }
+
     /// Settles without waiting.
     ///
     /// # Errors

@@ -65,14 +65,6 @@ impl Gate {
         self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Yes).await.map(drop)
     }
 
-    /// Undoes what a check charged without reporting the result, for callers that have gone away. If an engine must be
-    /// told, that happens in the background ([`Gate::with_background`]).
-    ///
-    /// Charges that a store fails to undo stay until time returns them.
-    pub fn undo_unwatched(&self, charged: &Charged) {
-        self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
-    }
-
     /// Settles charges without reporting the result.
     pub(super) fn finish_unwatched<'c>(
         &self,

@@ -20,7 +20,7 @@ use tidegate_limits::store::{
 
 /// Single keys of a gate's stores, see [`Gate::keys`].
 #[derive(Clone, Copy, Debug)]
-pub struct Keys<'g>(&'g Gate);
+pub struct Keys<'g>(pub(super) &'g Gate);
 
 impl<'g> Keys<'g> {
     /// Forgets the keys of these charges: their limits are full again, and nothing that was charged before is given
@@ -190,13 +190,6 @@ impl fmt::Debug for SettlingCharge<'_> {
 }
 
 impl Gate {
-    /// Returns access to single keys of the stores, whatever the policies say of them: to read and reset them, to handle
-    /// their breakers, and to settle charges of keys that belong to no policy.
-    #[must_use]
-    pub const fn keys(&self) -> Keys<'_> {
-        Keys(self)
-    }
-
     /// Asks every store, since a key is forgotten wherever it is.
     async fn reset_parts(&self, charges: &[Charge<'_>], waits: Waits) -> Result<(), StoreError> {
         if charges.is_empty() {

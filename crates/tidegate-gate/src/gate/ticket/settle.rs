@@ -24,7 +24,7 @@ type MarkKey = [u8; 19];
 
 /// What a gate does with tickets, see [`Gate::tickets`].
 #[derive(Clone, Copy, Debug)]
-pub struct Tickets<'g>(&'g Gate);
+pub struct Tickets<'g>(pub(in crate::gate) &'g Gate);
 
 impl<'g> Tickets<'g> {
     /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
@@ -246,12 +246,6 @@ impl<'g> Tickets<'g> {
 }
 
 impl Gate {
-    /// Returns what this gate does with tickets: it seals what a check charged, and settles it once.
-    #[must_use]
-    pub const fn tickets(&self) -> Tickets<'_> {
-        Tickets(self)
-    }
-
     /// Settles a ticket for a caller that waits for engines, or cannot.
     pub(in crate::gate) async fn settle_ticket<'t>(
         &self,
