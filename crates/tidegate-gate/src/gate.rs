@@ -12,7 +12,6 @@ mod admission;
 mod blocking;
 mod blocks;
 mod booking;
-mod by_usage;
 mod caller_waits;
 mod charged;
 mod check;
@@ -25,7 +24,6 @@ mod fetch;
 mod finishing;
 mod giving_back;
 mod in_flight;
-mod inline_quota;
 mod load;
 mod observed;
 #[cfg(feature = "ticket")]
@@ -53,8 +51,6 @@ use tidegate_core::{Outcome, Tick};
 
 pub use admission::{Admission, Admitting, Entry};
 pub use blocking::{BlockError, Blocks};
-#[cfg(feature = "ticket")]
-pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_each::CheckingEach;
@@ -69,6 +65,8 @@ pub use places::PlacesStanding;
 use routes::Routes;
 pub use sensing::Signals;
 pub use single_keys::{KeyedView, Keys, SettlingCharge};
+#[cfg(feature = "ticket")]
+pub use ticket::FinishedBy;
 pub use unsupported::Unfit;
 pub use waits::Asking;
 

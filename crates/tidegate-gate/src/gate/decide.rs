@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
 use super::charged::{Charged, Keep, keep_allowed};
-use super::inline_quota::replaces;
+use super::decision::replaces;
 use super::waits::{Progress, Waits};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};

@@ -8,7 +8,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
-use crate::policy::{PolicySet, Refusal};
+use crate::policy::{Descriptor, PolicySet, Refusal};
 use tidegate_limits::store::{DecidedBy, StoreError};
 
 /// One limit's part in a [`GateDecision`].
@@ -159,8 +159,28 @@ impl GateDecision {
         }
     }
 
+    /// Returns the quota that applied to a limit for the decided request, and whether the check brought it; `None`:
+    /// unlimited. If the policy has tiers or overrides, they are looked up again; otherwise the call costs nothing.
+    #[must_use]
+    pub fn quota_of(&self, limit: &LimitDecision, request: &Descriptor<'_>) -> Option<(&Arc<Quota>, bool)> {
+        let own = self.policies.quota_in_force(limit.policy, limit.limit, request)?;
+        let brought = self.brought.as_ref().filter(|brought| replaces(brought, own));
+        Some(brought.map_or((own, false), |brought| (brought, true)))
+    }
+
     /// Returns the limits that refuse, without shadow limits.
     pub fn refusing(&self) -> impl Iterator<Item = &LimitDecision> {
         self.limits.iter().filter(|limit| limit.binding && !limit.decision.is_allowed())
+    }
+}
+
+/// Reports whether a quota that a caller brings applies in place of a limit's own. A guard can only be replaced by a
+/// guard of the same kind: a cell that changed from places to units or to a breaker and back would forget the taken
+/// places, or that a breaker was open.
+pub(super) fn replaces(brought: &Quota, own: &Quota) -> bool {
+    match (brought.is_guard(), own.is_guard()) {
+        (false, false) => true,
+        (true, true) => std::mem::discriminant(brought) == std::mem::discriminant(own),
+        _ => false,
     }
 }

@@ -5,15 +5,17 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
 use tidegate_core::{Outcome, Tick};
 
-use super::by_usage::RealCosts;
 use super::charged::{Charged, ChargedLine, Part};
 use super::endings::{Claims, Endings, Finished, Settles};
 use super::load::CountedAdmission;
 use super::waits::{Progress, Waits, run_without_waiting};
 use super::{Gate, InForce};
-use crate::policy::Usage;
+#[cfg(feature = "ticket")]
+use crate::policy::CostError;
+use crate::policy::{PolicySet, RealCost, Usage};
 use tidegate_limits::store::StoreError;
 
 /// Says of each charge that as much was spent as was charged.
@@ -312,6 +314,64 @@ impl<G: Deref<Target = Gate>, U> fmt::Debug for Finishing<'_, G, U> {
             .field("charged", &work.map(|work| &work.held.charged))
             .field("outcome", &work.map(|work| work.outcome))
             .finish_non_exhaustive()
+    }
+}
+
+/// The real cost of the work under the policy of each charge, in the order of the charges.
+pub(super) struct RealCosts {
+    /// The policy's index in the set, if the policy still exists.
+    costs: SmallVec<[(Option<usize>, RealCost); 4]>,
+}
+
+impl RealCosts {
+    pub(super) fn of<'c>(
+        policies: &PolicySet,
+        usage: &Usage<'_>,
+        lines: impl Iterator<Item = ChargedLine<'c>>,
+    ) -> Self {
+        let cost = |line: ChargedLine<'c>| match policies.find(line.policy) {
+            Some((at, policy)) => (Some(at), policy.real_cost(usage)),
+            None => (None, RealCost::AsCharged),
+        };
+        Self { costs: lines.map(cost).collect() }
+    }
+
+    /// Forgets the costs of charges that are in no part to be settled.
+    pub(super) fn keep_only(&mut self, charged: &Charged, part: Part) {
+        let mut is_wanted = charged.lines.iter().map(|made| made.is_in(part));
+        self.costs.retain(|_| is_wanted.next().unwrap_or_default());
+    }
+
+    /// Returns the callback for [`Gate::finish`], which calls it once per charge, in order.
+    pub(super) fn used(&self) -> impl FnMut(&ChargedLine<'_>) -> Option<u64> {
+        let mut costs = self.costs.iter();
+        move |_| match costs.next() {
+            Some((_, RealCost::Units(units))) => Some(*units),
+            Some((_, RealCost::AsCharged | RealCost::Unknown(_))) | None => None,
+        }
+    }
+
+    /// Returns, for each charge in order, the reason if its real cost could not be computed.
+    #[cfg(feature = "ticket")]
+    pub(super) fn unknown(&self) -> impl Iterator<Item = Option<CostError>> {
+        self.costs
+            .iter()
+            .map(|(_, cost)| if let RealCost::Unknown(why) = cost { Some(why.clone()) } else { None })
+    }
+
+    /// Teaches each policy the cost of the work under it, once per policy, however many limits it has: the charges of a
+    /// policy are adjacent. Counts the costs that could not be computed.
+    pub(super) fn teach(&self, policies: &PolicySet) {
+        for (at, cost) in &self.costs {
+            if let (Some(at), RealCost::Unknown(why)) = (at, cost) {
+                policies.note_unsettled(*at, why);
+            }
+        }
+        for costs in self.costs.chunk_by(|one, next| one.0 == next.0) {
+            if let Some((Some(at), RealCost::Units(units))) = costs.first() {
+                policies.learn(*at, *units);
+            }
+        }
     }
 }
 

@@ -28,7 +28,7 @@ mod settle;
 
 pub use extend::{Extended, HeldPlace};
 pub use keys::{KeyError, TicketKeys};
-pub use settle::Tickets;
+pub use settle::{FinishedBy, Tickets};
 
 use std::fmt;
 use std::str::FromStr;

@@ -9,10 +9,11 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 use super::{Extended, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::endings::{Claims, Endings, Settles};
+use crate::gate::finishing::RealCosts;
 use crate::gate::settling::Marks;
 use crate::gate::waits::{Asking, Waits};
-use crate::gate::{Finished, FinishedBy, Gate};
-use crate::policy::{Source, Usage, key_space};
+use crate::gate::{Finished, Gate, SettledCharge};
+use crate::policy::{CostError, Source, Usage, key_space};
 use tidegate_limits::store::{Charge, ChargeRules, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
@@ -21,6 +22,10 @@ pub(super) const OWNER: u32 = u32::MAX;
 
 /// The key of one mark. It is not the key of a policy, since those contain a name.
 type MarkKey = [u8; 19];
+
+/// The charges that were settled by usage, in the order of the policies, each with the reason if its real cost could
+/// not be computed.
+pub type FinishedBy<'c> = SmallVec<[(SettledCharge<'c>, Option<CostError>); 2]>;
 
 /// What a gate does with tickets, see [`Gate::tickets`].
 #[derive(Clone, Copy, Debug)]
@@ -246,6 +251,24 @@ impl<'g> Tickets<'g> {
 }
 
 impl Gate {
+    /// Settles a ticket by the usage that the work reported.
+    async fn settle_by_usage<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &Usage<'_>,
+        waits: Waits,
+    ) -> Result<FinishedBy<'t>, TicketError> {
+        let policies = self.policies();
+        let charged = ticket.charged();
+        let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
+        let settled = self.settle_ticket(ticket, part, outcome, real.used(), waits).await?;
+        // Learned once it is settled: a settlement that fails, or is repeated, teaches and counts nothing.
+        real.teach(&policies);
+        Ok(settled.into_iter().zip(real.unknown()).collect())
+    }
+
     /// Settles a ticket for a caller that waits for engines, or cannot.
     pub(in crate::gate) async fn settle_ticket<'t>(
         &self,
