@@ -84,8 +84,8 @@ const LONGEST_ISSUER: usize = 128;
 
 /// Decides requests under a policy set.
 ///
-/// Share it in an `Arc`; every method takes `&self`. A check usually allocates nothing, and holds no lock but the
-/// store's.
+/// Share it in an `Arc`; every method takes `&self`. What is asked of it is a value that answers at once by `now()`, or is
+/// awaited, and then waits for engines too. A check usually allocates nothing, and holds no lock but the store's.
 #[derive(Debug)]
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
@@ -341,14 +341,6 @@ impl Gate {
         Checking::of(self, check.into(), Some(charged))
     }
 
-    /// Decides like [`Gate::check`], and returns the admission as a value that must be ended once; see [`Admission`]. To
-    /// store it or send it to other threads, use [`Admission::ask`] with an `Arc` of the gate.
-    ///
-    /// Costs a check and two allocations, and one step of the store at the end if something changes there.
-    pub fn admit<'g, 'a, 'd: 'a>(&'g self, check: impl Into<Check<'a, 'd>>) -> Admitting<'a, 'd, &'g Self> {
-        Admission::ask(self, check)
-    }
-
     /// Decides requests in order, as [`Gate::check`] would one by one.
     ///
     /// Each request is allowed or refused independently; for a single decision about all of them, use
@@ -520,13 +512,6 @@ impl Gate {
         self.refusal(&self.policies.load(), check)
     }
 
-    /// Returns the keys and callers that are refused for a while, whatever their limits say: to add, end and list such
-    /// blocks.
-    #[must_use]
-    pub const fn blocks(&self) -> Blocks<'_> {
-        Blocks(self)
-    }
-
     /// Returns the numbers that conditions and moving rates go by: to report and to read them.
     #[must_use]
     pub const fn signals(&self) -> Signals<'_> {
@@ -538,13 +523,6 @@ impl Gate {
     #[must_use]
     pub const fn keys(&self) -> Keys<'_> {
         Keys(self)
-    }
-
-    /// Returns what this gate does with tickets: it seals what a check charged, and settles it once.
-    #[cfg(feature = "ticket")]
-    #[must_use]
-    pub const fn tickets(&self) -> ticket::Tickets<'_> {
-        ticket::Tickets(self)
     }
 
     /// Returns the policies in force.

@@ -87,6 +87,16 @@ pub struct Admission<G: Deref<Target = Gate>> {
     decision: GateDecision,
 }
 
+impl Gate {
+    /// Decides like [`Gate::check`], and returns the admission as a value that must be ended once; see [`Admission`]. To
+    /// store it or send it to other threads, use [`Admission::ask`] with an `Arc` of the gate.
+    ///
+    /// Costs a check and two allocations, and one step of the store at the end if something changes there.
+    pub fn admit<'g, 'a, 'd: 'a>(&'g self, check: impl Into<Check<'a, 'd>>) -> Admitting<'a, 'd, &'g Self> {
+        Admission::ask(self, check)
+    }
+}
+
 /// A request for an admission, decided when it is asked for its answer: at once by [`Admitting::now`], or awaited as a
 /// future.
 ///

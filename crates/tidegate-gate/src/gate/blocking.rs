@@ -41,7 +41,7 @@ pub enum BlockError {
 
 /// The keys and callers that a gate refuses for a while, see [`Gate::blocks`].
 #[derive(Clone, Copy, Debug)]
-pub struct Blocks<'g>(pub(super) &'g Gate);
+pub struct Blocks<'g>(&'g Gate);
 
 impl<'g> Blocks<'g> {
     /// The most keys that may be blocked at once. For many more, use a deny-list or a filter in front of this process.
@@ -247,6 +247,13 @@ impl<'g> Blocks<'g> {
 }
 
 impl Gate {
+    /// Returns the keys and callers that are refused for a while, whatever their limits say: to add, end and list such
+    /// blocks.
+    #[must_use]
+    pub const fn blocks(&self) -> Blocks<'_> {
+        Blocks(self)
+    }
+
     /// Ends the block of a key without waiting for a store that keeps it.
     fn unblock_untold(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
         let set = self.policies.load_full();

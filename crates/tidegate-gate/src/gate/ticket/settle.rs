@@ -29,7 +29,7 @@ pub type FinishedBy<'c> = SmallVec<[(SettledCharge<'c>, Option<CostError>); 2]>;
 
 /// What a gate does with tickets, see [`Gate::tickets`].
 #[derive(Clone, Copy, Debug)]
-pub struct Tickets<'g>(pub(in crate::gate) &'g Gate);
+pub struct Tickets<'g>(&'g Gate);
 
 impl<'g> Tickets<'g> {
     /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
@@ -251,6 +251,12 @@ impl<'g> Tickets<'g> {
 }
 
 impl Gate {
+    /// Returns what this gate does with tickets: it seals what a check charged, and settles it once.
+    #[must_use]
+    pub const fn tickets(&self) -> Tickets<'_> {
+        Tickets(self)
+    }
+
     /// Settles a ticket by the usage that the work reported.
     async fn settle_by_usage<'t>(
         &self,
