@@ -34,7 +34,7 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     let outcome = if fails { Outcome::CallersFault } else { Outcome::Success };
     for _ in 0..3 {
         // The ticket is of another store, and so is not settled; its charges by themselves are.
-        assert!(gate.settle(&open, Part::All, outcome, |_| Some(used)).now().is_err());
+        assert!(gate.tickets().settle(&open, Part::All, outcome, |_| Some(used)).now().is_err());
         let _ = gate.finish(open.charged(), Part::All, outcome, |_| Some(used)).now();
         clock.advance(Duration::from_secs(1));
     }

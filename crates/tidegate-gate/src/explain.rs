@@ -141,7 +141,7 @@ impl Gate {
     /// Explains what every policy does with a request, why, and what would let it pass. Spends nothing.
     ///
     /// Examines every policy, matching or not: for people, not for the hot path. Of a breaker it knows whether it lets the
-    /// request through, but not why: [`Gate::handle_breaker`] tells that, and [`Explanation::remarks`] says so.
+    /// request through, but not why: [`Keys::handle_breaker`](crate::gate::Keys::handle_breaker) tells that, and [`Explanation::remarks`] says so.
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.

@@ -12,21 +12,18 @@ mod admission;
 mod blocking;
 mod blocks;
 mod booking;
-mod breakers;
-mod by_usage;
-mod caller_limits;
 mod caller_waits;
 mod charged;
 mod check;
 mod check_each;
 mod check_together;
 mod decide;
+mod decision;
 mod endings;
 mod fetch;
 mod finishing;
 mod giving_back;
 mod in_flight;
-mod inline_quota;
 mod load;
 mod observed;
 #[cfg(feature = "ticket")]
@@ -38,7 +35,7 @@ mod routes;
 mod sensing;
 mod settling;
 mod several_stores;
-mod standing;
+mod single_keys;
 mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
@@ -46,26 +43,20 @@ mod together_plain;
 mod unsupported;
 pub(crate) mod waits;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use smallvec::SmallVec;
-use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
+use tidegate_core::{Outcome, Tick};
 
 pub use admission::{Admission, Admitting, Entry};
 pub use blocking::{BlockError, Blocks};
-pub use breakers::KeyedView;
-#[cfg(feature = "ticket")]
-pub use by_usage::FinishedBy;
-pub use caller_limits::SettlingCharge;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_each::CheckingEach;
 pub use check_together::{CheckingTogether, Together};
 pub use decide::Checking;
+pub use decision::{ChargedAnyway, GateDecision, InForce, LimitDecision};
 pub use endings::{Fate, Finished, SettledCharge};
 pub use finishing::{AsCharged, Finishing, FinishingCharges};
 use load::Sensing;
@@ -73,22 +64,28 @@ use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use sensing::Signals;
+pub use single_keys::{KeyedView, Keys, SettlingCharge};
+#[cfg(feature = "ticket")]
+pub use ticket::FinishedBy;
 pub use unsupported::Unfit;
 pub use waits::Asking;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};
+use crate::switches::Switches;
 use tidegate_limits::Background;
 use tidegate_limits::Precision;
 use tidegate_limits::clock::{Clock, SystemClock, Time};
-use tidegate_limits::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store, StoreError};
+use tidegate_limits::observer::Observer;
+use tidegate_limits::signals::Reading;
+use tidegate_limits::store::{CapacityError, Later, MemoryStore, Occupancy, Store, StoreError};
 
 /// The longest name of a node, in bytes: enough for a usual host name with a port.
 const LONGEST_ISSUER: usize = 128;
 
 /// Decides requests under a policy set.
 ///
-/// Share it in an `Arc`; every method takes `&self`. A check usually allocates nothing, and holds no lock but the
-/// store's.
+/// Share it in an `Arc`; every method takes `&self`. What is asked of it is a value that answers at once by `now()`, or is
+/// awaited, and then waits for engines too. A check usually allocates nothing, and holds no lock but the store's.
 #[derive(Debug)]
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
@@ -107,160 +104,6 @@ pub struct Gate {
     /// The name of this node in tickets.
     issuer: Arc<str>,
     observed: Observed,
-}
-
-/// One limit's part in a [`GateDecision`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitDecision {
-    /// Index of the policy in [`GateDecision::policies`].
-    pub policy: usize,
-    /// Index of the limit within the policy; a shadow limit comes after the policy's own.
-    pub limit: usize,
-    /// Whether a refusal by this limit refuses the request: `false` for shadow limits and in shadow mode.
-    pub binding: bool,
-    /// Whether the policy charges failures only: a later report of the outcome decides whether the charge stays.
-    pub on_failure: bool,
-    /// Whether the limit may delay the request.
-    pub delays: bool,
-    /// The units or places asked of this limit.
-    pub cost: Cost,
-    /// The units or places that the limit keeps back from this request, for others of higher priority.
-    pub kept_back: u64,
-    /// What this limit decided by itself, and its standing afterwards.
-    pub decision: Decision,
-}
-
-impl LimitDecision {
-    /// Returns how much a request of this priority may still take at once: what remains, minus what is kept back from
-    /// it. For a limit that may delay requests, nothing is subtracted, because the units kept back may be ones that a
-    /// request waits for. While a fallback store decides in place of an engine for one of several nodes, the number may
-    /// be less than what this node could take.
-    #[must_use]
-    #[inline]
-    pub const fn remaining(&self) -> u64 {
-        let remaining = self.decision.standing.remaining;
-        if self.delays { remaining } else { remaining.saturating_sub(self.kept_back) }
-    }
-
-    /// Reports whether the policy could not determine what the request costs, and refuses it for that
-    /// ([`OnCostError::Deny`](crate::policy::OnCostError::Deny)). No request costs this much otherwise.
-    #[must_use]
-    pub fn cost_is_unknown(&self) -> bool {
-        self.cost == crate::policy::UNKNOWN_COST
-    }
-}
-
-/// The answer to one request.
-#[derive(Clone, Debug)]
-#[must_use = "a decision has no effect unless the caller follows it"]
-pub struct GateDecision {
-    /// Whether the request may pass, now or after [`GateDecision::wait`].
-    pub allowed: bool,
-    /// How long to delay the request; only queues delay.
-    pub wait: Duration,
-    /// Every limit that matched and was checked, in the order of the policies. If one store refuses, later stores are
-    /// not asked.
-    pub limits: SmallVec<[LimitDecision; 4]>,
-    /// Index into `limits` of the limit that binds: after a denial, the one whose refusal lasts longest; otherwise the
-    /// one with least remaining.
-    pub binding: Option<usize>,
-    /// The refusal by a deny-list, a deadline or a block of the key; in that case no limit was checked.
-    pub refusal: Option<Box<Refusal>>,
-    /// What policies with [`ChargeOn::Always`](crate::policy::ChargeOn::Always) were charged although a limit refused;
-    /// `None` if there was nothing of the kind to charge.
-    pub anyway: Option<Box<ChargedAnyway>>,
-    /// The priority that the request was decided for: the check's own, or the one that demoting policies lowered it to
-    /// ([`GateDecision::over`]).
-    pub priority: Priority,
-    /// The quota that the check brought, which applied in place of the limits' own; see
-    /// [`Check::quota`](field@Check::quota).
-    pub brought: Option<Arc<Quota>>,
-    /// The tick of the decision, by the clock that decided.
-    pub at: Tick,
-    /// Who decided. If several stores decided, the one furthest from the caller is named; if one of them was a
-    /// fallback, the fallback.
-    pub by: DecidedBy,
-    /// The policies that applied.
-    pub policies: InForce,
-}
-
-/// What policies with [`ChargeOn::Always`](crate::policy::ChargeOn::Always) were charged although a limit refused.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct ChargedAnyway {
-    /// The limits that were charged: the index of the policy in [`GateDecision::policies`], the index of the limit within
-    /// the policy, and the units.
-    pub lines: Vec<(usize, usize, Cost)>,
-    /// The error of a store that did not charge its limits; those are not in `lines`.
-    pub error: Option<StoreError>,
-}
-
-/// The policies in force at one moment; dereferences to an `Arc<PolicySet>`.
-///
-/// A check holds the set by a lease rather than a reference count, since all threads would write to that count. A clone
-/// holds a reference count. Leases are meant for the duration of a request: to keep the policies longer, clone the
-/// `Arc`.
-#[derive(Debug)]
-pub struct InForce(Guard<Arc<PolicySet>>);
-
-impl Deref for InForce {
-    type Target = Arc<PolicySet>;
-
-    fn deref(&self) -> &Arc<PolicySet> {
-        &self.0
-    }
-}
-
-impl Clone for InForce {
-    fn clone(&self) -> Self {
-        Self(Guard::from_inner(Arc::clone(&self.0)))
-    }
-}
-
-impl GateDecision {
-    /// Replaces the lease on the policies by a reference count and returns the policies; for decisions that are
-    /// awaited. A thread has eight cheap leases, which are left to checks that are not awaited.
-    fn keep_policies(&mut self) -> InForce {
-        let kept = self.policies.clone();
-        self.policies = kept.clone();
-        kept
-    }
-
-    /// Returns the index of the policy that binds, if any limit matched.
-    #[must_use]
-    pub fn policy(&self) -> Option<usize> {
-        match &self.refusal {
-            Some(refusal) => refusal.policy,
-            None => self.binding.map(|at| self.limits[at].policy),
-        }
-    }
-
-    /// Returns the name of the policy that binds, if any limit matched.
-    #[must_use]
-    pub fn policy_name(&self) -> Option<&str> {
-        self.policy().map(|at| self.policies.policies()[at].name.as_str())
-    }
-
-    /// Returns when the same request is worth repeating; a zero wait if it was allowed.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        match self.binding {
-            _ if self.allowed => Retry::After(Duration::ZERO),
-            Some(binding) => self.limits[binding].decision.retry(),
-            // A deny-list refuses, and waiting does not change that.
-            None if let Some(refusal) = &self.refusal => match &refusal.block {
-                Some(block) => Retry::After(block.until.since(self.at)),
-                None => Retry::Never,
-            },
-            // Not all limits were checked, because another check of the same call refuses.
-            None => Retry::Unknown,
-        }
-    }
-
-    /// Returns the limits that refuse, without shadow limits.
-    pub fn refusing(&self) -> impl Iterator<Item = &LimitDecision> {
-        self.limits.iter().filter(|limit| limit.binding && !limit.decision.is_allowed())
-    }
 }
 
 impl Gate {
@@ -362,6 +205,324 @@ impl Gate {
     pub fn with_issuer(mut self, name: &str) -> Self {
         self.issuer = name[..name.floor_char_boundary(LONGEST_ISSUER)].into();
         self
+    }
+
+    /// Tells `observer` what the gate does, each event with the name of its policy ([`Observer::on_named`]):
+    ///
+    /// | what | event |
+    /// |---|---|
+    /// | a check | one [`Decision`](tidegate_limits::observer::AnyEvent::Decision) for each limit that was charged; if the check was refused, for each limit that refused |
+    /// | a charge that is given back whole | [`Cancel`](tidegate_limits::observer::AnyEvent::Cancel) |
+    /// | a charge that is settled with other units than were charged | [`Settle`](tidegate_limits::observer::AnyEvent::Settle) |
+    /// | a breaker that changes its state, also by hand | [`Change`](tidegate_limits::observer::AnyEvent::Change), or [`KeyChange`](tidegate_limits::observer::AnyEvent::KeyChange) under a policy with `by` |
+    /// | a law that moves the number of places | [`Limit`](tidegate_limits::observer::AnyEvent::Limit) |
+    ///
+    /// [`Event::binding`](tidegate_limits::observer::Event::binding) is the index of the limit within its policy, and
+    /// [`Event::shadow`](tidegate_limits::observer::Event::shadow) says that the limit refuses
+    /// nothing. Peeks are not told, nor requests that meet no limit because a list, a block or a deadline refuses them, nor
+    /// single charges ([`Keys::settle`]). A
+    /// change that an engine makes while no caller waits for its answer is not told.
+    ///
+    /// A gate without an observer pays a branch for each check.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::observer::{AnyEvent, Observer};
+    /// use tidegate::policy::{Limit, Policy, PolicySet};
+    /// use tidegate::{Descriptor, Gate, ManualClock, Quota};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Refusals(Mutex<Vec<String>>);
+    ///
+    /// impl Observer for Refusals {
+    ///     fn on_named(&self, policy: &str, event: AnyEvent<'_>) {
+    ///         if let AnyEvent::Decision(event) = event && !event.decision.is_allowed() {
+    ///             self.0.lock().unwrap().push(policy.to_owned());
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let refusals = Arc::new(Refusals::default());
+    /// let one = Policy::new("one a minute", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 100)?
+    ///     .with_clock(ManualClock::default())
+    ///     .with_observer(refusals.clone());
+    /// for _ in 0..2 {
+    ///     gate.check(&Descriptor::new()).now()?;
+    /// }
+    /// assert_eq!(*refusals.0.lock().unwrap(), ["one a minute"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observed = Observed::by(Arc::new(observer));
+        self
+    }
+
+    /// Replaces the source of the machine's load, for policies that use it, by `read`. A check calls `read` up to ten
+    /// times per second, so it should return at once. The default is [`Watch`](tidegate_limits::signals::Watch), whose thread
+    /// starts with the first check under such policies.
+    #[must_use]
+    pub fn with_machine(mut self, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
+        self.sensing.machine = Some(Arc::new(read));
+        self
+    }
+
+    /// Sets the switches for policies: `when: switch NAME off` holds while the switch of that name is off, for requests
+    /// whose priority it is off for. Without switches, and for an unknown name, such a policy does not hold. A change
+    /// of a switch takes effect within a tenth of a second.
+    ///
+    /// The gate tells the switches what it reads for its policies and for the
+    /// [triggers](PolicySet::with_triggers) of its policy set, so that a number turns them.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::switches::{Off, Switches};
+    /// use tidegate::{Check, Criticality, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let few = Policy::new("few previews", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+    ///     .when("switch previews off".parse()?);
+    /// let switches = Switches::new(["previews"])?;
+    /// switches.turn_off("previews", Off::below(Criticality::Critical, "the image service is moved"))?;
+    /// let gate = Gate::in_memory(PolicySet::new(vec![few])?, 1000)?.with_switches(switches);
+    ///
+    /// let request = Descriptor::new();
+    /// let report = || Check::of(&request).priority(Criticality::Sheddable);
+    /// assert!(gate.check(report()).now()?.allowed);
+    /// assert!(!gate.check(report()).now()?.allowed);
+    /// assert!(gate.check(&request).now()?.limits.is_empty(), "on for what is critical");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_switches(mut self, switches: Switches) -> Self {
+        self.sensing.switches = Some(switches);
+        self
+    }
+
+    /// Decides a request and spends its cost, on all matching limits or on none.
+    ///
+    /// Nothing happens until the returned [`Checking`] is asked for its answer, at once or awaited.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let all = Policy::new("all", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request).now()?.allowed);
+    /// assert!(gate.check(&request).await?.allowed, "the same, and waits for an engine if there is one");
+    /// assert!(!gate.check(Check::of(&request).cost(61)).now()?.allowed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn check<'a, 'd: 'a>(&'a self, check: impl Into<Check<'a, 'd>>) -> Checking<'a, 'd> {
+        Checking::of(self, check.into(), None)
+    }
+
+    /// Decides like [`Gate::check`], and stores in `charged` what was charged, for [`Gate::finish`]. If the work is finished in the same place,
+    /// [`Gate::admit`] is shorter.
+    ///
+    /// `charged` is emptied first, and stays empty if the request is refused. Costs a check and two allocations.
+    #[inline(always)]
+    pub fn charge<'a, 'd: 'a>(
+        &'a self,
+        check: impl Into<Check<'a, 'd>>,
+        charged: &'a mut Charged,
+    ) -> Checking<'a, 'd> {
+        charged.clear();
+        Checking::of(self, check.into(), Some(charged))
+    }
+
+    /// Decides requests in order, as [`Gate::check`] would one by one.
+    ///
+    /// Each request is allowed or refused independently; for a single decision about all of them, use
+    /// [`Gate::check_together`]. Takes about two kilobytes per request.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// let decisions = gate.check_each(&[Check::of(&request); 3]).now();
+    /// let allowed: Vec<bool> = decisions.into_iter().map(|decision| decision.is_ok_and(|decision| decision.allowed)).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn check_each<'a, 'd>(&'a self, checks: &'a [Check<'a, 'd>]) -> CheckingEach<'a, 'd> {
+        CheckingEach::of(self, checks)
+    }
+
+    /// Decides several checks of one call as one: either all are charged or none is.
+    ///
+    /// If two checks meet the same limit under the same key, it is charged once with the sum of their costs, so both
+    /// must fit together. Peeks are decided first, and can refuse the call like others. A deny-list that refuses one
+    /// check refuses the call before any limit is asked. The earliest deadline of the checks applies to the call.
+    ///
+    /// Compares all pairs of keys, so the time grows with the square of the number of limits: intended for a handful of
+    /// checks.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let mut per_ip = Policy::new("per-ip", Limit::new(Quota::per_minute(5).gcra()?, "5/min"));
+    /// per_ip.by = vec!["client.ip".to_owned()];
+    /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000)?;
+    /// let (one, other) = (Descriptor::new().with("client.ip", "192.0.2.1"), Descriptor::new().with("client.ip", "192.0.2.2"));
+    /// let three = |request| Check::of(request).cost(3);
+    /// assert!(gate.check_together(&[three(&one), three(&other)]).now()?.allowed);
+    /// // The second has 2 left: the first is not charged either.
+    /// assert!(!gate.check_together(&[Check::of(&one), three(&other)]).now()?.allowed);
+    /// assert_eq!(gate.check(Check::of(&one).peek()).now()?.limits[0].decision.standing.remaining, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn check_together<'a, 'd>(&'a self, checks: &'a [Check<'a, 'd>]) -> CheckingTogether<'a, 'd> {
+        CheckingTogether::of(self, checks)
+    }
+
+    /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
+    /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
+    /// if more was spent, the excess is booked as a debt.
+    ///
+    /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
+    /// [`Outcome::Success`] forgets everything held against the key, as long as the policy still charges failures only;
+    /// otherwise it undoes the charge. Every other outcome undoes the charge. If another request's success has
+    /// meanwhile forgotten a charge that is to be kept, the charge is booked again, provided that the policy still has
+    /// that limit: otherwise an attacker with one valid password could try wrong ones alongside it for free.
+    ///
+    /// Takes one step per store and tag; each step is all or nothing. Charges that this value has settled before are
+    /// not settled again, and are not in the result.
+    pub const fn finish<'a, 'c: 'a, U>(
+        &'a self,
+        charged: &'c Charged,
+        part: Part,
+        outcome: Outcome,
+        used: U,
+    ) -> FinishingCharges<'a, 'c, U>
+    where
+        U: FnMut(&ChargedLine<'_>) -> Option<u64>,
+    {
+        FinishingCharges::of(self, charged, part, outcome, used)
+    }
+
+    /// Undoes what a check charged without reporting the result, for callers that have gone away. If an engine must be
+    /// told, that happens in the background ([`Gate::with_background`]).
+    ///
+    /// Charges that a store fails to undo stay until time returns them.
+    pub fn undo_unwatched(&self, charged: &Charged) {
+        self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
+    }
+
+    /// Books what `requests` requests like this one would be charged in each limit that they meet, each with its cost under
+    /// each policy, even beyond what the limit has left; refuses nothing. Zero requests book nothing; more units than the
+    /// number type holds count as its largest number.
+    ///
+    /// Shadow limits are booked too. Concurrency limits, adaptive limits and breakers are not, since they depend on
+    /// calls that enter and leave. If a deny-list, a deadline or a block refuses the request, nothing is booked.
+    ///
+    /// Takes one step per store and tag. If a step fails, the steps before it have booked.
+    ///
+    /// # Errors
+    /// As for [`Checking`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some limits may have booked and others not; an engine that is being asked books in
+    /// the background.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// gate.book(Check::of(&request).cost(7), 1).now()?;
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 3);
+    /// gate.book(&request, 7).now()?;
+    /// let looked = gate.check(Check::of(&request).peek()).now()?;
+    /// assert_eq!(looked.limits[0].decision.standing.debt, 4, "it has happened");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn book<'a, 'd: 'a>(
+        &'a self,
+        check: impl Into<Check<'a, 'd>>,
+        requests: u64,
+    ) -> Asking<'a, Result<(), StoreError>> {
+        let check = check.into();
+        Asking::new(move |waits| async move { self.book_parts(&check, requests, waits).await })
+    }
+
+    /// Gives back what a check of this cost would charge now, to each limit that it meets; refuses nothing.
+    ///
+    /// Gives back at most the units in use, even if another caller spent them: only callers that are trusted with the
+    /// whole limit should be allowed to ask for it. A limit that stores each charge separately (`sliding-log`) gives
+    /// nothing back; neither do places and breakers, which need their charges.
+    ///
+    /// Takes two or three steps of a store per limit, the first of them a peek. If a step fails, the limits before
+    /// it have given back. Between the steps one unit may be charged, and another request refused because of it.
+    ///
+    /// # Errors
+    /// As for [`Checking`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some limits may have given back and others not; an engine that is being asked
+    /// gives back in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(Check::of(&request).cost(7)).now()?.allowed);
+    /// gate.give_back(Check::of(&request).cost(4)).now()?;
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 7);
+    /// gate.give_back(Check::of(&request).cost(1000)).now()?;
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 10, "never fuller than full");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn give_back<'a, 'd: 'a>(
+        &'a self,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Asking<'a, Result<(), StoreError>> {
+        let check = check.into();
+        Asking::new(move |waits| async move { self.give_back_parts(&check, waits).await })
+    }
+
+    /// Returns the refusal that a check would meet before any limit is asked: by a deny-list, a deadline, or a block of
+    /// its key or for all policies. For doors that let some requests pass without asking the limits.
+    #[must_use]
+    pub fn refusal_before_limits(&self, check: &Check<'_, '_>) -> Option<Refusal> {
+        self.refusal(&self.policies.load(), check)
+    }
+
+    /// Returns the numbers that conditions and moving rates go by: to report and to read them.
+    #[must_use]
+    pub const fn signals(&self) -> Signals<'_> {
+        Signals(self)
+    }
+
+    /// Returns access to single keys of the stores, whatever the policies say of them: to read and reset them, to handle
+    /// their breakers, and to settle charges of keys that belong to no policy.
+    #[must_use]
+    pub const fn keys(&self) -> Keys<'_> {
+        Keys(self)
     }
 
     /// Returns the policies in force.

@@ -51,7 +51,7 @@ fn open(gate: &Gate, ticket: &Ticket) -> Result<OpenTicket, TicketError> {
 }
 
 fn settle(gate: &Gate, ticket: &OpenTicket, used: u64) -> Result<(), TicketError> {
-    gate.settle(ticket, Part::All, Outcome::Success, |_| Some(used)).now().map(drop)
+    gate.tickets().settle(ticket, Part::All, Outcome::Success, |_| Some(used)).now().map(drop)
 }
 
 fn remaining(gate: &Gate) -> u64 {
@@ -194,7 +194,7 @@ fn each_half_is_settled_once() {
     };
     let one = made(&gate);
     let part = |ticket: &OpenTicket, part| {
-        gate.settle(ticket, part, Outcome::Ignored, |_| Some(0)).now().map(|told| told.len())
+        gate.tickets().settle(ticket, part, Outcome::Ignored, |_| Some(0)).now().map(|told| told.len())
     };
     assert_eq!(part(&one, Part::Outcome), Ok(1));
     assert_eq!(part(&one, Part::Outcome), Err(TicketError::Settled));

@@ -262,13 +262,13 @@ impl World {
         let open = self.open.swap_remove(random.below(self.open.len() as u64) as usize);
         let used = random.below(5);
         let keys = TicketKeys::new([7; 32]);
-        let sealed = self.gate.seal(&open.charged, &keys, Duration::from_secs(600), None).unwrap();
+        let sealed = self.gate.tickets().seal(&open.charged, &keys, Duration::from_secs(600), None).unwrap();
         let ticket = keys.open(&sealed, self.gate.now()).unwrap();
         let behaviour = Behaviour::ALL[random.below(Behaviour::ALL.len() as u64) as usize];
         let polls = if random.below(3) == 0 { random.below(5) as u32 } else { 20 };
         self.told = format!("ticket with {used}, {behaviour:?} {polls} polls");
         self.second.next(behaviour);
-        let settle = || self.gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(used));
+        let settle = || self.gate.tickets().settle(&ticket, Part::All, Outcome::Success, |_| Some(used));
         let first = drive(settle(), polls);
         self.second.speak();
         self.background.run();

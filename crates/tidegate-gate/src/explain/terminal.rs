@@ -235,7 +235,7 @@ impl Explanation {
         let places = with(|limit| limit.counts == "places" && !limit.is_breaker);
         let breakers = breakers.map(|of| match guards {
             Guards::Asked => format!(
-                "whether the breaker of {of} is half-open or forced, and why, is not looked up here; Gate::handle_breaker tells it"
+                "whether the breaker of {of} is half-open or forced, and why, is not looked up here; Keys::handle_breaker tells it"
             ),
             Guards::Fresh => format!(
                 "only a running server knows the state of the breaker of {of}, here it is new and closed; ask by tidegate explain --server URL, or by tidegate breaker list --server URL"

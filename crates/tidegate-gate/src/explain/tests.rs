@@ -169,7 +169,7 @@ fn a_breaker_says_whether_it_lets_the_call_through() {
     let set = PolicySet::new(vec![Policy::new("pay", Limit::new(quota, "breaker consecutive 1"))]).unwrap();
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
     let request = Descriptor::new();
-    let looked_up = "    whether the breaker of pay is half-open or forced, and why, is not looked up here; Gate::handle_breaker tells it\n";
+    let looked_up = "    whether the breaker of pay is half-open or forced, and why, is not looked up here; Keys::handle_breaker tells it\n";
     assert_eq!(
         gate.explain(&request).now().unwrap().to_string(),
         format!(
@@ -352,7 +352,7 @@ fn what_is_not_known_is_told() {
     assert_eq!(
         told.remarks,
         [
-            "whether the breaker of calls is half-open or forced, and why, is not looked up here; Gate::handle_breaker tells it",
+            "whether the breaker of calls is half-open or forced, and why, is not looked up here; Keys::handle_breaker tells it",
             untimed
         ]
     );

@@ -222,14 +222,14 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         Finishing::of(held, decision.policies, Outcome::Ignored, true)
     }
 
-    /// Converts the admission into a ticket, which can be settled once within `ttl`; see [`Gate::seal`]. If the ticket
+    /// Converts the admission into a ticket, which can be settled once within `ttl`; see [`Tickets::seal`](super::ticket::Tickets::seal). If the ticket
     /// is never settled, all charges stay, and places are left when their time to live is over.
     ///
     /// # Errors
     /// The [`SealError`] together with the unchanged admission.
     #[cfg(feature = "ticket")]
     pub fn into_ticket(mut self, keys: &TicketKeys, ttl: Duration) -> Result<Ticket, Box<(SealError, Self)>> {
-        match self.held.gate.seal(&self.held.charged, keys, ttl, None) {
+        match self.held.gate.tickets().seal(&self.held.charged, keys, ttl, None) {
             Ok(ticket) => {
                 self.held.ended = true;
                 Ok(ticket)

@@ -331,13 +331,6 @@ impl Gate {
         decision.binding = binding(&decision.limits, decision.allowed);
     }
 
-    /// Returns the refusal that a check would meet before any limit is asked: by a deny-list, a deadline, or a block of
-    /// its key or for all policies. For doors that let some requests pass without asking the limits.
-    #[must_use]
-    pub fn refusal_before_limits(&self, check: &Check<'_, '_>) -> Option<Refusal> {
-        self.refusal(&self.policies.load(), check)
-    }
-
     /// Returns the refusal of a request before any limit is checked: by a list, a deadline, or a block.
     #[inline(always)]
     pub(super) fn refusal(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {

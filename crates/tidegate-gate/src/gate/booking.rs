@@ -8,53 +8,19 @@ use smallvec::SmallVec;
 use tidegate_core::{Algorithm as _, Ask, Cost, Decision, Finish, Outcome, Quota, Receipt, Tick, Transition};
 
 use super::decide::binding;
-use super::waits::{Asking, Waits};
+use super::waits::Waits;
 use super::{ChargedAnyway, Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Line, Plan};
 use tidegate_limits::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Books what `requests` requests like this one would be charged in each limit that they meet, each with its cost under
-    /// each policy, even beyond what the limit has left; refuses nothing. Zero requests book nothing; more units than the
-    /// number type holds count as its largest number.
-    ///
-    /// Shadow limits are booked too. Concurrency limits, adaptive limits and breakers are not, since they depend on
-    /// calls that enter and leave. If a deny-list, a deadline or a block refuses the request, nothing is booked.
-    ///
-    /// Takes one step per store and tag. If a step fails, the steps before it have booked.
-    ///
-    /// # Errors
-    /// As for [`Checking`](super::Checking).
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, some limits may have booked and others not; an engine that is being asked books in
-    /// the background.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
-    /// let request = Descriptor::new();
-    /// gate.book(Check::of(&request).cost(7), 1).now()?;
-    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 3);
-    /// gate.book(&request, 7).now()?;
-    /// let looked = gate.check(Check::of(&request).peek()).now()?;
-    /// assert_eq!(looked.limits[0].decision.standing.debt, 4, "it has happened");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn book<'a, 'd: 'a>(
-        &'a self,
-        check: impl Into<Check<'a, 'd>>,
+    /// Books for a caller that waits for engines, or cannot.
+    pub(super) async fn book_parts(
+        &self,
+        check: &Check<'_, '_>,
         requests: u64,
-    ) -> Asking<'a, Result<(), StoreError>> {
-        let check = check.into();
-        Asking::new(move |waits| async move { self.book_parts(&check, requests, waits).await })
-    }
-
-    async fn book_parts(&self, check: &Check<'_, '_>, requests: u64, waits: Waits) -> Result<(), StoreError> {
+        waits: Waits,
+    ) -> Result<(), StoreError> {
         if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }

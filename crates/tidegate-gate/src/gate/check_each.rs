@@ -35,7 +35,11 @@ pub struct CheckingEach<'a, 'd> {
     later: Option<BoxFuture<'a, Decisions>>,
 }
 
-impl<'a> CheckingEach<'a, '_> {
+impl<'a, 'd> CheckingEach<'a, 'd> {
+    pub(super) const fn of(gate: &'a Gate, checks: &'a [Check<'a, 'd>]) -> Self {
+        Self { gate, checks, charged: None, most_limits: usize::MAX, later: None }
+    }
+
     /// Stores in `charged`, one entry per decided request in the same order, what was charged, as [`Gate::charge`] does.
     pub const fn charge(mut self, charged: &'a mut Vec<Charged>) -> Self {
         self.charged = Some(charged);
@@ -75,29 +79,6 @@ impl fmt::Debug for CheckingEach<'_, '_> {
 }
 
 impl Gate {
-    /// Decides requests in order, as [`Gate::check`] would one by one.
-    ///
-    /// Each request is allowed or refused independently; for a single decision about all of them, use
-    /// [`Gate::check_together`]. Takes about two kilobytes per request.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::gate::Check;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
-    /// let request = Descriptor::new();
-    /// let decisions = gate.check_each(&[Check::of(&request); 3]).now();
-    /// let allowed: Vec<bool> = decisions.into_iter().map(|decision| decision.is_ok_and(|decision| decision.allowed)).collect();
-    /// assert_eq!(allowed, [true, true, false]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub const fn check_each<'a, 'd>(&'a self, checks: &'a [Check<'a, 'd>]) -> CheckingEach<'a, 'd> {
-        CheckingEach { gate: self, checks, charged: None, most_limits: usize::MAX, later: None }
-    }
-
     async fn decide_list(
         &self,
         checks: &[Check<'_, '_>],

@@ -53,7 +53,11 @@ pub struct CheckingTogether<'a, 'd> {
     progress: Progress<'a, Together>,
 }
 
-impl<'a> CheckingTogether<'a, '_> {
+impl<'a, 'd> CheckingTogether<'a, 'd> {
+    pub(super) const fn of(gate: &'a Gate, checks: &'a [Check<'a, 'd>]) -> Self {
+        Self { gate, checks, charged: None, progress: Progress::Asked }
+    }
+
     /// Stores in `charged` what was charged, as [`Gate::charge`] does.
     pub fn charge(mut self, charged: &'a mut Charged) -> Self {
         charged.clear();
@@ -121,35 +125,6 @@ enum Tried {
 }
 
 impl Gate {
-    /// Decides several checks of one call as one: either all are charged or none is.
-    ///
-    /// If two checks meet the same limit under the same key, it is charged once with the sum of their costs, so both
-    /// must fit together. Peeks are decided first, and can refuse the call like others. A deny-list that refuses one
-    /// check refuses the call before any limit is asked. The earliest deadline of the checks applies to the call.
-    ///
-    /// Compares all pairs of keys, so the time grows with the square of the number of limits: intended for a handful of
-    /// checks.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let mut per_ip = Policy::new("per-ip", Limit::new(Quota::per_minute(5).gcra()?, "5/min"));
-    /// per_ip.by = vec!["client.ip".to_owned()];
-    /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000)?;
-    /// let (one, other) = (Descriptor::new().with("client.ip", "192.0.2.1"), Descriptor::new().with("client.ip", "192.0.2.2"));
-    /// let three = |request| Check::of(request).cost(3);
-    /// assert!(gate.check_together(&[three(&one), three(&other)]).now()?.allowed);
-    /// // The second has 2 left: the first is not charged either.
-    /// assert!(!gate.check_together(&[Check::of(&one), three(&other)]).now()?.allowed);
-    /// assert_eq!(gate.check(Check::of(&one).peek()).now()?.limits[0].decision.standing.remaining, 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub const fn check_together<'a, 'd>(&'a self, checks: &'a [Check<'a, 'd>]) -> CheckingTogether<'a, 'd> {
-        CheckingTogether { gate: self, checks, charged: None, progress: Progress::Asked }
-    }
-
     /// Returns the undecided checks, under one set of policies even if another is put in force meanwhile, and that set.
     ///
     /// # Errors

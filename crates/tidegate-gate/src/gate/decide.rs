@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
 use super::charged::{Charged, Keep, keep_allowed};
-use super::inline_quota::replaces;
+use super::decision::replaces;
 use super::waits::{Progress, Waits};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
@@ -48,7 +48,12 @@ pub struct Checking<'a, 'd> {
     progress: Progress<'a, GateDecision>,
 }
 
-impl Checking<'_, '_> {
+impl<'a, 'd> Checking<'a, 'd> {
+    #[inline(always)]
+    pub(super) const fn of(gate: &'a Gate, check: Check<'a, 'd>, charged: Option<&'a mut Charged>) -> Self {
+        Self { gate, check, charged, progress: Progress::Asked }
+    }
+
     /// Decides without waiting.
     ///
     /// # Errors
@@ -97,46 +102,6 @@ impl fmt::Debug for Checking<'_, '_> {
 }
 
 impl Gate {
-    /// Decides a request and spends its cost, on all matching limits or on none.
-    ///
-    /// Nothing happens until the returned [`Checking`] is asked for its answer, at once or awaited.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::gate::Check;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let all = Policy::new("all", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
-    /// let request = Descriptor::new();
-    /// assert!(gate.check(&request).now()?.allowed);
-    /// assert!(gate.check(&request).await?.allowed, "the same, and waits for an engine if there is one");
-    /// assert!(!gate.check(Check::of(&request).cost(61)).now()?.allowed);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[inline(always)]
-    pub fn check<'a, 'd: 'a>(&'a self, check: impl Into<Check<'a, 'd>>) -> Checking<'a, 'd> {
-        Checking { gate: self, check: check.into(), charged: None, progress: Progress::Asked }
-    }
-
-    /// Decides like [`Gate::check`], and stores in `charged` what was charged, for [`Gate::finish`]. If the work is finished in the same place,
-    /// [`Gate::admit`] is shorter.
-    ///
-    /// `charged` is emptied first, and stays empty if the request is refused. Costs a check and two allocations.
-    #[inline(always)]
-    pub fn charge<'a, 'd: 'a>(
-        &'a self,
-        check: impl Into<Check<'a, 'd>>,
-        charged: &'a mut Charged,
-    ) -> Checking<'a, 'd> {
-        charged.clear();
-        Checking { charged: Some(charged), ..self.check(check) }
-    }
-
     pub(super) fn decide<K: Keep>(
         &self,
         check: &Check<'_, '_>,
@@ -456,11 +421,58 @@ pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> 
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use proptest::prelude::*;
     use tidegate_core::decision::Ruling;
-    use tidegate_core::{Cost, Decision, Retry, Standing};
+    use tidegate_core::{Cost, Decision, Outcome, Retry, Standing};
 
     use super::*;
+    use crate::policy::{Limit, Over};
+    use crate::{Descriptor, Entry, Policy};
+    use tidegate_limits::ManualClock;
+
+    fn first<F: Future + Unpin>(mut future: F) -> F::Output {
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(output) = Pin::new(&mut future).poll(&mut cx) else { panic!("no store waits") };
+        output
+    }
+
+    /// A future of the library's own that needs a second poll, or a runtime, would be of no use to a caller without one.
+    #[test]
+    fn what_is_awaited_is_answered_by_the_first_poll_where_no_store_waits() {
+        let policy = |over| {
+            let limit = Limit::new(Quota::per_hour(9).fixed_window().unwrap(), "9/h");
+            Policy { over, ..Policy::new("all", limit) }
+        };
+        for over in [Over::Deny, Over::Demote { to: None }] {
+            let gate = Gate::in_memory(PolicySet::new(vec![policy(over)]).unwrap(), 100).unwrap();
+            let gate = gate.with_clock(ManualClock::default());
+            let request = Descriptor::new();
+            let left = || {
+                let looked = first(gate.check(Check::of(&request).peek())).unwrap();
+                looked.limits[0].decision.standing.remaining
+            };
+            drop(gate.check(&request));
+            assert_eq!(left(), 9, "a check that is not polled asks nobody");
+            assert!(first(gate.check(&request)).unwrap().allowed);
+            let mut charged = Charged::default();
+            assert!(first(gate.charge(&request, &mut charged)).unwrap().allowed);
+            assert_eq!((left(), charged.lines().count()), (7, 1));
+            first(gate.finish(&charged, crate::gate::Part::All, Outcome::Ignored, |_| Some(0))).unwrap();
+            assert_eq!(left(), 8);
+            let Entry::Admitted(admission) = first(gate.admit(&request)).unwrap() else { panic!("8 of 9") };
+            first(admission.finish(Outcome::Success).used(|_| Some(3))).unwrap();
+            assert_eq!(left(), 5);
+            let Entry::Admitted(admission) = first(gate.admit(&request)).unwrap() else { panic!("5 of 9") };
+            drop(admission.cancel());
+            assert_eq!(left(), 4, "an end that is not polled is an admission that is dropped");
+            first(gate.give_back(&request)).unwrap();
+            let two = [Check::of(&request); 2];
+            assert!(first(gate.check_together(&two)).unwrap().allowed);
+            assert_eq!((first(gate.check_each(&two)).len(), left()), (2, 1));
+        }
+    }
 
     fn limit(binding: bool, remaining: u64, retry_after: Option<Option<u64>>) -> LimitDecision {
         let ruling = match retry_after {

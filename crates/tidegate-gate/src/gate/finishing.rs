@@ -5,15 +5,17 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
 use tidegate_core::{Outcome, Tick};
 
-use super::by_usage::RealCosts;
 use super::charged::{Charged, ChargedLine, Part};
 use super::endings::{Claims, Endings, Finished, Settles};
 use super::load::CountedAdmission;
 use super::waits::{Progress, Waits, run_without_waiting};
 use super::{Gate, InForce};
-use crate::policy::Usage;
+#[cfg(feature = "ticket")]
+use crate::policy::CostError;
+use crate::policy::{PolicySet, RealCost, Usage};
 use tidegate_limits::store::StoreError;
 
 /// Says of each charge that as much was spent as was charged.
@@ -93,7 +95,7 @@ impl<G: Deref<Target = Gate>> Drop for Held<G> {
     }
 }
 
-impl<'f, G: Deref<Target = Gate>> Finishing<'f, G> {
+impl<G: Deref<Target = Gate>> Finishing<'_, G> {
     pub(super) fn of(held: Held<G>, policies: InForce, outcome: Outcome, cancels: bool) -> Self {
         let used: AsCharged = if cancels { |_| Some(0) } else { |_| None };
         let work = Work { held, policies, outcome, used, real: None, cancels };
@@ -315,6 +317,64 @@ impl<G: Deref<Target = Gate>, U> fmt::Debug for Finishing<'_, G, U> {
     }
 }
 
+/// The real cost of the work under the policy of each charge, in the order of the charges.
+pub(super) struct RealCosts {
+    /// The policy's index in the set, if the policy still exists.
+    costs: SmallVec<[(Option<usize>, RealCost); 4]>,
+}
+
+impl RealCosts {
+    pub(super) fn of<'c>(
+        policies: &PolicySet,
+        usage: &Usage<'_>,
+        lines: impl Iterator<Item = ChargedLine<'c>>,
+    ) -> Self {
+        let cost = |line: ChargedLine<'c>| match policies.find(line.policy) {
+            Some((at, policy)) => (Some(at), policy.real_cost(usage)),
+            None => (None, RealCost::AsCharged),
+        };
+        Self { costs: lines.map(cost).collect() }
+    }
+
+    /// Forgets the costs of charges that are in no part to be settled.
+    pub(super) fn keep_only(&mut self, charged: &Charged, part: Part) {
+        let mut is_wanted = charged.lines.iter().map(|made| made.is_in(part));
+        self.costs.retain(|_| is_wanted.next().unwrap_or_default());
+    }
+
+    /// Returns the callback for [`Gate::finish`], which calls it once per charge, in order.
+    pub(super) fn used(&self) -> impl FnMut(&ChargedLine<'_>) -> Option<u64> {
+        let mut costs = self.costs.iter();
+        move |_| match costs.next() {
+            Some((_, RealCost::Units(units))) => Some(*units),
+            Some((_, RealCost::AsCharged | RealCost::Unknown(_))) | None => None,
+        }
+    }
+
+    /// Returns, for each charge in order, the reason if its real cost could not be computed.
+    #[cfg(feature = "ticket")]
+    pub(super) fn unknown(&self) -> impl Iterator<Item = Option<CostError>> {
+        self.costs
+            .iter()
+            .map(|(_, cost)| if let RealCost::Unknown(why) = cost { Some(why.clone()) } else { None })
+    }
+
+    /// Teaches each policy the cost of the work under it, once per policy, however many limits it has: the charges of a
+    /// policy are adjacent. Counts the costs that could not be computed.
+    pub(super) fn teach(&self, policies: &PolicySet) {
+        for (at, cost) in &self.costs {
+            if let (Some(at), RealCost::Unknown(why)) = (at, cost) {
+                policies.note_unsettled(*at, why);
+            }
+        }
+        for costs in self.costs.chunk_by(|one, next| one.0 == next.0) {
+            if let Some((Some(at), RealCost::Units(units))) = costs.first() {
+                policies.learn(*at, *units);
+            }
+        }
+    }
+}
+
 /// The settlement of charges that the caller keeps, made when that is asked for: at once by [`FinishingCharges::now`], or
 /// awaited as a future, which also waits for engines that answer later. See [`Gate::finish`].
 ///
@@ -340,31 +400,6 @@ pub struct FinishingCharges<'a, 'c, U> {
 }
 
 impl Gate {
-    /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
-    /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
-    /// if more was spent, the excess is booked as a debt.
-    ///
-    /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
-    /// [`Outcome::Success`] forgets everything held against the key, as long as the policy still charges failures only;
-    /// otherwise it undoes the charge. Every other outcome undoes the charge. If another request's success has
-    /// meanwhile forgotten a charge that is to be kept, the charge is booked again, provided that the policy still has
-    /// that limit: otherwise an attacker with one valid password could try wrong ones alongside it for free.
-    ///
-    /// Takes one step per store and tag; each step is all or nothing. Charges that this value has settled before are
-    /// not settled again, and are not in the result.
-    pub const fn finish<'a, 'c: 'a, U>(
-        &'a self,
-        charged: &'c Charged,
-        part: Part,
-        outcome: Outcome,
-        used: U,
-    ) -> FinishingCharges<'a, 'c, U>
-    where
-        U: FnMut(&ChargedLine<'_>) -> Option<u64>,
-    {
-        FinishingCharges { gate: self, charged, part, outcome, used: Some(used), progress: Progress::Asked }
-    }
-
     /// Settles a part of some charges without waiting.
     fn settle_now<'c>(
         &self,
@@ -400,10 +435,20 @@ impl Gate {
     }
 }
 
-impl<'c, U> FinishingCharges<'_, 'c, U>
+impl<'a, 'c, U> FinishingCharges<'a, 'c, U>
 where
     U: FnMut(&ChargedLine<'_>) -> Option<u64>,
 {
+    pub(super) const fn of(
+        gate: &'a Gate,
+        charged: &'c Charged,
+        part: Part,
+        outcome: Outcome,
+        used: U,
+    ) -> Self {
+        Self { gate, charged, part, outcome, used: Some(used), progress: Progress::Asked }
+    }
+
     /// Settles without waiting.
     ///
     /// # Errors

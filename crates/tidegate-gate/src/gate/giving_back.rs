@@ -9,52 +9,18 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Quota, Receipt, Tick, Transition};
 
-use super::waits::{Asking, Waits};
+use super::waits::Waits;
 use super::{Check, Gate};
 use crate::policy::{Line, Plan};
 use tidegate_limits::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Gives back what a check of this cost would charge now, to each limit that it meets; refuses nothing.
-    ///
-    /// Gives back at most the units in use, even if another caller spent them: only callers that are trusted with the
-    /// whole limit should be allowed to ask for it. A limit that stores each charge separately (`sliding-log`) gives
-    /// nothing back; neither do places and breakers, which need their charges.
-    ///
-    /// Takes two or three steps of a store per limit, the first of them a peek. If a step fails, the limits before
-    /// it have given back. Between the steps one unit may be charged, and another request refused because of it.
-    ///
-    /// # Errors
-    /// As for [`Checking`](super::Checking).
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, some limits may have given back and others not; an engine that is being asked
-    /// gives back in the background.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
-    /// let request = Descriptor::new();
-    /// assert!(gate.check(Check::of(&request).cost(7)).now()?.allowed);
-    /// gate.give_back(Check::of(&request).cost(4)).now()?;
-    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 7);
-    /// gate.give_back(Check::of(&request).cost(1000)).now()?;
-    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 10, "never fuller than full");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn give_back<'a, 'd: 'a>(
-        &'a self,
-        check: impl Into<Check<'a, 'd>>,
-    ) -> Asking<'a, Result<(), StoreError>> {
-        let check = check.into();
-        Asking::new(move |waits| async move { self.give_back_parts(&check, waits).await })
-    }
-
-    async fn give_back_parts(&self, check: &Check<'_, '_>, waits: Waits) -> Result<(), StoreError> {
+    /// Gives back for a caller that waits for engines, or cannot.
+    pub(super) async fn give_back_parts(
+        &self,
+        check: &Check<'_, '_>,
+        waits: Waits,
+    ) -> Result<(), StoreError> {
         if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }

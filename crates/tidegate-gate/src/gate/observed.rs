@@ -23,6 +23,12 @@ struct Observing {
     digests: RandomState,
 }
 
+impl Observed {
+    pub(super) fn by(observer: Arc<dyn Observer>) -> Self {
+        Self(Some(Box::new(Observing::new(observer))))
+    }
+}
+
 impl Observing {
     fn new(observer: Arc<dyn Observer>) -> Self {
         Self { observer, digests: RandomState::new() }
@@ -95,59 +101,6 @@ impl fmt::Debug for Observed {
 }
 
 impl Gate {
-    /// Tells `observer` what the gate does, each event with the name of its policy ([`Observer::on_named`]):
-    ///
-    /// | what | event |
-    /// |---|---|
-    /// | a check | one [`Decision`](AnyEvent::Decision) for each limit that was charged; if the check was refused, for each limit that refused |
-    /// | a charge that is given back whole | [`Cancel`](AnyEvent::Cancel) |
-    /// | a charge that is settled with other units than were charged | [`Settle`](AnyEvent::Settle) |
-    /// | a breaker that changes its state, also by hand | [`Change`](AnyEvent::Change), or [`KeyChange`](AnyEvent::KeyChange) under a policy with `by` |
-    /// | a law that moves the number of places | [`Limit`](AnyEvent::Limit) |
-    ///
-    /// [`Event::binding`] is the index of the limit within its policy, and
-    /// [`Event::shadow`] says that the limit refuses
-    /// nothing. Peeks are not told, nor requests that meet no limit because a list, a block or a deadline refuses them, nor
-    /// single charges ([`Gate::settle_charge`]). A
-    /// change that an engine makes while no caller waits for its answer is not told.
-    ///
-    /// A gate without an observer pays a branch for each check.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::sync::{Arc, Mutex};
-    /// use tidegate::observer::{AnyEvent, Observer};
-    /// use tidegate::policy::{Limit, Policy, PolicySet};
-    /// use tidegate::{Descriptor, Gate, ManualClock, Quota};
-    ///
-    /// #[derive(Debug, Default)]
-    /// struct Refusals(Mutex<Vec<String>>);
-    ///
-    /// impl Observer for Refusals {
-    ///     fn on_named(&self, policy: &str, event: AnyEvent<'_>) {
-    ///         if let AnyEvent::Decision(event) = event && !event.decision.is_allowed() {
-    ///             self.0.lock().unwrap().push(policy.to_owned());
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// let refusals = Arc::new(Refusals::default());
-    /// let one = Policy::new("one a minute", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 100)?
-    ///     .with_clock(ManualClock::default())
-    ///     .with_observer(refusals.clone());
-    /// for _ in 0..2 {
-    ///     gate.check(&Descriptor::new()).now()?;
-    /// }
-    /// assert_eq!(*refusals.0.lock().unwrap(), ["one a minute"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observed = Observed(Some(Box::new(Observing::new(Arc::new(observer)))));
-        self
-    }
-
     /// Reports whether the gate has an observer, who wants to know what steps change.
     #[inline]
     pub(super) const fn is_observed(&self) -> bool {

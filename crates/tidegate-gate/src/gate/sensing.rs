@@ -3,7 +3,6 @@
 //! No background task is needed: a check that comes at least a tenth of a second after the last readings takes the next
 //! ones before it is decided. Gates whose policies need no readings never enter this code.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::Tick;
@@ -14,12 +13,11 @@ use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, PlacesStanding};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
 use crate::switches::Switches;
-use tidegate_limits::signals::Reading;
 use tidegate_limits::store::StoreError;
 
 /// The numbers that the policies of a gate go by, see [`Gate::signals`].
 #[derive(Clone, Copy, Debug)]
-pub struct Signals<'g>(&'g Gate);
+pub struct Signals<'g>(pub(super) &'g Gate);
 
 impl Signals<'_> {
     /// Applies the present state of the switches to the policies at once, rather than within a tenth of a second. For
@@ -113,53 +111,6 @@ impl Signals<'_> {
 }
 
 impl Gate {
-    /// Replaces the source of the machine's load, for policies that use it, by `read`. A check calls `read` up to ten
-    /// times per second, so it should return at once. The default is [`Watch`](tidegate_limits::signals::Watch), whose thread
-    /// starts with the first check under such policies.
-    #[must_use]
-    pub fn with_machine(mut self, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
-        self.sensing.machine = Some(Arc::new(read));
-        self
-    }
-
-    /// Sets the switches for policies: `when: switch NAME off` holds while the switch of that name is off, for requests
-    /// whose priority it is off for. Without switches, and for an unknown name, such a policy does not hold. A change
-    /// of a switch takes effect within a tenth of a second.
-    ///
-    /// The gate tells the switches what it reads for its policies and for the
-    /// [triggers](PolicySet::with_triggers) of its policy set, so that a number turns them.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::switches::{Off, Switches};
-    /// use tidegate::{Check, Criticality, Descriptor, Gate, Policy, PolicySet, Quota};
-    ///
-    /// let few = Policy::new("few previews", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
-    ///     .when("switch previews off".parse()?);
-    /// let switches = Switches::new(["previews"])?;
-    /// switches.turn_off("previews", Off::below(Criticality::Critical, "the image service is moved"))?;
-    /// let gate = Gate::in_memory(PolicySet::new(vec![few])?, 1000)?.with_switches(switches);
-    ///
-    /// let request = Descriptor::new();
-    /// let report = || Check::of(&request).priority(Criticality::Sheddable);
-    /// assert!(gate.check(report()).now()?.allowed);
-    /// assert!(!gate.check(report()).now()?.allowed);
-    /// assert!(gate.check(&request).now()?.limits.is_empty(), "on for what is critical");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_switches(mut self, switches: Switches) -> Self {
-        self.sensing.switches = Some(switches);
-        self
-    }
-
-    /// Returns the numbers that conditions and moving rates go by: to report and to read them.
-    #[must_use]
-    pub const fn signals(&self) -> Signals<'_> {
-        Signals(self)
-    }
-
     /// Applies the present state of the switches to the policies.
     fn notice_switches(&self) {
         self.policies.load().sense(self.time.now(), |source| match source {

@@ -14,7 +14,7 @@ use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge, Part};
 use super::endings::{ChangedLimit, Claimed, Claims, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
-use super::waits::{Asking, Waits, run_without_waiting};
+use super::waits::{Waits, run_without_waiting};
 use tidegate_limits::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 /// The marks that a settlement takes in the stores, each a key of one unit.
@@ -63,14 +63,6 @@ impl Gate {
         let mut endings =
             self.endings(charged, charged.of(Part::All), outcome, used, Claims::Yes, Settles::Changes)?;
         self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Yes).await.map(drop)
-    }
-
-    /// Undoes what a check charged without reporting the result, for callers that have gone away. If an engine must be
-    /// told, that happens in the background ([`Gate::with_background`]).
-    ///
-    /// Charges that a store fails to undo stay until time returns them.
-    pub fn undo_unwatched(&self, charged: &Charged) {
-        self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
     }
 
     /// Settles charges without reporting the result.
@@ -183,43 +175,5 @@ impl Gate {
             drop(Claimed(claimed));
         }
         Some(answer)
-    }
-
-    /// Forgets the keys of these charges: their limits are full again, and nothing that was charged before is given
-    /// back, as with [`Op::Reset`]. The keys must be distinct.
-    ///
-    /// # Errors
-    /// [`StoreError`] if a store did not settle it. The other stores were asked all the same, and the call can be
-    /// repeated.
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, some stores may have forgotten the keys and others not. The call can be repeated.
-    pub fn reset_charges<'a>(&'a self, charges: &'a [Charge<'a>]) -> Asking<'a, Result<(), StoreError>> {
-        Asking::new(move |waits| self.reset_parts(charges, waits))
-    }
-
-    /// Asks every store, since a key is forgotten wherever it is.
-    async fn reset_parts(&self, charges: &[Charge<'_>], waits: Waits) -> Result<(), StoreError> {
-        if charges.is_empty() {
-            return Ok(());
-        }
-        let mut failed = None;
-        for store in 0..self.routes.len() {
-            let mut left: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(charges);
-            while let Some(first) = left.first() {
-                let tag = self.routes.tag(store, first.key);
-                let alike = |charge: &Charge<'_>| self.routes.tag(store, charge.key) == tag;
-                let (together, others): (SmallVec<[Charge<'_>; 4]>, _) = left.into_iter().partition(alike);
-                // The engine's clock has dated the charges; by another clock some of them might appear to come after
-                // the reset.
-                let clock = StepClock::Engine;
-                let step = Step { tag, clock, ..Step::new(self.time.now(), Op::Reset, &together) };
-                if let Some(Err(error)) = self.ask(store, &step, waits).await {
-                    failed = failed.or(Some(error));
-                }
-                left = others;
-            }
-        }
-        failed.map_or(Ok(()), Err)
     }
 }

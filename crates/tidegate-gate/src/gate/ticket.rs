@@ -28,6 +28,7 @@ mod settle;
 
 pub use extend::{Extended, HeldPlace};
 pub use keys::{KeyError, TicketKeys};
+pub use settle::{FinishedBy, Tickets};
 
 use std::fmt;
 use std::str::FromStr;

@@ -38,7 +38,7 @@ impl Holding {
 impl PolicySet {
     /// Returns whether the conditions of the policy at this position held at the last readings; `None` if the policy has
     /// no conditions, or there is no such policy. Checks take readings, and so does
-    /// [`Gate::take_readings`](crate::Gate::take_readings). Takes a short lock that readings take too; checks do not.
+    /// [`Signals::read`](crate::gate::Signals::read). Takes a short lock that readings take too; checks do not.
     ///
     /// # Examples
     /// ```

@@ -65,11 +65,14 @@ pub(crate) mod fuzzing {
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
+    /// The words of a command, and how many bytes they took.
+    type Command<'b> = (Vec<&'b [u8]>, usize);
+
     /// Parses the first command: its words, and how many bytes they took; `None` if it is incomplete.
     ///
     /// # Errors
     /// What is wrong with bytes that are no command.
-    pub fn resp_command(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, &'static str> {
+    pub fn resp_command(bytes: &[u8]) -> Result<Option<Command<'_>>, &'static str> {
         match next(bytes) {
             Next::Command(words, took) => Ok(Some((words.into_vec(), took))),
             Next::Incomplete => Ok(None),

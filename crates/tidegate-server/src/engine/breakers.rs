@@ -64,7 +64,7 @@ impl Breakers {
 
     async fn note_all(&self, charged: &Charged, occasion: Occasion) {
         // One that could not be read now is read the next time.
-        for seen in self.base.gate.view_breakers(charged).await.unwrap_or_default() {
+        for seen in self.base.gate.keys().view_breakers(charged).await.unwrap_or_default() {
             if occasion == Occasion::Left || self.notes.knows(&seen.key) {
                 self.note(seen, occasion);
             }
@@ -201,7 +201,7 @@ impl Breakers {
         charge: &Charge<'_>,
         handling: Handling<'_>,
     ) -> Result<Option<KeyedView>, StoreError> {
-        let handled = self.base.gate.handle_breaker(policy.share, charge, handling).await;
+        let handled = self.base.gate.keys().handle_breaker(policy.share, charge, handling).await;
         let (view, at) = handled.inspect_err(|_| self.base.count_store_error())?;
         Ok(view.map(|view| {
             let seen = KeyedView::new(charge.key, &policy.name, limit, view, at);
@@ -281,7 +281,7 @@ impl Breakers {
             let live = self.base.live();
             let Some((words, quota)) = breaker_of(&live, &policy, limit) else { continue };
             let charge = charge_of(words, limit, &key, quota);
-            let handled = self.base.gate.handle_breaker(words.share, &charge, Handling::Look).await;
+            let handled = self.base.gate.keys().handle_breaker(words.share, &charge, Handling::Look).await;
             let Ok((view, at)) = handled else { return };
             if let Some(view) = view {
                 self.note(KeyedView::new(&key, &policy, limit, view, at), Occasion::Refused);
@@ -298,7 +298,7 @@ impl Breakers {
         policy.limit(bound.limit).filter(|limit| Limit::is_breaker(limit))?;
         let key = decision.policies.key(bound.policy, bound.limit, request)?;
         let charge = charge_of(policy, bound.limit, &key, only_quota(policy, bound.limit)?);
-        match self.base.gate.handle_breaker(policy.share, &charge, Handling::Look).now() {
+        match self.base.gate.keys().handle_breaker(policy.share, &charge, Handling::Look).now() {
             Ok((seen, _)) => seen,
             Err(_) => self.notes.last_seen(&key),
         }

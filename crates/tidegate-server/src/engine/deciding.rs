@@ -175,11 +175,11 @@ impl Deciding {
     ) -> Result<(), StoreError> {
         let settled = if self.base.decides_at_once {
             let start = self.base.metrics.start();
-            let settled = self.base.gate.settle_charge(op, charge, out).now();
+            let settled = self.base.gate.keys().settle(op, charge, out).now();
             self.base.metrics.note_time(Transport::resp, start);
             settled
         } else {
-            let settling = pin!(self.base.gate.settle_charge(op, charge, out));
+            let settling = pin!(self.base.gate.keys().settle(op, charge, out));
             self.base.metrics.time(Transport::resp, settling).await
         };
         settled.inspect_err(|_| self.base.count_store_error())

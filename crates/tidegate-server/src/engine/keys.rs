@@ -110,7 +110,7 @@ impl PolicyKeys {
         let quotas: Vec<_> = quotas.collect();
         let charges: Vec<_> =
             quotas.iter().map(|(at, key, quota)| charge_of(words, *at, key, quota)).collect();
-        let reset = self.base.gate.reset_charges(&charges).await;
+        let reset = self.base.gate.keys().reset(&charges).await;
         reset.inspect_err(|_| self.base.count_store_error())
     }
 
@@ -132,7 +132,7 @@ impl PolicyKeys {
                 None => None,
                 Some((bytes, quota)) => {
                     let charge = Charge::new(bytes, quota, Cost::ONE);
-                    let looked = self.base.gate.standing(words.share, charge).await;
+                    let looked = self.base.gate.keys().standing(words.share, charge).await;
                     looked.inspect_err(|_| self.base.count_store_error())?
                 }
             };

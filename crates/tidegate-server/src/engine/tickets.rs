@@ -339,7 +339,7 @@ impl Tickets {
         let keys = &self.seal.keys;
         let open = keys.open(ticket, self.base.now())?;
         let id = self.telemetry.fresh_id(self.base.now());
-        self.base.gate.extend(&open, keys, self.seal.ttl, Some(id.into())).await
+        self.base.gate.tickets().extend(&open, keys, self.seal.ttl, Some(id.into())).await
     }
 
     fn seal_all(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
@@ -347,7 +347,7 @@ impl Tickets {
     }
 
     fn seal_for(&self, charged: &Charged, id: Ulid, life: Duration) -> Result<Ticket, SealError> {
-        self.base.gate.seal(charged, &self.seal.keys, life, Some(id.into()))
+        self.base.gate.tickets().seal(charged, &self.seal.keys, life, Some(id.into()))
     }
 
     fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {

@@ -115,7 +115,7 @@ mod page {
             otlp::show(registry, &otlp::Fates::default());
         };
         let mut text = String::new();
-        prometheus_client::encoding::text::encode_registry(&mut text, &peers).unwrap();
+        encode_registry(&mut text, &peers).unwrap();
         text + &metrics.write(Tick::from_secs(1), Occupancy::default(), [&series].into_iter(), others)
     }
 

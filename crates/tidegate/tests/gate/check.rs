@@ -406,7 +406,7 @@ fn a_store_that_another_one_has_replaced_is_not_asked() {
     assert!(gate.check(&request).now().unwrap().allowed && !gate.check(&request).now().unwrap().allowed);
     let (key, quota) =
         (gate.policies().key(1, 0, &request).unwrap(), Quota::per_hour(1).sliding_log().unwrap());
-    gate.reset_charges(&[Charge::new(&key, &Arc::new(quota), Cost::ONE)]).now().unwrap();
+    gate.keys().reset(&[Charge::new(&key, &Arc::new(quota), Cost::ONE)]).now().unwrap();
     assert!(gate.check(&request).now().unwrap().allowed);
     // The gate's own store stays in use for policies without `share`, even if another store now decides `share: local`.
     let gate = gate.with_store(Share::Local, PlainStore::default());

@@ -105,7 +105,7 @@ fn who_was_inside_at_a_reset_returns_nobodys_place() {
     let forgotten = enter(&gate);
     let policies = gate.policies();
     let plan = policies.plan(&Descriptor::new(), None);
-    gate.reset_charges(&plan.charges().collect::<Vec<_>>()).now().unwrap();
+    gate.keys().reset(&plan.charges().collect::<Vec<_>>()).now().unwrap();
     let inside = enter(&gate);
     gate.finish(&forgotten, Part::Outcome, Outcome::Success, |_| None).now().unwrap();
     assert_eq!(remaining(&gate), [0]);

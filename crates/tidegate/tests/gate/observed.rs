@@ -147,9 +147,9 @@ fn a_person_who_forces_a_breaker_is_told_and_so_is_each_key() {
     let plan = set.plan(&request, None);
     let charge = plan.charges().next().unwrap();
     let forced = Forced::new(Force::Open, None, "upgrade");
-    gate.handle_breaker(None, &charge, Handling::Force(&forced)).now().unwrap();
+    gate.keys().handle_breaker(None, &charge, Handling::Force(&forced)).now().unwrap();
     assert_eq!(told.take(), ["stock: a key's closed to forced-open"]);
-    gate.handle_breaker(None, &charge, Handling::Look).now().unwrap();
+    gate.keys().handle_breaker(None, &charge, Handling::Look).now().unwrap();
     assert!(told.take().is_empty());
 }
 

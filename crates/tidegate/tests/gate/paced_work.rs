@@ -54,7 +54,7 @@ fn ten_take(gate: &Gate, clock: &ManualClock, millis: u64, by_ticket: bool) {
         if by_ticket {
             let ticket = admission.into_ticket(&keys, Duration::from_secs(60)).unwrap();
             let open = keys.open(&ticket, gate.now()).unwrap();
-            gate.settle(&open, Part::All, Outcome::Success, |_| None).now().unwrap();
+            gate.tickets().settle(&open, Part::All, Outcome::Success, |_| None).now().unwrap();
         } else {
             admission.finish(Outcome::Success).now().unwrap();
         }

@@ -35,7 +35,7 @@ fn gate(clock: &ManualClock, place: bool) -> Gate {
 fn ticket(gate: &Gate) -> OpenTicket {
     let mut charged = Charged::default();
     assert!(gate.charge(Check::of(&Descriptor::new()), &mut charged).now().unwrap().allowed);
-    keys().open(&gate.seal(&charged, &keys(), TTL, None).unwrap(), gate.now()).unwrap()
+    keys().open(&gate.tickets().seal(&charged, &keys(), TTL, None).unwrap(), gate.now()).unwrap()
 }
 
 /// Returns how many tickets are in flight, and the mean duration in milliseconds of what ended within the last second.
@@ -63,7 +63,7 @@ fn each_ticket_ends_once_in_whatever_order_it_is_settled() {
         let tickets: Vec<_> = (0..ORDERS.len() + 3).map(|_| ticket(&gate)).collect();
         for (ticket, order) in tickets.iter().zip(ORDERS) {
             for part in order {
-                let settled = gate.settle(ticket, part, Outcome::Success, |_| None).now();
+                let settled = gate.tickets().settle(ticket, part, Outcome::Success, |_| None).now();
                 assert!(matches!(settled, Ok(_) | Err(TicketError::Settled)), "{settled:?}");
             }
         }
@@ -83,7 +83,7 @@ fn a_ticket_that_many_settle_at_once_ends_once() {
                 let part = [Part::Spent, Part::Outcome, Part::All][at % 3];
                 scope.spawn(move || {
                     for ticket in &tickets[..15] {
-                        let _ = gate.settle(ticket, part, Outcome::Success, |_| None).now();
+                        let _ = gate.tickets().settle(ticket, part, Outcome::Success, |_| None).now();
                     }
                 });
             }
@@ -100,7 +100,7 @@ fn a_cost_alone_ends_only_work_that_no_outcome_decides() {
         let clock = ManualClock::default();
         let gate = gate(&clock, place);
         let ticket = ticket(&gate);
-        let settle = |part| gate.settle(&ticket, part, Outcome::Success, |_| None).now().map(drop);
+        let settle = |part| gate.tickets().settle(&ticket, part, Outcome::Success, |_| None).now().map(drop);
         settle(Part::Spent).unwrap();
         assert_eq!(numbers(&gate, &clock), (Some(left), None), "with a place: {place}");
         settle(Part::Outcome).unwrap();

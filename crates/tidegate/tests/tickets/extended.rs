@@ -31,7 +31,7 @@ fn gate_of(set: PolicySet) -> (Gate, ManualClock) {
 }
 
 fn extend(gate: &Gate, ticket: &OpenTicket) -> Result<Extended, TicketError> {
-    gate.extend(ticket, &keys(), TTL, None).now()
+    gate.tickets().extend(ticket, &keys(), TTL, None).now()
 }
 
 /// Places in use of a policy.
@@ -59,7 +59,7 @@ fn work_that_says_that_it_goes_on_keeps_its_places_and_its_other_charges() {
         assert_eq!([in_use(&gate, 1), in_use(&gate, 2)], [1, 1]);
         current = open(&gate, &extended.ticket).unwrap();
     }
-    let settled = gate.settle(&current, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
+    let settled = gate.tickets().settle(&current, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
     assert_eq!(settled.len(), 3, "the rate too");
     assert_eq!([in_use(&gate, 1), in_use(&gate, 2)], [0, 0]);
     assert_eq!(extend(&gate, &current), Err(TicketError::Settled));
@@ -102,7 +102,7 @@ fn what_is_in_the_way_is_told_and_the_ticket_stays() {
     clock.advance(PLACE + SECOND);
     refused(&late, "have lapsed");
     assert_eq!(
-        gate.settle(&late, Part::All, Outcome::Success, |_| Some(0)).now().unwrap()[0].used,
+        gate.tickets().settle(&late, Part::All, Outcome::Success, |_| Some(0)).now().unwrap()[0].used,
         0,
         "still a ticket"
     );
@@ -126,7 +126,7 @@ fn a_reset_key_has_no_place_to_hold() {
     assert_eq!(plan.limits.len(), 3);
     let key = set.key(1, 0, &Descriptor::new()).unwrap();
     let quota = Arc::clone(set.policies()[1].limits[0].terms.quota.as_ref().unwrap());
-    gate.reset_charges(&[tidegate::store::Charge::new(&key, &quota, tidegate::Cost::ONE)]).now().unwrap();
+    gate.keys().reset(&[tidegate::store::Charge::new(&key, &quota, tidegate::Cost::ONE)]).now().unwrap();
     assert!(matches!(extend(&gate, &held), Err(TicketError::NotExtended { .. })));
     assert_eq!([in_use(&gate, 1), in_use(&gate, 2)], [0, 1], "nothing was held longer");
 }
@@ -136,13 +136,13 @@ fn a_reset_key_has_no_place_to_hold() {
 fn a_cost_may_be_settled_before_the_work_goes_on() {
     let (gate, clock) = gate_of(places());
     let held = open(&gate, &ticket(&gate, 5)).unwrap();
-    gate.settle(&held, Part::Spent, Outcome::Ignored, |_| Some(2)).now().unwrap();
+    gate.tickets().settle(&held, Part::Spent, Outcome::Ignored, |_| Some(2)).now().unwrap();
     clock.advance(PLACE - SECOND);
     let extended = open(&gate, &extend(&gate, &held).unwrap().ticket).unwrap();
     assert!(!extended.has(Part::Spent) && extended.has(Part::Outcome));
-    gate.settle(&extended, Part::All, Outcome::Success, |_| None).now().unwrap();
+    gate.tickets().settle(&extended, Part::All, Outcome::Success, |_| None).now().unwrap();
     let reported = open(&gate, &ticket(&gate, 5)).unwrap();
-    gate.settle(&reported, Part::Outcome, Outcome::Success, |_| None).now().unwrap();
+    gate.tickets().settle(&reported, Part::Outcome, Outcome::Success, |_| None).now().unwrap();
     assert_eq!(extend(&gate, &reported), Err(TicketError::Settled));
 }
 
@@ -158,7 +158,7 @@ fn no_work_is_kept_alive_for_longer_than_a_ticket_may_live() {
     let ended = loop {
         // Just before the place lapses.
         clock.advance(hour - SECOND);
-        match gate.extend(&current, &keys(), Ticket::MAX_TTL, None).now() {
+        match gate.tickets().extend(&current, &keys(), Ticket::MAX_TTL, None).now() {
             Ok(next) => current = keys().open(&next.ticket, gate.now()).unwrap(),
             Err(error) => break error,
         }

@@ -39,7 +39,7 @@ fn in_use(gate: &Gate) -> Vec<u64> {
 
 /// Reports whether an extension is refused for a reason.
 fn is_refused(gate: &Gate, ticket: &OpenTicket, why: &str) -> bool {
-    let error = gate.extend(ticket, &keys(), TTL, None).now().unwrap_err();
+    let error = gate.tickets().extend(ticket, &keys(), TTL, None).now().unwrap_err();
     matches!(error, TicketError::NotExtended { .. }) && error.to_string().contains(why)
 }
 
@@ -78,14 +78,14 @@ fn a_ticket_of_several_steps_is_not_extended_and_stays_whole() {
         for spent in [false, true] {
             let ticket = held(&gate);
             if spent {
-                gate.settle(&ticket, Part::Spent, Outcome::Ignored, |_| Some(0)).now().unwrap();
+                gate.tickets().settle(&ticket, Part::Spent, Outcome::Ignored, |_| Some(0)).now().unwrap();
             }
             clock.advance(PLACE - Duration::from_secs(1));
             let before = in_use(&gate);
             assert!(is_refused(&gate, &ticket, "give these places a `ttl`"));
             assert_eq!(in_use(&gate), before);
             let part = if spent { Part::Outcome } else { Part::All };
-            gate.settle(&ticket, part, Outcome::Success, |_| Some(0)).now().unwrap();
+            gate.tickets().settle(&ticket, part, Outcome::Success, |_| Some(0)).now().unwrap();
             assert_eq!(in_use(&gate), [0, 0], "what was spent was settled before: {spent}");
 
             // A place that is not extended lapses when it was due to.
@@ -93,7 +93,7 @@ fn a_ticket_of_several_steps_is_not_extended_and_stays_whole() {
             assert!(is_refused(&gate, &other, "give these places a `ttl`"));
             clock.advance(PLACE + PLACE / 500);
             assert_eq!(in_use(&gate)[1], 0);
-            gate.settle(&other, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
+            gate.tickets().settle(&other, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
         }
     }
 }
@@ -107,10 +107,11 @@ fn a_ticket_of_one_step_is_extended_whatever_its_policies_say() {
         Gate::new(set, PlainStore::default()).with_own_store_for(Share::Central).with_clock(clock.clone());
     let ticket = held(&gate);
     clock.advance(PLACE - Duration::from_secs(1));
-    let extended = open(&gate, &gate.extend(&ticket, &keys(), TTL, None).now().unwrap().ticket).unwrap();
+    let extended =
+        open(&gate, &gate.tickets().extend(&ticket, &keys(), TTL, None).now().unwrap().ticket).unwrap();
     clock.advance(PLACE - Duration::from_secs(1));
     assert_eq!(in_use(&gate)[1], 1);
-    gate.settle(&extended, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
+    gate.tickets().settle(&extended, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
     assert_eq!(in_use(&gate), [0, 0]);
 }
 
@@ -128,6 +129,6 @@ fn a_ticket_with_a_charge_made_while_the_store_was_away_is_not_extended() {
     let before = in_use(&gate);
     assert!(is_refused(&gate, &ticket, "while the store was away"));
     assert_eq!(in_use(&gate), before);
-    gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
+    gate.tickets().settle(&ticket, Part::All, Outcome::Success, |_| Some(0)).now().unwrap();
     assert_eq!(in_use(&gate), [0, 0]);
 }

@@ -165,7 +165,7 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
     // The key of a limit without `by`: the policy's name with its length, the limit, and no names.
     let key = [&[3], "all".as_bytes(), &[0, 0]].concat();
     let before = gate.admit(Check::of(&Descriptor::new()).cost(5)).now().unwrap().admitted().unwrap();
-    other.reset_charges(&[Charge::new(&key, &quota, Cost::ONE)]).now().unwrap();
+    other.keys().reset(&[Charge::new(&key, &quota, Cost::ONE)]).now().unwrap();
     clock.advance(Duration::from_secs(1));
     let _after = gate.admit(Check::of(&Descriptor::new()).cost(5)).now().unwrap().admitted().unwrap();
     before.cancel().now().unwrap();

@@ -17,7 +17,7 @@ use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::Gate;
 use crate::gate::charged::{MadeCharge, Part};
 use crate::gate::endings::PartEndings;
-use crate::gate::waits::{Asking, Waits};
+use crate::gate::waits::Waits;
 use tidegate_limits::store::{Charge, ChargeRules, Ending, Settled};
 
 /// A ticket whose places are held longer.
@@ -52,67 +52,8 @@ pub struct HeldPlace {
 }
 
 impl Gate {
-    /// Holds the places of a ticket for another time to live of their limits, counted from now, and seals a ticket in
-    /// place of this one. The new ticket lives for `ttl` from now, but at most until [`Ticket::MAX_TTL`] after the check:
-    /// for that long work can be kept alive. `id` identifies it; `None`: a random id.
-    ///
-    /// The new ticket has all charges of this one that are not settled yet. The duration of the work counts from the
-    /// check, as without an extension. A breaker's place as a probe is not extended. Places that are only measured, as
-    /// in shadow mode, are held longer where they have not lapsed, and refuse nothing.
-    ///
-    /// Takes one step of the store, all or nothing; a second one if what was spent is settled already.
-    ///
-    /// # Errors
-    /// [`TicketError::NotExtended`] if the ticket has no places; if they have lapsed, or their key was reset; if some of
-    /// its charges were made while the store was away; or if its charges lie in several stores, or on several tags of
-    /// one ([`Caps::one_tag`](tidegate_limits::store::Caps::one_tag)), which no single step can change.
-    /// [`TicketError::Seal`] if there can be no ticket in place of this one, which takes 16 bytes more than one that was
-    /// never extended. [`TicketError::Settled`] if it was settled or extended before. Nothing changes then. If the store was
-    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable), the answer may have been lost: try again, and
-    /// [`TicketError::Settled`] means that the places lapse after their time to live.
-    ///
-    /// # Cancel safety
-    /// If dropped before completion, the places may or may not be held longer, as after
-    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable).
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
-    /// use tidegate::gate::{Entry, Part};
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
-    ///
-    /// let (clock, minute) = (ManualClock::default(), Duration::from_secs(60));
-    /// let one = Policy::new("reports", Limit::new(Quota::concurrency(1, minute)?, "concurrency 1"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 1000)?.with_clock(clock.clone());
-    /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new()).now()? else { panic!("a free place") };
-    /// let ticket = admission.into_ticket(&keys, 2 * minute).map_err(|refused| refused.0)?;
-    ///
-    /// clock.advance(minute / 2);
-    /// let open = keys.open(&ticket, gate.now())?;
-    /// let extended = gate.extend(&open, &keys, 2 * minute, None).now()?;
-    /// assert_eq!(gate.extend(&open, &keys, 2 * minute, None).now(), Err(TicketError::Settled), "by the other ticket");
-    ///
-    /// clock.advance(minute - Duration::from_secs(1));
-    /// assert!(!gate.check(&Descriptor::new()).now()?.allowed, "the place is held");
-    /// let open = keys.open(&extended.ticket, gate.now())?;
-    /// gate.settle(&open, Part::All, Outcome::Success, |_| None).now()?;
-    /// assert!(gate.check(&Descriptor::new()).now()?.allowed);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn extend<'a>(
-        &'a self,
-        ticket: &'a OpenTicket,
-        keys: &'a TicketKeys,
-        ttl: Duration,
-        id: Option<u128>,
-    ) -> Asking<'a, Result<Extended, TicketError>> {
-        Asking::new(move |waits| self.extend_ticket(ticket, keys, ttl, id, waits))
-    }
-
-    async fn extend_ticket(
+    /// Extends a ticket for a caller that waits for engines, or cannot.
+    pub(super) async fn extend_ticket(
         &self,
         ticket: &OpenTicket,
         keys: &TicketKeys,
@@ -125,7 +66,7 @@ impl Gate {
         }
         let now = self.now();
         ticket.in_time(now)?;
-        self.holds(ticket)?;
+        self.tickets().holds(ticket)?;
         let (store, tag) = self.only_place(ticket)?;
         let id = id.map_or_else(random_id, Ok)?;
         let made = ticket.made;

@@ -222,7 +222,7 @@ impl TicketKeys {
     /// Seals any bytes, for a fuzzer of [`TicketKeys::open`].
     ///
     /// # Errors
-    /// As [`super::Gate::seal`].
+    /// As [`Tickets::seal`](super::Tickets::seal).
     #[cfg(feature = "fuzzing")]
     #[doc(hidden)]
     pub fn seal_bytes(&self, plain: &[u8]) -> Result<Ticket, SealError> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Outcome, Quota, Tick};
 
-use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
+use super::{Extended, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::endings::{Claims, Endings, Settles};
+use crate::gate::finishing::RealCosts;
 use crate::gate::settling::Marks;
 use crate::gate::waits::{Asking, Waits};
-use crate::gate::{Finished, Gate};
-use crate::policy::{Source, key_space};
+use crate::gate::{Finished, Gate, SettledCharge};
+use crate::policy::{CostError, Source, Usage, key_space};
 use tidegate_limits::store::{Charge, ChargeRules, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
@@ -22,7 +23,15 @@ pub(super) const OWNER: u32 = u32::MAX;
 /// The key of one mark. It is not the key of a policy, since those contain a name.
 type MarkKey = [u8; 19];
 
-impl Gate {
+/// The charges that were settled by usage, in the order of the policies, each with the reason if its real cost could
+/// not be computed.
+pub type FinishedBy<'c> = SmallVec<[(SettledCharge<'c>, Option<CostError>); 2]>;
+
+/// What a gate does with tickets, see [`Gate::tickets`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tickets<'g>(&'g Gate);
+
+impl<'g> Tickets<'g> {
     /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
     ///
     /// Seal each charge only once, and do not settle it in another way: the store remembers that a ticket was settled,
@@ -39,7 +48,7 @@ impl Gate {
     /// # Errors
     /// [`SealError`]; the charges stay as they are.
     pub fn seal(
-        &self,
+        self,
         charged: &Charged,
         keys: &TicketKeys,
         ttl: Duration,
@@ -49,36 +58,36 @@ impl Gate {
             return Err(SealError::Lifetime { ttl });
         }
         let id = id.map_or_else(random_id, Ok)?;
-        let made = self.now();
+        let made = self.0.now();
         let expires = made.after(ttl);
         let ticket = OpenTicket {
             id,
-            issuer: (*self.issuer).into(),
-            home: self.routes.home(charged.of(Part::All)),
+            issuer: (*self.0.issuer).into(),
+            home: self.0.routes.home(charged.of(Part::All)),
             made,
             issued: made,
             expires,
             charged: charged.clone(),
         };
         let sealed = keys.seal(&ticket.write())?;
-        self.open_ticket(made, expires);
+        self.0.open_ticket(made, expires);
         Ok(sealed)
     }
 
     /// Reports that a ticket could not be delivered, for example because its caller hung up. No work is done under it,
     /// so policies that use `in-flight` stop counting it. Its charges stay; see [`Gate::undo_unwatched`]. Call it at
     /// most once per ticket, and not for a ticket that is settled.
-    pub fn withdraw(&self, ticket: &OpenTicket) {
-        self.close_ticket(ticket.made, ticket.expires);
+    pub fn withdraw(self, ticket: &OpenTicket) {
+        self.0.close_ticket(ticket.made, ticket.expires);
     }
 
     /// Checks that what a ticket charged lies in this gate's stores.
     ///
     /// # Errors
     /// [`TicketError::Elsewhere`] with the name of the node that has it.
-    pub fn holds(&self, ticket: &OpenTicket) -> Result<(), TicketError> {
-        let ours = ticket.issuer == (*self.issuer).into();
-        match (ticket.home, self.routes.home(ticket.charged.of(Part::All))) {
+    pub fn holds(self, ticket: &OpenTicket) -> Result<(), TicketError> {
+        let ours = ticket.issuer == (*self.0.issuer).into();
+        match (ticket.home, self.0.routes.home(ticket.charged.of(Part::All))) {
             (Home::Nodes, Home::Nodes) => Ok(()),
             (Home::Process { store }, Home::Process { store: here }) if store == here && ours => Ok(()),
             _ => Err(TicketError::Elsewhere { issuer: ticket.issuer.clone(), restarted: ours }),
@@ -117,19 +126,153 @@ impl Gate {
     /// let text = admission.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?.to_string();
     ///
     /// let ticket = keys.open(&text.parse()?, gate.now())?;
-    /// let told = gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(1300)).now()?;
+    /// let told = gate.tickets().settle(&ticket, Part::All, Outcome::Success, |_| Some(1300)).now()?;
     /// assert_eq!(told[0].standing.debt, 300);
-    /// assert_eq!(gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(0)).now(), Err(TicketError::Settled));
+    /// assert_eq!(gate.tickets().settle(&ticket, Part::All, Outcome::Success, |_| Some(0)).now(), Err(TicketError::Settled));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn settle<'a, 't: 'a>(
-        &'a self,
+    pub fn settle<'t: 'g>(
+        self,
         ticket: &'t OpenTicket,
         part: Part,
         outcome: Outcome,
-        used: impl FnMut(&ChargedLine<'_>) -> Option<u64> + Send + 'a,
-    ) -> Asking<'a, Result<Finished<'t>, TicketError>> {
-        Asking::new(move |waits| self.settle_ticket(ticket, part, outcome, used, waits))
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64> + Send + 'g,
+    ) -> Asking<'g, Result<Finished<'t>, TicketError>> {
+        let gate = self.0;
+        Asking::new(move |waits| gate.settle_ticket(ticket, part, outcome, used, waits))
+    }
+
+    /// Settles a ticket like [`Tickets::settle`], by the usage that the work reported. Each policy in force computes its
+    /// real cost from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it; policies that learn
+    /// an estimate learn it.
+    ///
+    /// A charge stays as it was made if no usage for its policy was reported, or if the usage yields no valid cost; in
+    /// the latter case the reason is returned with the charge. [`PolicySet::check_usage`](crate::PolicySet::check_usage) reports names that no policy
+    /// uses.
+    ///
+    /// # Errors
+    /// As [`Tickets::settle`]; nothing is learned then.
+    ///
+    /// # Cancel safety
+    /// As [`Tickets::settle`]; nothing is learned then.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::gate::ticket::TicketKeys;
+    /// use tidegate::gate::{Entry, Part};
+    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
+    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
+    /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
+    /// let keys = TicketKeys::random()?;
+    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new()).now()? else { panic!("a full limit") };
+    /// let ticket = call.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?;
+    ///
+    /// let open = keys.open(&ticket, gate.now())?;
+    /// let usage = Usage::default().with("llm.output", 300);
+    /// let settled = gate.tickets().settle_by(&open, Part::All, Outcome::Success, &usage).now()?;
+    /// assert_eq!((settled[0].0.used, &settled[0].1), (300, &None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle_by<'t: 'g, 'u: 'g>(
+        self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &'g Usage<'u>,
+    ) -> Asking<'g, Result<FinishedBy<'t>, TicketError>> {
+        let gate = self.0;
+        Asking::new(move |waits| gate.settle_by_usage(ticket, part, outcome, usage, waits))
+    }
+
+    /// Holds the places of a ticket for another time to live of their limits, counted from now, and seals a ticket in
+    /// place of this one. The new ticket lives for `ttl` from now, but at most until [`Ticket::MAX_TTL`] after the check:
+    /// for that long work can be kept alive. `id` identifies it; `None`: a random id.
+    ///
+    /// The new ticket has all charges of this one that are not settled yet. The duration of the work counts from the
+    /// check, as without an extension. A breaker's place as a probe is not extended. Places that are only measured, as
+    /// in shadow mode, are held longer where they have not lapsed, and refuse nothing.
+    ///
+    /// Takes one step of the store, all or nothing; a second one if what was spent is settled already.
+    ///
+    /// # Errors
+    /// [`TicketError::NotExtended`] if the ticket has no places; if they have lapsed, or their key was reset; if some of
+    /// its charges were made while the store was away; or if its charges lie in several stores, or on several tags of
+    /// one ([`Caps::one_tag`](tidegate_limits::store::Caps::one_tag)), which no single step can change.
+    /// [`TicketError::Seal`] if there can be no ticket in place of this one, which takes 16 bytes more than one that was
+    /// never extended. [`TicketError::Settled`] if it was settled or extended before. Nothing changes then. If the store was
+    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable), the answer may have been lost: try again, and
+    /// [`TicketError::Settled`] means that the places lapse after their time to live.
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, the places may or may not be held longer, as after
+    /// [`Unavailable`](tidegate_limits::store::StoreError::Unavailable).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::gate::{Entry, Part};
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let (clock, minute) = (ManualClock::default(), Duration::from_secs(60));
+    /// let one = Policy::new("reports", Limit::new(Quota::concurrency(1, minute)?, "concurrency 1"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![one])?, 1000)?.with_clock(clock.clone());
+    /// let keys = TicketKeys::random()?;
+    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new()).now()? else { panic!("a free place") };
+    /// let ticket = admission.into_ticket(&keys, 2 * minute).map_err(|refused| refused.0)?;
+    ///
+    /// clock.advance(minute / 2);
+    /// let open = keys.open(&ticket, gate.now())?;
+    /// let extended = gate.tickets().extend(&open, &keys, 2 * minute, None).now()?;
+    /// assert_eq!(gate.tickets().extend(&open, &keys, 2 * minute, None).now(), Err(TicketError::Settled), "by the other ticket");
+    ///
+    /// clock.advance(minute - Duration::from_secs(1));
+    /// assert!(!gate.check(&Descriptor::new()).now()?.allowed, "the place is held");
+    /// let open = keys.open(&extended.ticket, gate.now())?;
+    /// gate.tickets().settle(&open, Part::All, Outcome::Success, |_| None).now()?;
+    /// assert!(gate.check(&Descriptor::new()).now()?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn extend(
+        self,
+        ticket: &'g OpenTicket,
+        keys: &'g TicketKeys,
+        ttl: Duration,
+        id: Option<u128>,
+    ) -> Asking<'g, Result<Extended, TicketError>> {
+        let gate = self.0;
+        Asking::new(move |waits| gate.extend_ticket(ticket, keys, ttl, id, waits))
+    }
+}
+
+impl Gate {
+    /// Returns what this gate does with tickets: it seals what a check charged, and settles it once.
+    #[must_use]
+    pub const fn tickets(&self) -> Tickets<'_> {
+        Tickets(self)
+    }
+
+    /// Settles a ticket by the usage that the work reported.
+    async fn settle_by_usage<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &Usage<'_>,
+        waits: Waits,
+    ) -> Result<FinishedBy<'t>, TicketError> {
+        let policies = self.policies();
+        let charged = ticket.charged();
+        let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
+        let settled = self.settle_ticket(ticket, part, outcome, real.used(), waits).await?;
+        // Learned once it is settled: a settlement that fails, or is repeated, teaches and counts nothing.
+        real.teach(&policies);
+        Ok(settled.into_iter().zip(real.unknown()).collect())
     }
 
     /// Settles a ticket for a caller that waits for engines, or cannot.
@@ -142,7 +285,7 @@ impl Gate {
         waits: Waits,
     ) -> Result<Finished<'t>, TicketError> {
         ticket.in_time(self.now())?;
-        self.holds(ticket)?;
+        self.tickets().holds(ticket)?;
         let keys = ticket.marks(part);
         let quota = ticket.mark_quota();
         let mut notes = ticket.notes(part, outcome);

@@ -102,7 +102,7 @@ impl Tickets {
     /// A ticket reached nobody: its request is not in flight any more. Its charges stay.
     pub(crate) fn withdraw(&self, ticket: &Ticket) {
         if let Ok(open) = self.seal.keys.open(ticket, self.base.now()) {
-            self.base.gate.withdraw(&open);
+            self.base.gate.tickets().withdraw(&open);
         }
     }
 
@@ -147,7 +147,7 @@ impl Tickets {
     ) -> Result<T, SettleError> {
         let open = self.seal.keys.open(ticket, self.base.now())?;
         let id = Ulid::from(open.id());
-        self.base.gate.holds(&open)?;
+        self.base.gate.tickets().holds(&open)?;
         match &settlement.spent {
             Spent::Usage(usage) => live.set.check_usage(usage).map_err(SettleError::Unknown)?,
             Spent::Refund(_) if !open.has(Part::Spent) => return Err(SettleError::AwaitsReport(id)),
@@ -224,9 +224,9 @@ impl Tickets {
             }
         };
         match &settlement.spent {
-            Spent::Usage(usage) => self.base.gate.settle_by(open, part, outcome, usage).await,
+            Spent::Usage(usage) => self.base.gate.tickets().settle_by(open, part, outcome, usage).await,
             _ => {
-                let finished = self.base.gate.settle(open, part, outcome, used).await?;
+                let finished = self.base.gate.tickets().settle(open, part, outcome, used).await?;
                 Ok(finished.into_iter().map(|one| (one, None)).collect())
             }
         }

@@ -50,7 +50,7 @@ impl<'de> Visitor<'de> for CheckVisitor {
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
                 "attributes" => {
-                    once(&mut request, "attributes", map.next_value_seed(Object(AttributesVisitor))?)?
+                    once(&mut request, "attributes", map.next_value_seed(Object(AttributesVisitor))?)?;
                 }
                 "cost" => once(&mut cost, "cost", map.next_value_seed(Any(CostVisitor))?)?,
                 "priority" => once(&mut priority, "priority", map.next_value_seed(Any(PriorityVisitor))?)?,
