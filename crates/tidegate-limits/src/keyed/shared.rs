@@ -356,8 +356,9 @@ impl KeyedState {
         }
     }
 
-    /// Refuses only if the word is still the one from before the clock was read, since every charge in it then has an
-    /// earlier tick. The loop ends because a changed word means that another check was permitted.
+    /// Reads the clock for units that the word `seen` refused. If it refuses them now, too, the check is refused: every
+    /// charge in the word has an earlier tick, because the word was read before the clock. Nothing is written then. The
+    /// loop ends because a changed word means that another check was permitted.
     #[inline(never)]
     fn decide_by_clock<T: CheckResult>(
         &self,
@@ -368,15 +369,14 @@ impl KeyedState {
         mut seen: u64,
     ) -> Option<T> {
         loop {
-            let now = self.time.now();
             // By the same limit; if its number has been given to another limit since, the store detects it.
-            let by = by.later(now).or_else(|| self.reading(now))?;
+            let by = by.later(self.time.now())?;
+            if by.form.take(seen, by.now, units).is_none() {
+                return Some(T::refused(by.form.report(seen, by.now), units));
+            }
             match self.store.take(fingerprint, key, &by, units) {
                 WordOutcome::Permitted(word) => {
                     return Some(T::permitted(by.form.report(word, by.now)));
-                }
-                WordOutcome::Refused(word) if word == seen => {
-                    return Some(T::refused(by.form.report(word, by.now), units));
                 }
                 WordOutcome::Refused(word) => seen = word,
                 WordOutcome::Undecided => return None,

@@ -301,9 +301,17 @@ impl MemoryStore {
         }
         let mut step = Step { now: settled.at, ..*step };
         // The step may be refused: it is decided by a fresh clock, if it has one.
-        if let StepClock::Fresh(clock) = step.clock {
-            step.now = time.hold(clock.now());
+        let fresh = |step: &Step<'_>| match step.clock {
+            StepClock::Fresh(clock) => time.glimpse(clock.now()),
+            _ => step.now,
+        };
+        if table.settle_unspent(&step, || fresh(&step), &fingerprint, settled).is_some() {
+            let later = time.latest();
+            if settled.allowed || later <= settled.at || !waited(&step, settled, later) {
+                return Ok(());
+            }
         }
+        step.now = time.hold(fresh(&step));
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
         // Two keys of one step that the table cannot tell apart would be settled on one slot twice. Different keys
@@ -332,7 +340,7 @@ impl MemoryStore {
 }
 
 fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
-    let passed = later.since(step.now);
+    let passed = later.since(settled.at);
     let over = |retry: Retry| retry <= Retry::After(passed);
     let mut lines = step.charges.iter().zip(&settled.lines);
     lines.all(|(charge, line)| !charge.binding || over(line.decision.retry()))

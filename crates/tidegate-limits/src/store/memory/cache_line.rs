@@ -57,7 +57,31 @@ impl Slot {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// `word` must not be [`SEIZED`].
+    /// Returns the word that refuses `units` to the key with this name; `None` where it does not, or cannot be read.
+    #[inline]
+    fn refused(&self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
+        let word = self.read(name).filter(|word| by.form.take(*word, by.now, units).is_none());
+        word.filter(|_| by.limit.holds())
+    }
+
+    /// Reads the word of the key with this name, and writes nothing; `None` while another thread holds the slot, or where
+    /// the slot is another key's.
+    ///
+    /// The name is read before the word and after it. If the slot is given to another key in between, one of the two
+    /// names differs: whoever renames a slot has seized it before, and releases it afterwards. Only a slot that goes to
+    /// another key *and back* between two loads is not noticed.
+    #[inline]
+    pub(super) fn read(&self, name: Name) -> Option<u64> {
+        // Acquire, with the Release of `rename`: the word of the slot's former key is not seen any more.
+        if self.name.load(Ordering::Acquire) & !LOCK != name.0 {
+            return None;
+        }
+        // Acquire, with the Release of `drop`: the name that belongs to the word is seen.
+        let word = self.word.load(Ordering::Acquire);
+        (word != SEIZED && self.name() == name).then_some(word)
+    }
+
+    /// Seizes the slot if it still has this word, which must not be [`SEIZED`].
     #[inline(always)]
     pub(super) fn try_seize(&self, word: u64) -> Option<Seized<'_>> {
         // Acquire, with the Release of `drop`: makes the last holder's writes visible.
@@ -116,15 +140,14 @@ impl<'t> CacheLine<'t> {
         }
     }
 
-    /// As [`CacheLine::permit`]; of a refused key, returns the word that was seen.
+    /// As [`CacheLine::permit`]; a key is refused by what its slot holds, and nothing is written. `None` where no slot of
+    /// the line has the name.
     #[inline(always)]
     pub(super) fn permit_or_read(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
         let slot = self.glance(name)?;
         let seen = slot.word();
         let Some(next) = by.form.take(seen, by.now, units) else {
-            // The slot may have been given to another key; then the word is not this key's.
-            let told = seen != SEIZED && slot.name() == name;
-            return Some(if told { WordOutcome::Refused(seen) } else { WordOutcome::Undecided });
+            return Some(slot.refused(name, by, units).map_or(WordOutcome::Undecided, WordOutcome::Refused));
         };
         match slot.try_seize(seen) {
             Some(seized) if slot.name() == name && by.limit.holds() => {
@@ -233,7 +256,8 @@ impl Seized<'_> {
 
     pub(super) fn rename(&mut self, held: &LockedLine<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
-        self.slot.name.store(name.0 | lock, Ordering::Relaxed);
+        // Release, with the Acquire in `Slot::read`: who sees the name also sees the slot seized, or a later word.
+        self.slot.name.store(name.0 | lock, Ordering::Release);
     }
 }
 
@@ -654,6 +678,40 @@ mod loom_model {
                 } else {
                     assert_eq!(taken, Some(WordOutcome::Permitted(seized.word)), "not told to be elsewhere");
                 }
+            });
+        }
+    }
+
+    /// A refused check reads its slot without seizing it. Meanwhile the slot goes from one key to another, and only Bob has
+    /// used up his unit: his word never refuses Ann.
+    #[test]
+    fn a_check_is_never_refused_by_the_word_of_another_key() {
+        for (from, to) in [(BOB, ANN), (ANN, BOB)] {
+            explore(None, move || {
+                let limit = limit(1);
+                let by = reading(&limit);
+                let spent = by.form.take(0, by.now, 1).unwrap();
+                let word = move |name| if name == BOB { spent } else { 0 };
+                let slots = line(0);
+                {
+                    let held = CacheLine::of(&slots).lock();
+                    let mut seized = held.seize(0);
+                    seized.rename(&held, from);
+                    seized.word = word(from);
+                }
+                let other = {
+                    let slots = Arc::clone(&slots);
+                    loom::thread::spawn(move || {
+                        let held = CacheLine::of(&slots).lock();
+                        if let Some(mut seized) = held.word(0).and_then(|seen| held.try_seize(0, seen)) {
+                            seized.rename(&held, to);
+                            seized.word = word(to);
+                        }
+                    })
+                };
+                let taken = CacheLine::of(&slots).permit_or_read(ANN, &by, 1);
+                assert!(!matches!(taken, Some(WordOutcome::Refused(_))), "{taken:?}");
+                other.join().unwrap();
             });
         }
     }

@@ -127,11 +127,12 @@ impl Limit<'_> {
         GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
     }
 
-    /// Valid only while a slot of that number is seized, or its line is locked.
+    /// Returns whether the number still belongs to the limit that was read. Valid while a slot of that number is seized or
+    /// its line is locked, and for a word that was read, with Acquire, before the call.
     #[inline(always)]
     pub(super) fn holds(&self) -> bool {
-        // Relaxed: seizing the slot was an Acquire, which makes visible all that the thread that put the number there
-        // had seen, its stamp included.
+        // Relaxed: seizing or reading the slot was an Acquire, which makes visible all that the thread that put the number
+        // there had seen, its stamp included.
         self.entry.stamp.load(Ordering::Relaxed) == self.stamp
     }
 

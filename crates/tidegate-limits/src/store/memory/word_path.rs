@@ -137,6 +137,55 @@ impl Table {
         Some(())
     }
 
+    /// Settles a step that spends nothing: a refusal, or a look at what is there. Returns `None` for any other step, and
+    /// where a key has no word under the limit that the step names. Writes nothing, so threads that are refused do not
+    /// keep each other waiting.
+    ///
+    /// `clock` is asked after the words are read: every charge in them then has an earlier tick, and no request is refused
+    /// that the clock would allow.
+    #[inline(never)]
+    pub(super) fn settle_unspent(
+        &self,
+        step: &Step<'_>,
+        clock: impl FnOnce() -> Tick,
+        fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
+        settled: &mut Settled,
+    ) -> Option<()> {
+        let spend = match step.op {
+            Op::Take => true,
+            Op::Peek => false,
+            _ => return None,
+        };
+        if self.keep() == Keep::Keys {
+            return None;
+        }
+        let mut slots: SmallVec<[&Slot; 16]> = SmallVec::new();
+        let mut words: SmallVec<[Word; 16]> = SmallVec::new();
+        for (at, charge) in step.charges.iter().enumerate() {
+            let fingerprint = fingerprint(at, charge);
+            let (slot, name) = self
+                .glance(self.first(fingerprint), fingerprint)
+                .or_else(|| self.glance(self.second(fingerprint), fingerprint))
+                .filter(|_| charge.max_wait.is_zero())?;
+            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
+            let form = limit.form();
+            let word = slot.read(name).filter(|_| limit.holds())?;
+            // A key that is named twice is an error, which is found elsewhere.
+            if slots.iter().any(|other| std::ptr::eq(*other, slot)) {
+                return None;
+            }
+            slots.push(slot);
+            words.push(Word { form, now: 0, word });
+        }
+        let now = clock();
+        for word in &mut words {
+            word.now = word.form.scaled(now)?;
+        }
+        take(&Step { now, ..*step }, &mut words, spend, settled);
+        (!settled.allowed || !spend).then_some(())
+    }
+
+    /// Notes that a slot has changed, after it was released.
     #[inline(always)]
     fn mark_slot(&self, slot: &Slot) {
         if let Some(marks) = &self.marks {
