@@ -15,7 +15,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::charged::{Charged, Keep, keep_allowed};
 use super::decision::replaces;
-use super::waits::{Progress, Waits};
+use super::waits::{Progress, Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
 use tidegate_limits::Precision;
@@ -136,12 +136,18 @@ impl Gate {
         let mut decided = Poll::Ready(Ok(self.undecided(check)));
         let Poll::Ready(Ok(decision)) = &mut decided else { return decided };
         let is_plain = self.routes.are_plain(decision.policies.shares());
-        if !is_plain && !self.needs_no_more_than_readings(&decision.policies) {
+        if !is_plain && !self.needs_no_waiting(&decision.policies) {
             return Poll::Pending;
         }
         match self.decide_plain(check, decision, keep) {
             Ok(()) if is_plain => {}
-            Ok(()) => self.count(check, decision),
+            Ok(()) => {
+                self.count(check, decision);
+                let allowed = decision.allowed;
+                if decision.leaves_uncharged(check, allowed) {
+                    run_without_waiting(self.charge_anyway(check, decision, allowed, Waits::No));
+                }
+            }
             // The engine was not asked yet; it is asked and awaited next.
             Err(StoreError::MustWait) => {
                 check.planned = true;
@@ -152,13 +158,14 @@ impl Gate {
         decided
     }
 
-    /// Takes the readings that the policies need, and reports whether that is all that distinguishes them from policies that
-    /// one step of the gate's own store decides.
+    /// Takes the readings that the policies need, and reports whether one step of the gate's own store decides the rest of
+    /// what they ask for, or several that it answers at once.
     #[inline(never)]
-    fn needs_no_more_than_readings(&self, policies: &PolicySet) -> bool {
+    fn needs_no_waiting(&self, policies: &PolicySet) -> bool {
         self.sense(policies);
         self.routes.are_plain(policies.shares().with_prepared(false))
-            && !(policies.demotes() || policies.charges_always() || self.stores_blocks(policies))
+            && !(policies.demotes() || self.stores_blocks(policies))
+            && !(policies.charges_always() && self.routes.may_wait(None))
     }
 
     /// Decides a check that its caller awaits, where [`Gate::decide_first`] could not.
