@@ -52,15 +52,18 @@ impl Log {
         let is_colored = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
         let builder = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::TRACE) // the filter below decides
-            .with_writer(RateLimitedWriter::new(Arc::clone(&queue)))
-            .with_ansi(terminal && is_colored);
+            .with_writer(RateLimitedWriter::new(Arc::clone(&queue)));
         if terminal {
             let people = builder.without_time().with_target(false).with_level(false);
-            people.map_event_format(|inner| Bounded { inner, json: false }).finish().with(filter).init();
+            people
+                .map_event_format(|inner| Bounded { inner, json: false, is_colored })
+                .finish()
+                .with(filter)
+                .init();
         } else {
             builder
                 .json()
-                .map_event_format(|inner| Bounded { inner, json: true })
+                .map_event_format(|inner| Bounded { inner, json: true, is_colored: false })
                 .finish()
                 .with(filter)
                 .init();

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::ops::{Add, Deref, Range};
 
 use anstyle::{AnsiColor, Effects, Style};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 use tidegate::visible;
+use unicode_width::UnicodeWidthStr as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -125,59 +125,64 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 
-/// The columns in `right` are numbers. The header is styled as a heading.
+/// The blanks between two columns.
+const GAP: usize = 3;
+
+/// Lays out a table. The columns in `right` are numbers and right-aligned. The header is styled as a heading.
 pub(crate) fn table<C: Into<Cell>>(
     header: &[&str],
     right: &[usize],
     rows: impl IntoIterator<Item = Vec<C>>,
 ) -> Styled {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().copied());
-    let mut cells: Vec<Vec<Cell>> = Vec::new();
-    for row in rows {
-        let mut row: Vec<Cell> = row.into_iter().map(Into::into).collect();
-        for cell in &mut row {
-            // It would start another row.
-            cell.text = visible::line(&cell.text).into_owned();
-        }
-        table.add_row(row.iter().map(|cell| &cell.text));
-        cells.push(row);
+    let mut cells: Vec<Vec<Cell>> =
+        rows.into_iter().map(|row| row.into_iter().map(Into::into).collect()).collect();
+    for cell in cells.iter_mut().flatten() {
+        // A line end within a cell would start another row.
+        cell.text = visible::line(&cell.text).into_owned();
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 3));
-        if right.contains(&index) {
-            column.set_cell_alignment(CellAlignment::Right);
+    let mut widths: Vec<usize> = header.iter().map(|name| name.width()).collect();
+    for row in &cells {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.text.width());
         }
     }
-    let drawn = table.trim_fmt();
+    let layout = Layout { widths: &widths, right };
+    let names: Vec<Cell> = header.iter().map(|name| Cell::from((*name).to_owned())).collect();
     let mut out = Styled::default();
-    for (at, line) in drawn.lines().enumerate() {
-        if at > 0 {
-            out.push("\n");
-        }
-        match at.checked_sub(1).and_then(|row| cells.get(row)) {
-            None => out.push_as(Look::Heading, line),
-            Some(row) => out.push(styled(line, row)),
-        }
+    out.push_as(Look::Heading, &layout.line(&names));
+    for row in &cells {
+        out.push("\n");
+        out.push(layout.line(row));
     }
     out
 }
 
-/// The cells are in order and separated by blanks.
-fn styled(line: &str, row: &[Cell]) -> Styled {
-    let (mut out, mut rest) = (Styled::default(), line);
-    for cell in row {
-        let Some((before, after)) = rest.split_once(&cell.text) else { break };
-        out.push(before);
-        match cell.look {
-            Some(look) => out.push_as(look, &cell.text),
-            None => out.push(&*cell.text),
+/// Where the columns of a table stand.
+struct Layout<'a> {
+    widths: &'a [usize],
+    right: &'a [usize],
+}
+
+impl Layout<'_> {
+    /// Lays out one line, without blanks at its end.
+    fn line(&self, row: &[Cell]) -> Styled {
+        let (mut out, mut blanks) = (Styled::default(), 0);
+        for (at, (cell, width)) in row.iter().zip(self.widths).enumerate() {
+            let free = width.saturating_sub(cell.text.width());
+            let (before, after) = if self.right.contains(&at) { (free, 0) } else { (0, free) };
+            blanks += before;
+            if !cell.text.is_empty() {
+                out.push(" ".repeat(blanks));
+                match cell.look {
+                    Some(look) => out.push_as(look, &cell.text),
+                    None => out.push(&*cell.text),
+                }
+                blanks = 0;
+            }
+            blanks += after + GAP;
         }
-        rest = after;
+        out
     }
-    out.push(rest);
-    out
 }
 
 #[cfg(test)]
@@ -209,5 +214,15 @@ mod tests {
         let drawn = table(&["A", "B", "C"], &[1], [vec![cell("7"), bad, cell("7")]]);
         assert_eq!(&*drawn, "A   B   C\n7   7   7");
         assert_eq!(drawn.render(), "\u{1b}[1mA   B   C\u{1b}[0m\n7   \u{1b}[1m\u{1b}[31m7\u{1b}[0m   7");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_text_and_no_line_ends_in_blanks() {
+        let rows = [
+            vec!["名".to_owned(), "5".to_owned(), "ok".to_owned()],
+            vec!["key".to_owned(), "1 000".to_owned(), String::new()],
+        ];
+        let drawn = table(&["KEY", "COST", "NOTE"], &[1], rows);
+        assert_eq!(&*drawn, "KEY    COST   NOTE\n名        5   ok\nkey   1 000");
     }
 }

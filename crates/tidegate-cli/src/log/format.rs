@@ -21,6 +21,8 @@ pub(crate) struct Bounded<F> {
     pub(crate) inner: F,
     /// If a line is no JSON object, it begins with its level.
     pub(crate) json: bool,
+    /// Whether the level is coloured. `inner` colours nothing.
+    pub(crate) is_colored: bool,
 }
 
 impl<S, N, F> FormatEvent<S, N> for Bounded<F>
@@ -43,7 +45,7 @@ where
             return writeln!(out, "{}", visible::json(&whole_json(line, level)));
         }
         let colour = match level {
-            _ if !out.has_ansi_escapes() => None,
+            _ if !self.is_colored => None,
             Level::ERROR => Some(31),
             Level::WARN => Some(33),
             Level::INFO => Some(32),
@@ -92,11 +94,13 @@ mod tests {
         };
         let builder = tracing_subscriber::fmt().with_writer(writer).with_ansi(false);
         if json {
-            let subscriber = builder.json().map_event_format(|inner| Bounded { inner, json }).finish();
+            let subscriber =
+                builder.json().map_event_format(|inner| Bounded { inner, json, is_colored: false }).finish();
             tracing::subscriber::with_default(subscriber, || tracing::warn!(path = text, "{text}"));
         } else {
             let people = builder.without_time().with_target(false).with_level(false);
-            let subscriber = people.map_event_format(|inner| Bounded { inner, json }).finish();
+            let subscriber =
+                people.map_event_format(|inner| Bounded { inner, json, is_colored: false }).finish();
             tracing::subscriber::with_default(subscriber, || tracing::warn!(path = text, "{text}"));
         }
         String::from_utf8(out.lock().unwrap().clone()).unwrap()

@@ -115,12 +115,12 @@ fn under(limit: usize, doors: usize, others: usize) -> usize {
 /// Raises the soft limit towards `needed`. Returns the limit that then applies, if the system has one.
 #[cfg(unix)]
 fn limit(needed: usize) -> Option<usize> {
-    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
-    let (soft, hard) = getrlimit(RLIMIT_NOFILE).ok()?;
-    let needed = needed as u64;
-    let raised = needed.min(hard);
-    let now = if raised > soft && setrlimit(RLIMIT_NOFILE, raised, hard).is_ok() { raised } else { soft };
-    Some(usize::try_from(now).unwrap_or(usize::MAX))
+    use rustix::process::{Resource::Nofile, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Nofile);
+    let (soft, needed) = (current.unwrap_or(u64::MAX), needed as u64);
+    let raised = maximum.map_or(needed, |hard| needed.min(hard));
+    let is_raised = raised > soft && setrlimit(Nofile, Rlimit { current: Some(raised), maximum }).is_ok();
+    Some(usize::try_from(if is_raised { raised } else { soft }).unwrap_or(usize::MAX))
 }
 
 #[cfg(not(unix))]
