@@ -4,6 +4,7 @@ mod bench;
 mod counts;
 mod deny;
 mod packages;
+mod programs;
 mod step;
 mod test;
 mod tidy;

@@ -26,16 +26,22 @@ pub(crate) fn within(
     environment: &[(&str, &str)],
 ) -> Result<()> {
     let words = format!("{program} {}", arguments.join(" "));
-    eprintln!("\n$ {words}");
     let mut command = Command::new(program);
     command.args(arguments).envs(environment.iter().copied()).current_dir(root());
-    let begun = now();
-    let ended = wait(command, &words, most)?;
-    eprintln!("{words}: {} s", begun.elapsed().as_secs());
+    let ended = timed(command, &words, most)?;
     if !ended.status.success() {
         bail!("{words} failed: {}", ended.status);
     }
     Ok(())
+}
+
+/// Runs a command and prints its name, and how long it took.
+pub(crate) fn timed(command: Command, words: &str, most: Duration) -> Result<Output> {
+    eprintln!("\n$ {words}");
+    let begun = now();
+    let ended = wait(command, words, most)?;
+    eprintln!("{words}: {} s", begun.elapsed().as_secs());
+    Ok(ended)
 }
 
 /// Runs a command and returns its output. Fails if it takes longer than [`STEP`].

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::programs::{LINTED, Programs};
 use crate::step::{self, built};
 use crate::{counts, deny, packages, tidy};
 
@@ -15,18 +16,15 @@ pub(crate) fn run() -> Result<()> {
     let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
     cargo(&["fmt", "--all", "--manifest-path", BENCHES, "--check"], &[])?;
-    // With the profile of the tests, which follow, so that macros are built once.
-    let arguments = [
-        ["clippy", "--profile", "test", "--workspace", "--all-targets"].as_slice(),
-        &["--all-features", "--", "-D", "warnings"],
-    ];
-    cargo(&arguments.concat(), &[])?;
+    // One pass of the compiler for the lints and for the programs.
+    let programs = Programs::build()?;
     // The library alone, without the features that the rest of the workspace enables, and the program of the README.
     let alone =
         ["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"];
     cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
-    let servers = [("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" })];
-    cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"], &servers)?;
+    let servers = ("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" });
+    programs.run(&[servers])?;
+    cargo(&["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"], &[servers, LINTED])?;
     loom(&[])
 }
 
