@@ -7,6 +7,7 @@
 mod call;
 mod connection;
 mod counts;
+mod envoy;
 mod framing;
 mod health;
 mod methods;

@@ -6,15 +6,11 @@ use super::client::{Answer, Code, Fate, Stream};
 use super::target::Target;
 use anyhow::{Context as _, Result};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use h2::RecvStream;
 use h2::client::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Uri};
-use prost::Message as _;
+use prost::Message;
 
 /// In bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
@@ -65,7 +61,7 @@ impl GrpcClient {
         let entries = pairs.into_iter().map(|(key, value)| Entry { key, value }).collect();
         let message = RateLimitRequest {
             domain: domain.to_owned(),
-            descriptors: vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }],
+            descriptors: vec![RateLimitDescriptor { entries }],
             hits_addend: hits,
         };
         let mut request = Request::new(());
@@ -119,9 +115,91 @@ async fn whole(mut body: RecvStream) -> io::Result<(Vec<u8>, HeaderMap)> {
 
 fn decided(body: &[u8]) -> Answer {
     let response = body.get(FRAME..).and_then(|message| RateLimitResponse::decode(message).ok());
-    match response.map(|response| response.overall_code()) {
-        Some(Overall::Ok) => Answer::word(Fate::Allowed, "OK"),
-        Some(Overall::OverLimit) => Answer::word(Fate::Denied, "OVER_LIMIT"),
-        Some(Overall::Unknown) | None => Answer::word(Fate::Failed, "not an answer"),
+    match response.map(|response| response.overall_code) {
+        Some(OK) => Answer::word(Fate::Allowed, "OK"),
+        Some(OVER_LIMIT) => Answer::word(Fate::Denied, "OVER_LIMIT"),
+        Some(_) | None => Answer::word(Fate::Failed, "not an answer"),
+    }
+}
+
+// Envoy's messages, as far as they are written and read here.
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RateLimitDescriptor>,
+    #[prost(uint32, tag = "3")]
+    hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RateLimitDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Entry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct RateLimitResponse {
+    /// [`OK`], [`OVER_LIMIT`], or a number that is no answer.
+    #[prost(int32, tag = "1")]
+    overall_code: i32,
+}
+
+const OK: i32 = 1;
+
+const OVER_LIMIT: i32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::extensions::common::ratelimit::v3 as common;
+    use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor;
+    use envoy_types::pb::envoy::service::ratelimit::v3 as service;
+    use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_envoys() {
+        let (key, value) = ("user".to_owned(), "anna".to_owned());
+        let ours = RateLimitRequest {
+            domain: "shop".to_owned(),
+            descriptors: vec![RateLimitDescriptor {
+                entries: vec![Entry { key: key.clone(), value: value.clone() }],
+            }],
+            hits_addend: 3,
+        };
+        let theirs = service::RateLimitRequest {
+            domain: "shop".to_owned(),
+            descriptors: vec![common::RateLimitDescriptor {
+                entries: vec![rate_limit_descriptor::Entry { key, value }],
+                ..common::RateLimitDescriptor::default()
+            }],
+            hits_addend: 3,
+        };
+        assert_eq!(ours.encode_to_vec(), theirs.encode_to_vec());
+        assert_eq!(service::RateLimitRequest::decode(&*ours.encode_to_vec()).unwrap(), theirs);
+    }
+
+    #[test]
+    fn the_code_of_a_response_is_envoys() {
+        for (code, ours) in [(Code::Unknown, 0), (Code::Ok, OK), (Code::OverLimit, OVER_LIMIT)] {
+            let theirs = service::RateLimitResponse {
+                overall_code: code as i32,
+                statuses: vec![DescriptorStatus { code: 1, ..DescriptorStatus::default() }],
+                ..service::RateLimitResponse::default()
+            };
+            let read = RateLimitResponse::decode(&*theirs.encode_to_vec()).unwrap();
+            assert_eq!(read.overall_code, ours, "{code:?}");
+        }
     }
 }

@@ -15,7 +15,6 @@ use std::str::from_utf8;
 use std::time::Duration;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::header::HeaderMap;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -26,6 +25,7 @@ use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
 use super::Service;
 use super::counts::Turn;
+use super::envoy::{RateLimitRequest, RateLimitResponse};
 use super::framing;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
@@ -375,7 +375,6 @@ pub(crate) mod fuzzing {
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
     use proptest::prelude::*;
     use prost::Message as _;
 

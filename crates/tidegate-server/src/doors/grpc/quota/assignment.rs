@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use ::bytes::{Bytes, BytesMut};
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::{
-    AbandonAction, BucketAction as Action, QuotaAssignmentAction,
-};
-use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
-use envoy_types::pb::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
-use envoy_types::pb::google::protobuf::{self, UInt32Value};
 use prost::encoding::{WireType, bytes, encode_key, encode_varint};
 use tidegate_core::division::Bucket as Portion;
 
+use super::super::envoy::{
+    AbandonAction, BlanketRule, BucketAction, QuotaAssignmentAction, RateLimitStrategy, Strategy, TokenBucket,
+};
 use super::pools::Pace;
 
 /// The field of an answer with the action for a bucket.
@@ -47,8 +44,8 @@ impl Assignment {
             Self::Abandon => None,
         };
         let action = match strategy {
-            None => Action::AbandonAction(AbandonAction {}),
-            Some(strategy) => Action::QuotaAssignmentAction(QuotaAssignmentAction {
+            None => BucketAction::AbandonAction(AbandonAction {}),
+            Some(strategy) => BucketAction::QuotaAssignmentAction(QuotaAssignmentAction {
                 assignment_time_to_live: Some(duration(ttl.as_secs(), 0)),
                 rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
             }),
@@ -89,7 +86,7 @@ impl AssignedPart {
     fn token_bucket(self) -> TokenBucket {
         TokenBucket {
             max_tokens: self.burst,
-            tokens_per_fill: Some(UInt32Value { value: self.pace.tokens }),
+            tokens_per_fill: Some(self.pace.tokens),
             // The nanoseconds hold the interval's exponent. Envoy keeps the old of two token buckets that differ in
             // the seconds alone, and does not count by nanoseconds.
             fill_interval: Some(duration(self.pace.seconds(), i32::from(self.pace.power))),
@@ -97,7 +94,7 @@ impl AssignedPart {
     }
 }
 
-fn duration(seconds: u64, nanos: i32) -> protobuf::Duration {
+fn duration(seconds: u64, nanos: i32) -> prost_types::Duration {
     // At most 10¹⁰ seconds.
-    protobuf::Duration { seconds: seconds as i64, nanos }
+    prost_types::Duration { seconds: seconds as i64, nanos }
 }

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
 use tidegate_core::division::{Bucket as Portion, Division, HolderId};
 
+use super::super::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};
 use super::assignment::{AssignedPart, Assignment};
 use super::pools::{Divided, Pace, Pool, Pools, Reserved};
 use crate::metrics::{Assigned, Counted};

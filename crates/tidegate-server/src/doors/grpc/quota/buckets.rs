@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use tidegate::store::DecidedBy;
 use tidegate::visible::excerpt;
 use tidegate::{Check, Priority, Tick};
@@ -12,6 +11,7 @@ use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use super::super::Service;
+use super::super::envoy::Entry;
 use super::super::framing;
 use super::super::rate_limit::descriptors::{self, CallDescriptor};
 use super::super::status::{Code, Status};

@@ -8,10 +8,10 @@
 //! "Protocol Buffers: Encoding": records of a field number, a wire type and a value, in any order.
 
 use ::bytes::{Buf as _, Bytes, BytesMut};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, bytes, decode_key, skip_field, string, uint64};
 
+use super::super::envoy::Entry;
 use super::super::status::{Code, Status};
 
 /// Fields of `RateLimitQuotaUsageReports`.

@@ -3,17 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use smallvec::SmallVec;
 use tidegate::config::Envoy;
 use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::visible::excerpt;
 use tidegate::{Check, Cost, Descriptor, Priority, Quota};
 
+use super::super::envoy::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
 use super::super::status::{Code, Status};
 use crate::active_config::ActiveConfig;
 use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
@@ -246,7 +242,7 @@ pub(super) fn not_an_address(entries: &[Entry]) -> Option<String> {
 
 /// A descriptor's own number wins over the call's, where 0 means none.
 fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
-    let units = descriptor.hits_addend.as_ref().map_or(u64::from(of_call.max(1)), |own| own.value);
+    let units = descriptor.hits_addend.unwrap_or(u64::from(of_call.max(1)));
     // Any number: one beyond the limit is refused by it, not by an error that a proxy might let pass. Nothing costs
     // more than the largest cost, as at the other doors.
     match (Cost::new(units.min(MAX_COST)), descriptor.is_negative_hits) {

@@ -1,18 +1,16 @@
 //! Details of an answer. A call that does not ask for them pays nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{Struct, Value};
 use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits, seconds_up};
 use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
+use super::super::envoy::{Entry, HeaderValue, RateLimitRequest, RateLimitResponse};
 use super::super::status::{Code, Status};
 use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
@@ -99,7 +97,7 @@ impl Details {
             _ => {}
         }
         if let Some(wait) = wait.filter(|_| !self.enforces) {
-            let fields = HashMap::from([("retry_after".to_owned(), text(&wait))]);
+            let fields = BTreeMap::from([("retry_after".to_owned(), text(&wait))]);
             answer.dynamic_metadata = Some(Struct { fields });
         }
         // A tracing span shows the id too.
@@ -231,7 +229,7 @@ fn headers(
 }
 
 /// Writes the policy that decided, its mode and the id, for a proxy's access log.
-fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Value>) {
+fn describe(conclusion: &Conclusion, id: &str, fields: &mut BTreeMap<String, Value>) {
     let (policy, mode) = match conclusion {
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),
         Conclusion::Decided(decision) => {
@@ -253,5 +251,5 @@ fn pairs(headers: &HeaderMap) -> impl Iterator<Item = HeaderValue> + '_ {
 }
 
 fn pair(key: &str, value: String) -> HeaderValue {
-    HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() }
+    HeaderValue { key: key.to_owned(), value }
 }

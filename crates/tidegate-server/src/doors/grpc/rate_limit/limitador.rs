@@ -13,10 +13,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Check, Part};
@@ -24,6 +20,7 @@ use tidegate::policy::Usage;
 use tidegate::{Charged, Outcome};
 
 use super::super::Service;
+use super::super::envoy::{RateLimitCode, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::super::framing;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
@@ -62,7 +59,7 @@ struct ReserveRequest {
 /// `kuadrant.service.ratelimit.v1.ReserveResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
 struct ReserveResponse {
-    /// As the overall code of the rate limit service.
+    /// A [`RateLimitCode`].
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
@@ -127,7 +124,7 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
 /// If dropped, what was booked stays so: some descriptors, or some limits of one.
 pub(in super::super) async fn report(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     book(service, &super::read(&message)?).await?;
-    let answer = RateLimitResponse { overall_code: Overall::Ok as i32, ..RateLimitResponse::default() };
+    let answer = RateLimitResponse { overall_code: RateLimitCode::Ok as i32, ..RateLimitResponse::default() };
     Ok(framing::body(&answer))
 }
 
@@ -145,7 +142,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let engine = &service.app.engine;
     let live = engine.live();
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
-    let refused = ReserveResponse { code: Overall::OverLimit as i32, reservation_id: String::new() };
+    let refused = ReserveResponse { code: RateLimitCode::OverLimit as i32, reservation_id: String::new() };
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
         engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
@@ -184,7 +181,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         },
     };
     hung_up.held = None;
-    Ok(framing::body(&ReserveResponse { code: Overall::Ok as i32, reservation_id }))
+    Ok(framing::body(&ReserveResponse { code: RateLimitCode::Ok as i32, reservation_id }))
 }
 
 /// Settles a reservation with what was spent. Without one, or after its end, books it.
@@ -234,7 +231,7 @@ fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
 /// Makes a call in which each descriptor has so many units.
 fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -> RateLimitRequest {
     for descriptor in &mut descriptors {
-        descriptor.hits_addend = Some(UInt64Value { value: units });
+        descriptor.hits_addend = Some(units);
         descriptor.is_negative_hits = false;
     }
     RateLimitRequest { domain, descriptors, hits_addend: 0 }

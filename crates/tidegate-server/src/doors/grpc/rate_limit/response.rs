@@ -3,14 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus, RateLimit,
-};
-use envoy_types::pb::google::protobuf;
 use tidegate::{GateDecision, LimitDecision, Retry};
 
+use super::super::envoy::{DescriptorStatus, RateLimit, RateLimitCode, RateLimitResponse, Unit};
 use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::active_config::Facts;
 use crate::engine::Conclusion;
@@ -96,7 +91,7 @@ pub(super) fn refuses(decision: &GateDecision, descriptor: &CallDescriptor<'_>) 
 }
 
 fn code(allowed: bool) -> i32 {
-    if allowed { Code::Ok as i32 } else { Code::OverLimit as i32 }
+    if allowed { RateLimitCode::Ok as i32 } else { RateLimitCode::OverLimit as i32 }
 }
 
 /// Returns the unit of so many seconds, if there is one.
@@ -118,10 +113,10 @@ fn unit(seconds: Option<u64>) -> Unit {
 }
 
 /// Rounded up: a client that returns after these seconds must not be refused again.
-fn seconds_up(span: Duration) -> protobuf::Duration {
+fn seconds_up(span: Duration) -> prost_types::Duration {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     // The message allows 10,000 years at most.
-    protobuf::Duration { seconds: seconds.min(315_576_000_000) as i64, nanos: 0 }
+    prost_types::Duration { seconds: seconds.min(315_576_000_000) as i64, nanos: 0 }
 }
 
 fn whole(number: u64) -> u32 {
