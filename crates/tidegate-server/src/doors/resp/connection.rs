@@ -65,6 +65,7 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPla
     }
 }
 
+/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, timeouts: Timeouts) {
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
