@@ -101,7 +101,7 @@ pub(crate) struct Met {
     many_since: OnceLock<Tick>,
 }
 
-/// Admitted calls of a policy of which none was reported as ended.
+/// The calls of a policy that depends on how they end, if none was ever reported as ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unended {
     pub(crate) admitted: u64,

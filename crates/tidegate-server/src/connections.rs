@@ -63,7 +63,7 @@ pub(crate) trait Door: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Http<H> {
     pub(crate) handler: Arc<H>,
-    /// `None`: not encrypted.
+    /// The TLS settings of its connections; `None` if they are not encrypted.
     pub(crate) tls: Option<Tls>,
 }
 
@@ -94,7 +94,8 @@ impl<H: Handler> Door for Http<H> {
 /// A response extension: the body is made while it is read, and the connection is not idle before its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streamed {
-    /// About how many bytes the body holds until its end; 0 if it ends when the caller closes its side.
+    /// About how many bytes the body holds until its end; 0 if it goes on for as long as the caller listens, and
+    /// ends when the caller closes its side.
     pub(crate) held: usize,
 }
 

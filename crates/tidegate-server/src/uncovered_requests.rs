@@ -209,8 +209,8 @@ impl Unmet {
         self.unlimited.so_far()
     }
 
-    /// Returns the requests and calls that were probably meant otherwise, if any. Estimates after the first
-    /// [`Unmet::FIRST`] requests.
+    /// Returns the requests and calls that were probably meant otherwise, if any. Numbers are estimates after the
+    /// first [`Unmet::FIRST`] requests.
     pub(crate) fn mistaken(&self) -> Option<UnmetSoFar> {
         self.mistaken.so_far()
     }

@@ -66,7 +66,7 @@ enum HttpEnd {
     Late(State),
     /// The place was given to another connection.
     Vacated(State),
-    /// Never served; this is the answer that says why.
+    /// The connection was never served; this is the answer that says why.
     Refused(Response),
     /// The peer is gone, or the server cuts the connection.
     Cut,

@@ -112,7 +112,7 @@ impl TicketFor {
 }
 
 impl NoTicket {
-    /// A ticket of `bytes` bytes was cut down to its places.
+    /// Makes the error of a ticket of `bytes` bytes that was cut down to its places.
     fn but_for_places(bytes: usize) -> Self {
         let why = format!(
             "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns only the places, and the \

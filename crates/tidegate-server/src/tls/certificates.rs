@@ -109,7 +109,8 @@ impl Certificates {
         Arc::clone(&self.in_force.load().configs[transport as usize])
     }
 
-    /// For `readyz`: the end of the certificate, and why its last renewal was refused.
+    /// Describes the certificate for `readyz`: until when it is valid, and why the last renewal was refused, if it
+    /// was.
     pub(crate) fn describe(&self) -> String {
         let until = self.until();
         match &*self.refused.lock() {

@@ -84,7 +84,8 @@ pub(super) async fn serve(
     close(stream, ended, &place).await;
 }
 
-/// In headers alone, so Envoy takes it for the status of the call and logs the message.
+/// The answer to a call over HTTP/1: in headers alone, so Envoy takes it for the status of the call and logs the
+/// message.
 const CALL_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: application/grpc\r\ngrpc-status: 12\r\n\
     grpc-message: this is a gRPC address and the call came over HTTP/1; set http2_protocol_options for the cluster\r\n\

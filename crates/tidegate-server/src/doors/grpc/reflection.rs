@@ -170,7 +170,7 @@ impl Files {
             tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
         ];
         let mut all = Self::default();
-        // A test decodes all of them.
+        // Encoded when they were built; a test decodes all of them.
         for set in sets.into_iter().filter_map(|set| FileDescriptorSet::decode(set).ok()) {
             set.file.iter().for_each(|file| all.add(file));
         }

@@ -316,7 +316,7 @@ pub(crate) const MAX_PROPOSED_BODY: usize = MAX_BODY + 2 * MAX_PROPOSED;
 /// The most policy names in `policies`.
 const MAX_POLICIES: usize = 256;
 
-/// In bytes: room for a reason of 255 bytes.
+/// The longest body of an operator's request, in bytes: room for a reason of 255 bytes.
 pub(crate) const MAX_OPERATOR_BODY: usize = 4096;
 
 /// The longest `for`. Whoever is to be kept out for longer belongs on a deny-list.

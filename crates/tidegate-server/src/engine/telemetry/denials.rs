@@ -185,7 +185,7 @@ enum Source<'d> {
 }
 
 impl<'d> Refuser<'d> {
-    /// `None` if only another check of the call refuses.
+    /// Returns what refuses; `None` for a check that only another check of its call refuses.
     fn of(decision: &'d GateDecision, request: &Descriptor<'_>) -> Option<Self> {
         if let Some(refusal) = &decision.refusal {
             let by = match (&refusal.block, refusal.needs) {

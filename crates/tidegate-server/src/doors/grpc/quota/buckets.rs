@@ -35,7 +35,7 @@ const MOST_TOGETHER: i64 = 1 << 18;
 /// How long the store may take to book the requests of a report: the time until the next one.
 const BOOKING: Duration = Duration::from_secs(5);
 
-/// Without requests for so long, a bucket is forgotten, here and by the proxy.
+/// How long a bucket has no requests until it is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]

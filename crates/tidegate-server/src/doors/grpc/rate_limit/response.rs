@@ -15,7 +15,7 @@ use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::active_config::Facts;
 use crate::engine::Conclusion;
 
-/// Answers a call whose limits were not asked, since some descriptors are refused anyway.
+/// Answers a call whose limits were not asked, since some descriptors are refused whatever their limits say.
 pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {
     let status = |descriptor: &CallDescriptor<'_>| DescriptorStatus {
         code: code(descriptor.refused.is_none()),
@@ -75,7 +75,7 @@ fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Fac
         _ if limit.decision.is_allowed() => Some(standing.reset_after),
         retry => retry.after(),
     };
-    // Limits without a window, such as places, do not reset.
+    // Limits without a window, such as places, have no number of seconds after which they reset.
     status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
     status
 }
@@ -99,7 +99,7 @@ fn code(allowed: bool) -> i32 {
     if allowed { Code::Ok as i32 } else { Code::OverLimit as i32 }
 }
 
-/// Returns the unit of so many seconds, if there is one.
+/// Returns the unit of a limit whose window has this many seconds; unknown if no unit has that length.
 fn unit(seconds: Option<u64>) -> Unit {
     const DAY: u64 = 86_400;
     // Days and months differ in length, also where clocks are changed.
@@ -117,7 +117,8 @@ fn unit(seconds: Option<u64>) -> Unit {
     }
 }
 
-/// Rounded up: a client that returns after these seconds must not be refused again.
+/// Returns whole seconds, rounded up: a proxy tells its client only these, and a client that returns after them
+/// must not be refused again.
 fn seconds_up(span: Duration) -> protobuf::Duration {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
     // The message allows 10,000 years at most.
