@@ -1,7 +1,7 @@
 //! The configuration in force, with facts that are derived once. A reload replaces the whole.
 //!
-//! A decision carries the policy set that it was made under. In the moment between the gate's change and this one,
-//! the facts are computed for that one decision.
+//! A reload replaces the value as a whole. A decision carries the policy set that it was made under. In the moment
+//! between the gate's change and this one, the facts are computed for that one decision.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ pub(crate) struct ActiveConfig {
     pub(crate) delays: bool,
     /// Whether some policy has a breaker.
     pub(crate) breaks: bool,
-    /// The `rls.` attributes that policies use, sorted.
+    /// The attributes with the prefix `rls.` that policies use, sorted. The gRPC door computes them for a
+    /// descriptor on demand.
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "read by that door alone"))]
     pub(crate) rls_attributes: Box<[Box<str>]>,
     /// How that door's calls say which priority their requests have.
@@ -73,16 +74,17 @@ pub(crate) struct Facts {
     pub(crate) denials: Arc<DenialLog>,
     /// Whether a request has reached its limits. Survives reloads that do not change which requests do.
     pub(crate) met: Arc<Met>,
-    /// For policies where the comparison is exact.
+    /// Compares the admitted requests with the limit, for policies where that is exact.
     pub(crate) judge: Option<Arc<Judge>>,
     /// What Envoy asks of it. Survives reloads.
     #[cfg(feature = "grpc")]
     pub(crate) reports: Arc<Reports>,
-    /// Sorted by the address of the quota. Quotas are shared, and outlive this value.
+    /// The windows of the policy's quotas, sorted by the address of the quota, which is the look-up key. Quotas are
+    /// shared, and outlive this value.
     windows: Box<[(usize, Window)]>,
 }
 
-/// Whether a request has reached the limits of a policy.
+/// What is needed to tell whether a request has reached the limits of a policy.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     /// Since when the policy has applied to the same requests.
@@ -95,11 +97,11 @@ pub(crate) struct Met {
     looked_at: AtomicBool,
     /// Whether a call was reported as ended.
     ended: AtomicBool,
-    /// When many admitted calls without an end were first seen.
+    /// When somebody first saw that many calls were admitted and none was reported as ended.
     many_since: OnceLock<Tick>,
 }
 
-/// Admitted calls of a policy of which none was reported as ended.
+/// The calls of a policy that depends on how they end, if none was ever reported as ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unended {
     pub(crate) admitted: u64,
@@ -232,8 +234,8 @@ impl ActiveConfig {
         self.policies.get(at).filter(|_| applies)?.unreached_since()
     }
 
-    /// Returns the policies that depend on how calls end and of which none was reported as ended, although many were
-    /// admitted a while ago.
+    /// Returns the policies that depend on how calls end and of which none was reported as ended, although many
+    /// were admitted a while ago. Policies that are off are left out.
     pub(crate) fn unended(&self, now: Tick) -> impl Iterator<Item = (&Policy, Unended)> {
         let each = self.set.policies().iter().zip(&*self.policies);
         let awaits = each.filter(|(policy, _)| policy.mode != Mode::Off && settles(policy));
@@ -282,11 +284,12 @@ pub(crate) fn settles(policy: &Policy) -> bool {
 }
 
 impl Facts {
-    /// `in_force` is the tick from which the policy is in force; `None` if it is not.
+    /// Computes the facts of a policy. `in_force` is the tick from which the policy is in force; `None` if it is
+    /// not.
     fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>, in_force: Option<Tick>) -> Self {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
-        // A breaker grants no number of units.
+        // Breakers are left out: whether they admit the next call is not a number that a policy grants.
         let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
         let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
         if in_force.is_some() {
@@ -338,13 +341,15 @@ impl Facts {
     /// Returns in how many seconds an exhausted quota is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
         let found = self.windows.binary_search_by_key(&address(quota), |(address, _)| *address);
-        // Quotas that a check brought, or with an adjusted rate, are not the policy's.
+        // A quota that a check brought along does not belong to the policy, and neither does a rate that was
+        // adjusted.
         let window = found.map_or_else(|_| Window::of(quota), |at| self.windows[at].1);
         window.seconds(quota, now)
     }
 }
 
-/// Returns the most units that a policy grants one key of each plan at once. A plan without any limit is left out.
+/// Returns the most units that a policy grants one key of each plan at once: of each value for which some limit has
+/// a rate of its own. A plan without any limit is left out.
 fn limits_of_plans(policy: &Policy) -> BTreeMap<String, u64> {
     let limits = || policy.limits.iter().filter(|limit| !limit.is_breaker());
     let mut plans: BTreeMap<String, u64> = BTreeMap::new();

@@ -17,13 +17,13 @@ use crate::files;
 /// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;
 
-/// In bytes. Most policies have a few hundred, those with long lists more.
+/// The longest text of a policy, in bytes. Most policies have a few hundred, those with long lists more.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
 
-/// As many bytes as a file may have.
+/// The most bytes of all texts together, as many as a file may have.
 const MAX_TEXTS: usize = 4 << 20;
 
-/// The texts in the order of their names. A change makes a new value.
+/// The texts by name, in the order of the names. Immutable: a change makes a new value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
 
@@ -50,7 +50,7 @@ impl ApiPolicies {
     /// Adds a policy, or replaces it.
     ///
     /// # Errors
-    /// [`NoRoom`] if there are too many policies or bytes.
+    /// [`NoRoom`] if there are too many policies, or their texts are too long together.
     pub(crate) fn with(&self, name: &str, text: &str) -> Result<Self, NoRoom> {
         let mut texts = self.0.clone();
         texts.insert(name.into(), text.into());
@@ -73,10 +73,11 @@ impl ApiPolicies {
     }
 }
 
-// `api-policies.json`, beside the counters of the disk store: `{"version": 1, "policies": {NAME: TEXT}}`. The store's
-// lock keeps other processes out of the folder.
+// The file that keeps policies put through the API across restarts: `api-policies.json`, beside the counters of the
+// disk store, with `{"version": 1, "policies": {NAME: TEXT}}`. It is replaced as a whole by a rename, so after a
+// power cut either the old or the new file is there. The store's lock keeps other processes out of the folder.
 
-/// All texts with every character escaped, and the syntax.
+/// The most bytes of the file: all texts with every character escaped, and the syntax between them.
 const MAX_BYTES: u64 = 32 << 20;
 
 const NAME: &str = "api-policies.json";
@@ -155,7 +156,7 @@ impl SavedPolicies {
                 new.write_all(b"\n")
             },
             |new| {
-                // Who gave up on a slow disk was told that nothing has changed.
+                // A caller that gave up on a slow disk was told that nothing has changed.
                 if given_up.load(Ordering::Acquire) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }

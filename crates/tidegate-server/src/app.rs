@@ -69,8 +69,8 @@ impl App {
         self.engine.metrics.requests.in_flight()
     }
 
-    /// Waits for a turn of long work. Until then everything that is ready on this thread has its turn. It lasts until
-    /// the value is dropped, and must not wait for anybody.
+    /// Waits for a turn of long work. When it begins, everything that was ready on this thread has had its turn,
+    /// and so has what arrived meanwhile. It lasts until the value is dropped, and must not wait for anybody.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -82,10 +82,10 @@ impl App {
         turn
     }
 
-    /// Waits for the first turn.
+    /// As [`App::long_turn`], for the first piece of work.
     ///
     /// # Errors
-    /// 503 if none comes in time.
+    /// 503 if no turn comes in time, because others have too much to do.
     pub(crate) async fn first_long_turn(&self) -> Result<Option<SemaphorePermit<'_>>, Problem> {
         timeout(TURN, self.long_turn()).await.map_err(|_| {
             let seconds = TURN.as_secs();

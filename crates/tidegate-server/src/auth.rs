@@ -1,8 +1,8 @@
 //! Who may use the server, and for what.
 //!
-//! Without a token it listens on loopback only, and refuses two tricks of web pages ([`access`]): requests to
-//! loopback, which `Origin` reveals, and a page's own name mapped to this machine, which `Host` reveals. With tokens,
-//! every request but health checks needs one with its scope.
+//! Without a token the server listens on loopback only, and refuses two tricks of web pages ([`access`]): requests
+//! to loopback, which `Origin` reveals, and a page's own name mapped to this machine, which `Host` reveals. With
+//! tokens, every request but health checks needs one with its scope.
 
 mod access;
 mod tokens;

@@ -1,7 +1,8 @@
 //! Runs blocking work on its own thread, and gives up waiting after a while.
 //!
-//! A read from a network file system may block forever, and its thread cannot be stopped. The runtime would wait for
-//! its own blocking threads when the server stops, so they are not used. While one job is stuck, the next is refused.
+//! A read from a network file system may block forever, and its thread cannot be stopped. The runtime would wait
+//! for its own blocking threads when the server stops, so they are not used. One job runs at a time. While one is
+//! stuck, the next is refused, so that no more threads get stuck.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,21 +18,21 @@ pub(crate) struct BlockingJobs {
     last: Mutex<Option<Running>>,
 }
 
-/// Its thread closes the channel when it ends, however.
+/// A running job. Its thread closes the channel when it ends, in whichever way.
 #[derive(Clone, Debug)]
 struct Running {
     since: Instant,
     ended: watch::Receiver<()>,
 }
 
-/// The text completes a sentence about the job.
+/// Why a job has no outcome. The text completes a sentence about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoOutcome {
-    /// It takes longer than this patience.
+    /// The job takes longer than the patience, which this holds.
     Slow(Duration),
     /// Not started: an earlier one has been running for so long.
     Busy(Duration),
-    /// A panic, or no thread could be started.
+    /// The job panicked, or no thread could be started for it.
     Broken,
 }
 

@@ -63,7 +63,7 @@ pub(crate) trait Door: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Http<H> {
     pub(crate) handler: Arc<H>,
-    /// `None`: not encrypted.
+    /// The TLS settings of its connections; `None` if they are not encrypted.
     pub(crate) tls: Option<Tls>,
 }
 
@@ -94,7 +94,8 @@ impl<H: Handler> Door for Http<H> {
 /// A response extension: the body is made while it is read, and the connection is not idle before its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streamed {
-    /// About how many bytes the body holds until its end; 0 if it ends when the caller closes its side.
+    /// About how many bytes the body holds until its end; 0 if it goes on for as long as the caller listens, and
+    /// ends when the caller closes its side.
     pub(crate) held: usize,
 }
 
@@ -164,7 +165,7 @@ pub(crate) async fn serve(
         let (socket, accepted) = tokio::select! {
             biased;
             // Checked before waiting: the server may have been stopped before it ran. An error means that nothing
-            // could stop it.
+            // is left that could stop it, so it must not run.
             _ = phase.wait_for(|phase| *phase > Phase::Serving) => break,
             accepted = accepted => match accepted { Some(accepted) => accepted, None => break },
         };
@@ -173,12 +174,14 @@ pub(crate) async fn serve(
                 failing = false;
                 let place = Arc::new(places.admit(peer.ip()));
                 let door = Arc::clone(&door);
-                // A stream is registered with the runtime that made it. Detaching fails only if the socket is gone.
+                // A stream is registered with the runtime that made it, so it is detached to move to another. This
+                // fails only if the socket is gone.
                 let Ok(moving) = stream.into_moving() else { continue };
                 let serving = async move {
                     if let Ok(stream) = moving.arrive() {
                         // Until the runtime has polled the socket once, a read finds nothing, and a stopping server
-                        // would close the connection as idle.
+                        // would close the connection as idle. Yield first, so that a request that has arrived is
+                        // answered.
                         tokio::task::yield_now().await;
                         door.serve(stream, peer, &place, timeouts).await;
                     }
@@ -232,7 +235,7 @@ fn is_the_callers(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// The phases of a server, in order.
+/// The phases of a server, in order. It never goes back to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Serving,
@@ -243,9 +246,10 @@ pub(crate) enum Phase {
 
 // Lets all other ready tasks of a thread run first.
 //
-// Waking a sleeping caller takes the kernel as long as deciding a request. So a connection makes its answers in its
-// turn and sends them after all other ready connections have made theirs: the first answer wakes a caller with many
-// connections, and the others find it awake.
+// When an answer is sent to a caller whose thread sleeps, the kernel must wake that thread, which takes as long as
+// deciding a request. So a connection makes its answers in its turn and sends them after all other ready
+// connections have made theirs: the first answer wakes a caller with many connections, and the others find it
+// awake.
 
 #[derive(Debug, Default)]
 struct AfterOthers {

@@ -1,20 +1,23 @@
 //! Limits how often denials are logged: a flood of refusals must not become a flood of lines.
 //!
-//! A line says how many denials of its policy were left out before it. The metrics count all.
+//! A flood of refusals must not become a flood of log lines. Each policy may log a few lines at once and then one
+//! every ten seconds; all together may log one a second. A line says how many denials of its policy were left out
+//! before it. The metrics count all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::{Limiter, Quota, QuotaError};
 
-/// Requests that are tried by hand are all logged.
+/// How many lines one policy may log at once. Requests that are tried by hand are all logged.
 const BURST: u64 = 5;
 /// Lines of one policy a minute after that.
 const PER_MINUTE: u64 = 6;
 const BURST_OF_ALL: u64 = 50;
-/// As many as the log accepts from one place in the program. With more, the log itself would drop lines.
+/// Lines of all policies a second after that: as many as the log accepts from one place in the program. With more,
+/// the log itself would drop lines.
 const PER_SECOND_OF_ALL: u64 = 1;
 
-/// For one policy, or for all together.
+/// Limits the denials that are logged for one policy, or for all together.
 #[derive(Debug)]
 pub(crate) struct DenialLog {
     often: Limiter,
@@ -43,7 +46,7 @@ impl DenialLog {
         Self { often: self.often.with_clock(clock), ..self }
     }
 
-    /// Returns how many denials were left out before this one; `None` if it is left out and counted.
+    /// Returns whether to log a denial: the number left out before this one; `None` if it is left out and counted.
     pub(crate) fn turn(&self, of_all: &Self) -> Option<u64> {
         // Relaxed: only people read the count.
         if self.often.admit() && of_all.often.admit() {

@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     pub(crate) telemetry: Arc<Telemetry>,
 }
 
-/// What the policy file does not say.
+/// The options of an engine that are not in the policy file.
 #[derive(Debug, Default)]
 pub(crate) struct EngineOptions {
     /// Counted by the writer of the log.
@@ -78,7 +78,7 @@ pub(crate) struct EngineOptions {
 }
 
 impl Engine {
-    /// Call it inside a tokio runtime: background messages to the store are spawned on it.
+    /// Makes the engine. Call it inside a tokio runtime: background messages to the store are spawned on it.
     pub(crate) fn new(
         settings: &Settings,
         opened: OpenStore,
@@ -160,8 +160,8 @@ impl Engine {
         }
     }
 
-    /// Returns the settings in force, held by a guard: all threads would write a shared reference count. Keep it for
-    /// one request at most.
+    /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
+    /// threads. Keep it for one request at most.
     pub(crate) fn live(&self) -> Guard<Arc<ActiveConfig>> {
         self.base.live()
     }
@@ -187,7 +187,8 @@ impl Engine {
         if unfit.is_empty() { Ok(()) } else { Err(Refused { diagnostics: unfit }) }
     }
 
-    /// Puts settings in force. Calls must not overlap. Returns the breakers for [`Breakers::start_anew`].
+    /// Puts settings in force. Calls must not overlap. Returns the breakers that start anew, for
+    /// [`Breakers::start_anew`].
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
         self.conditions.follow(&settings.policies);
@@ -214,7 +215,7 @@ impl Engine {
         self.base.started
     }
 
-    /// `others` registers metrics that are not about decisions.
+    /// Writes all metrics as text; `others` registers those that are not about decisions.
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
         self.conditions.tell();
         let live = self.live();

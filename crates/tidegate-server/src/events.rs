@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tidegate::Tick;
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
-/// They are people and their tools.
+/// The most listeners. They are people and their tools, each with its own connection.
 pub(crate) const MOST_LISTENERS: usize = 16;
-/// Kept for the slowest listener, shared by all: a few hundred KiB.
+/// How many events are kept for the slowest listener, shared by all: a few hundred KiB.
 const WAITING: usize = 512;
-/// Further ones are only counted.
+/// How many denials are sent in one second. Further ones are only counted.
 const DENIALS_A_SECOND: u32 = 50;
 
 /// One event.
@@ -63,9 +63,9 @@ impl Default for Events {
 }
 
 impl Events {
-    /// `None` if there are [`MOST_LISTENERS`] already.
+    /// Listens from now on; `None` if there are [`MOST_LISTENERS`] already.
     pub(crate) fn listen(self: &Arc<Self>) -> Option<Listener> {
-        // Relaxed: the channel has its own ordering.
+        // Relaxed: the number orders nothing else; the channel has its own ordering.
         let more = |listeners| (listeners < MOST_LISTENERS).then_some(listeners + 1);
         self.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Listener { events: Arc::clone(self), receiver: self.sender.subscribe() })
@@ -76,10 +76,10 @@ impl Events {
         self.listeners.load(Ordering::Relaxed) > 0
     }
 
-    /// `data` is computed only if somebody listens.
+    /// Sends an event. `data` is computed only if somebody listens.
     pub(crate) fn publish(&self, name: &'static str, data: impl FnOnce() -> Value) {
         if self.any() {
-            // The last listener may have just gone.
+            // An error means that the last listener has just gone.
             let _ = self.sender.send(Arc::new(Event { name, data: data() }));
         }
     }

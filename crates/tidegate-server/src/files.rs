@@ -49,13 +49,14 @@ pub(crate) fn write_whole(
 // Detects that a file changed, however it was written.
 //
 // Editors rename a new file over the old one; Kubernetes swaps a symlink. A watch on the file would follow the old
-// inode. So the directory is watched, and a change counts only if the *content* differs. Events come in bursts, so
-// the file is read once they pause.
+// inode and see no more events. So the directory is watched, and a change counts only if the *content* differs.
+// Events come in bursts, so the file is read once they pause.
 //
 // It is read as in a reload: a regular file of bounded length, on its own thread. An unreadable file counts as
 // changed, so that the reload reports what is wrong.
 
-/// Longer than the time between an editor's write and its rename.
+/// How long events must pause before the file is read: longer than the time between an editor's write and its
+/// rename.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest wait for a pause: another file in the directory may be written all the time.
@@ -82,10 +83,10 @@ impl FileWatch {
     /// # Errors
     /// If the directory cannot be watched.
     pub(crate) async fn new(path: &Path) -> Result<Self, notify::Error> {
-        // Capacity 1: a second event says nothing more.
+        // Capacity 1: an event says only that something happened, so a second one adds nothing.
         let (tell, events) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-            // Reading the file causes access events, so it would be read forever.
+            // Access events are ignored: reading the file causes them, so it would be read forever.
             if event.map_or(true, |event| !event.kind.is_access()) {
                 let _ = tell.try_send(());
             }

@@ -18,11 +18,11 @@ pub(crate) const BLOCKS: &str = "(blocked)";
 /// The counts of one such list. They survive reloads.
 #[derive(Debug)]
 pub(crate) struct GlobalDenyList {
-    /// In metrics, in the log and in the list of top keys.
+    /// Stands in place of a policy's name in metrics, in the log and in the list of top keys.
     pub(crate) name: &'static str,
-    /// A list that is not used has no series.
+    /// Made with the first refusal: a list that is not used has no series.
     refused: OnceLock<Counter>,
-    /// As many as the file has.
+    /// The entries that refused, as keys: as many as the file has.
     pub(crate) keys: TopKeys,
     /// The log limit for its denials.
     pub(crate) denials: DenialLog,

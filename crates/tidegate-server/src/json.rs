@@ -9,13 +9,14 @@ use tidegate::visible;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// More than the answer to a check with two limits.
+/// A capacity larger than the answer to a check with two limits, so that most answers are written without a
+/// reallocation.
 const USUAL: usize = 1024;
 
 /// Serialises a value as JSON.
 pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL);
-    // Answers have string keys and finite numbers.
+    // All answers are structs with string keys and finite numbers, so serialising them cannot fail.
     match serde_json::to_writer(&mut bytes, value) {
         Ok(()) => bytes,
         Err(_) => Vec::new(),

@@ -1,7 +1,8 @@
 //! The metrics for Prometheus.
 //!
-//! Labels come from the configuration, never from a request, so the number of series is known when a file is loaded.
-//! A decision finds its counters by the policy's index ([`crate::active_config::ActiveConfig`]).
+//! Labels come from the configuration, never from a request, so the number of series is known when a file is
+//! loaded. Series of removed policies are dropped. A decision finds its counters by the policy's index
+//! ([`crate::active_config::ActiveConfig`]).
 
 pub(crate) mod admitted_share;
 mod busiest_keys;
@@ -204,6 +205,7 @@ impl Metrics {
             drop(metrics.extensions.get_or_create(&ExtensionLabel { result }));
         }
         for reason in CutReason::ALL {
+            // The series exists from the start, so that its first increase is visible.
             drop(metrics.cut.get_or_create(&CutLabel { reason }));
         }
         metrics.reloaded(true);

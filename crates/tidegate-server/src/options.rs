@@ -34,8 +34,8 @@ pub struct ServerOptions {
     /// accident.
     pub http: Address,
     /// The address for operations (policies, keys, breakers, signals, metrics, explain, reload). If set, they are
-    /// served only there, and the other doors only decide; otherwise at `http`. Health is answered at both. Port 0
-    /// takes a free one.
+    /// served only there, and the other doors only decide; `None`, the default: at `http`. Health is answered at
+    /// both. Port 0 takes a free one.
     pub admin: Option<Address>,
     /// The address for Envoy's rate limit service over gRPC; none by default. Port 0 takes a free one. Needs the
     /// feature `grpc`.
@@ -85,15 +85,17 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For the head of a request, from accept or from its first byte on a kept connection; then 408 and closed. 10 s
-    /// by default. A TLS handshake before it has as long.
+    /// For the head of a request, from accept or from its first byte on a kept connection; then 408 and closed. 10
+    /// s by default: callers are servers nearby, and a head is small. A TLS handshake before it has a limit of the
+    /// same length of its own.
     pub head: Duration,
-    /// Between two requests; then closed. 150 s by default, longer than proxies keep connections (nginx 60 s, Traefik
-    /// 90 s, Caddy 120 s), so that none writes into a closing one.
+    /// Between two requests; then closed. 150 s by default, longer than proxies keep connections (nginx 60 s,
+    /// Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing one.
     pub idle: Duration,
     /// For the whole body, from when it is first waited for; then 408 and closed. 10 s by default.
     pub body: Duration,
-    /// For reading an answer, from when the system takes no more of it; then cut. 30 s by default.
+    /// For reading an answer, from when the system takes no more of it; then cut. 30 s by default: the longest
+    /// answers have some megabytes.
     pub unread: Duration,
 }
 

@@ -14,14 +14,14 @@ use tidegate::http_answer::PROBLEM_JSON;
 
 use crate::json;
 
-/// When to ask again if the store did not answer, without adding to its load.
+/// How long a caller should wait if the store did not answer: long enough not to add to its load.
 pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// The caller's connection waits with it, and nobody else.
+/// How long the answer to a wrong token waits. The caller's connection waits with it, and nobody else.
 pub(crate) const WRONG_TOKEN: Duration = Duration::from_millis(250);
 
-/// The answer waits for so long, and its connection can lose its place like an idle one. With zero it waits for
-/// others' turn, since it was long work.
+/// A response extension: the answer waits for so long, and its connection can lose its place like an idle one. With
+/// zero it waits for others' turn, since it was long work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delayed(pub(crate) Duration);
 
@@ -176,7 +176,7 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
         }
         if status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::REQUEST_TIMEOUT {
-            // The rest of the body is not read.
+            // The rest of the body is not read, so the connection cannot be used again.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -18,7 +18,7 @@ pub(crate) const HEADER: &str = "request.header.";
 /// The proxy, under one configuration.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// `None` if the configuration does not say.
+    /// How the proxy asks; `None` if the configuration does not say.
     forward_auth: Option<ForwardAuth>,
     pub(crate) client_ip: ClientIp,
     pub(crate) named: Named,
@@ -71,7 +71,7 @@ impl Proxy {
         })
     }
 
-    /// `None` if each policy has its own status of refusals.
+    /// Returns the status of every refusal; `None` if each policy has its own.
     pub(crate) fn deny_status(&self) -> Option<StatusCode> {
         let status = self.forward_auth.as_ref().and_then(ForwardAuth::deny_status);
         status.and_then(|status| StatusCode::from_u16(status).ok())
@@ -84,12 +84,13 @@ impl Proxy {
         }
     }
 
-    /// Refuses with a status that the proxy takes for a refusal.
+    /// Refuses a request for something that the caller did, with a status that the proxy takes for a refusal.
     pub(crate) fn refused(&self, detail: String) -> Problem {
         Problem::new(self.deny_status().unwrap_or(StatusCode::BAD_REQUEST), detail)
     }
 
-    /// Returns whether programs such as CGI take this header for a named one.
+    /// Returns whether programs that do not distinguish `_` from `-`, such as CGI and its descendants, take this
+    /// header for a named one.
     pub(crate) fn is_taken_for_named(&self, name: &HeaderName) -> bool {
         !self.spellings.is_empty() && self.spellings.contains(&with_dashes(name.as_str()))
     }
@@ -109,7 +110,7 @@ pub(crate) fn with_dashes(name: &str) -> String {
 // Warns of a proxy that is not trusted: all its callers count as one, and each answer is a decision about the wrong
 // key. A file with `trusted_proxies: []` is valid, so the first sub-request reveals it.
 
-/// The configured header is checked too.
+/// Headers in which proxies forward the caller's address. The configured header is checked too.
 const FORWARDING: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
 
 #[derive(Debug)]
@@ -128,14 +129,15 @@ impl UntrustedPeer {
         Self { pending: AtomicBool::new(keyed.into_iter().any(|by| by == "client.ip")) }
     }
 
-    /// Returns the warning, once, when an untrusted peer sends a forwarding header. After that it reads a flag.
+    /// Returns the warning, once, when an untrusted peer sends a forwarding header. After that it reads a single
+    /// flag.
     fn warning(&self, peer: IpAddr, headers: &HeaderMap, client_ip: &ClientIp) -> Option<String> {
         if !self.pending.load(Ordering::Relaxed) {
             return None;
         }
         let read = client_ip.header.name();
         let sent = std::iter::once(read).chain(FORWARDING).find(|name| headers.contains_key(*name))?;
-        // Relaxed: the swap decides who logs.
+        // Relaxed: the swap alone decides which of several threads logs.
         if !self.pending.swap(false, Ordering::Relaxed) {
             return None;
         }
@@ -145,7 +147,8 @@ impl UntrustedPeer {
         } else {
             format!("add '{peer}' to `client_ip.trusted_proxies` in the policy file")
         };
-        // Never suggests reading the header that came: a proxy may only pass it on from its caller.
+        // Never suggests reading the header that came: if the proxy only passes it on, its caller chooses the
+        // value.
         let also = if sent == read { String::new() } else { format!(" and have it set {read}") };
         Some(format!(
             "behind {peer} all callers share one key of each policy by client.ip: it sends {sent}, and trusted_proxies does not name it; if it is \

@@ -1,7 +1,9 @@
 //! Gives decisions their ids, and remembers refused requests, which are those that are asked about later. A request
 //! that passes is copied nowhere and takes no lock.
 //!
-//! The memory is bounded by requests and by bytes; the oldest go first. Shards keep callers on several cores apart.
+//! Only refusals are remembered, because those are asked about: a request that passes is copied nowhere and takes
+//! no lock. The memory is bounded by requests and by bytes, and each request is bounded too; the oldest go first.
+//! Shards keep callers on several cores apart.
 //!
 //! An id is a ULID: 48 bits of time, then a keyed hash and, masked by it, the shard and the sequence number. So a
 //! look-up is an index, and an id reveals neither the number of decisions nor other ids.
@@ -18,14 +20,14 @@ use tidegate::policy::{Descriptor, Mode};
 use tidegate::{Cost, Priority, Retry, Tick};
 use ulid::Ulid;
 
-/// Two of a handful of cores seldom need the same one.
+/// The number of shards: enough that two of a handful of cores seldom need the same one.
 const SHARDS: usize = 16;
 /// The bits of the masked place: 5 for the shard, 27 for the sequence. 5 bits number twice as many shards as there
 /// are, so the id of a request that is not remembered names none.
 const PLACE_BITS: u32 = 32;
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
-/// In bytes: one long value, or twice the headers of a browser.
+/// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The size of an entry beside its attributes.
 const OVERHEAD: usize = size_of::<KeptRequest>();
@@ -57,7 +59,7 @@ pub(crate) struct Stated {
     pub(crate) priority: Priority,
 }
 
-/// What was seen at the refusal: nothing later alters it.
+/// How a request was refused, and what was seen then: nothing that changes later alters it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) at: Tick,
@@ -66,7 +68,7 @@ pub(crate) struct Record {
     /// What refused, in the words of the denial log.
     pub(crate) by: &'static str,
     pub(crate) policy: Option<Box<str>>,
-    /// `None` if no policy refused.
+    /// The key that the policy refused; `None` if no policy did.
     pub(crate) key: Option<Box<str>>,
     /// The reason of a block, the entry of a list, or the error of a store.
     pub(crate) cause: Box<str>,
@@ -121,7 +123,7 @@ struct KeptRequest {
     refused: Refused,
 }
 
-/// One allocation holds all names and values.
+/// An owned copy of a request; one allocation holds all names and values.
 #[derive(Clone)]
 pub(crate) struct RefusedRequest {
     text: Box<str>,
@@ -132,7 +134,7 @@ pub(crate) struct RefusedRequest {
 }
 
 impl RefusedRequest {
-    /// `None` if it is too long.
+    /// Copies a request without its `secret` attributes; `None` if it is too long.
     fn new(
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,

@@ -22,7 +22,7 @@ use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 use crate::unreported_signals::unknown_numbers;
 
-/// Far longer than a disk takes, and short for an operator who waits.
+/// The longest wait for reading a configuration: far longer than a disk takes, and short for an operator who waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reloads the configuration from one source.
@@ -34,11 +34,11 @@ pub(crate) struct Reload {
     refused: Mutex<Option<Arc<Refused>>>,
     /// The state of the policies published for all nodes.
     shared: Mutex<Taken>,
-    /// Without warnings; `None` before the start.
+    /// The settings in force, without warnings; `None` before the start.
     settings: Mutex<Option<Settings>>,
     /// The policies that were put through the API.
     api: Mutex<Arc<ApiPolicies>>,
-    /// Keeps them across restarts.
+    /// The file that keeps them across restarts, if there is one.
     kept: Option<SavedPolicies>,
     /// What the first configuration had that is read only at the start.
     at_start: OnceLock<Option<AtStart>>,
@@ -97,10 +97,10 @@ impl Reload {
         self.read_with(shared).await
     }
 
-    /// With these policies of all nodes in place of the file's.
+    /// Reads the configuration, with these policies of all nodes in place of the file's.
     async fn read_with(&self, shared: Option<Arc<SharedPolicies>>) -> Result<Settings, Refused> {
         let source = self.source.clone();
-        // They replace those of the API too.
+        // Policies of all nodes replace those of the API too.
         let api = if shared.is_some() { Arc::default() } else { Arc::clone(&self.api.lock()) };
         let load = move || {
             let settings = source.load(shared.as_deref())?;
@@ -121,8 +121,8 @@ impl Reload {
     /// [`Refused`] as for [`Reload::read`]; the old configuration stays in force.
     ///
     /// # Cancel safety
-    /// Dropped while reading, it puts nothing in force. Dropped later, some breakers that start anew do so at their
-    /// next use.
+    /// Dropped while reading, it puts nothing in force. Dropped later, while it waits for the store, the new
+    /// configuration is in force, and some breakers that start anew do so at their next use.
     pub(crate) async fn now(&self, engine: &Engine) -> Result<Vec<String>, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
@@ -188,6 +188,7 @@ struct InForce {
 }
 
 impl InForce {
+    /// Resets the breakers that start anew.
     /// Returns the warnings.
     ///
     /// # Cancel safety
@@ -243,7 +244,7 @@ impl Drop for Announced {
 /// The state of the policies published for all nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
-    /// `None` if the file's are in force.
+    /// The published policies in force; `None` if the file's are.
     pub(crate) in_force: Option<Arc<SharedPolicies>>,
     /// The version refused since then, and why; 0 for a document in an unknown format.
     pub(crate) refused: Option<(u64, Arc<str>)>,

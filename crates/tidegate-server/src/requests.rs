@@ -19,14 +19,15 @@ pub(crate) const MAX_ATTRIBUTES: usize = 64;
 /// The longest attribute name, in bytes.
 pub(crate) const MAX_NAME: usize = Descriptor::MAX_NAME;
 
-/// In bytes: a long URL or token fits.
+/// The longest attribute value, in bytes: a long URL or token fits.
 pub(crate) const MAX_VALUE: usize = Descriptor::MAX_VALUE;
 
-/// The largest burst. A larger cost could never be allowed.
+/// The largest cost, equal to the largest possible burst. A larger cost could never be allowed.
 pub(crate) const MAX_COST: u64 = Rate::MAX_COUNT;
 
 // Quotas for limits that callers bring along.
 
+/// How many different limits are remembered. Beyond that, quotas are made anew.
 const REMEMBERED: usize = 256;
 
 /// The latest quotas that callers brought: making one costs more than deciding by it.
@@ -124,14 +125,16 @@ pub(crate) fn key_of<'q>(
         }
         key.push(name, value);
     }
-    // Requests without an attribute share one key, whose reset must be intended; an empty text is another key.
+    // All attributes must be given: requests without the attribute share one key, whose reset must be intended, and
+    // an empty text is another key.
     match by.iter().find(|name| key.value(name).is_none()) {
         None => Ok(key),
         Some(missing) => Err(WrongKey::Missing { name: missing.clone(), by: words() }),
     }
 }
 
-/// Keys of IPv6 addresses are listed as the network that they share.
+/// Returns whether a value of `client.ip` is the network that its IPv6 addresses share as a key: keys are listed
+/// so.
 fn is_shared_network(set: &PolicySet, name: &str, value: &str) -> bool {
     match value.parse() {
         Ok(AccessEntry::Network(network)) if name == "client.ip" => {
@@ -200,7 +203,7 @@ impl WorkEnd {
         Some(outcome.map_or(Self::Undone, Self::With))
     }
 
-    /// `None` if it is not a status.
+    /// Returns the outcome that the work's status means; `None` if it is not a status.
     pub(crate) fn of_status(status: u16) -> Option<Self> {
         STATUSES.contains(&status).then(|| Self::With(Outcome::from_status(status)))
     }

@@ -130,7 +130,8 @@ impl Server {
         for warning in settings.warnings.iter().chain(&tickets.warnings).chain(&unknown).chain(&empty) {
             tracing::warn!("{warning}");
         }
-        // Before listening: a program that sees the open port may send a signal, which would end the process.
+        // Before listening: a program that sees the open port may send a signal, which would end the process at
+        // once without this.
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let (listener, addr) = listen(&options.http)?;
         let (admin, admin_addr) = options.admin.as_ref().map(listen).transpose()?.unzip();
@@ -345,7 +346,7 @@ impl ServerHandle {
     }
 }
 
-/// Returns the address with its port.
+/// Listens on an address. Returns it with its port filled in.
 fn listen(addr: &Address) -> Result<(Listener, Address), ServeError> {
     Listener::bind(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
 }

@@ -30,15 +30,15 @@ pub struct Settings {
     pub priority_header: Option<String>,
     /// Warnings about settings that work but are probably not intended, logged when they come into force.
     pub warnings: Vec<String>,
-    /// To add policies to; `None` without a file.
+    /// The file as it was written, to add policies to; `None` without a file.
     pub(crate) written: Option<Written>,
-    /// Included in [`Settings::policies`].
+    /// The policies that were put through the API, which [`Settings::policies`] includes.
     pub(crate) api: Arc<ApiPolicies>,
-    /// What only a restart changes; `None` without a file.
+    /// The file's settings that cannot change while the server runs; `None` without a file.
     pub(crate) at_start: Option<AtStart>,
 }
 
-/// Kept so that a reload can detect changes.
+/// The part of a file that is read only at the start; kept so that a reload can detect changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtStart {
     pub(crate) server: config::Server,
@@ -231,7 +231,7 @@ impl From<tidegate::policy::PolicySetError> for Refused {
     }
 }
 
-// Policies that were put through the API.
+// Combines the settings of a file with the policies that were put through the API.
 
 impl Settings {
     /// Adds policies after those of the file, in place of those added before. Takes as long as validating the file.

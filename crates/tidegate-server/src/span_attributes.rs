@@ -1,5 +1,5 @@
-//! Collects facts about a call for its span: a task-local value, so that nothing between a door and the store has to
-//! pass them on. Without a span, noting does nothing.
+//! Collects facts about a call for its span: a task-local value, so that nothing between a door and the store has
+//! to pass them on. Without a span, noting does nothing; without the feature `otel` no call has one.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ulid::Ulid;
 pub(crate) struct Notes {
     /// Whether keys are noted in plain text.
     pub(crate) reveals_keys: bool,
-    /// As a metrics label: of several requests, the first that may not pass.
+    /// The outcome, as a metrics label; of several requests, that of the first that may not pass.
     pub(crate) outcome: Option<&'static str>,
     /// The policy that decided.
     pub(crate) policy: Option<String>,
@@ -19,11 +19,11 @@ pub(crate) struct Notes {
     pub(crate) key: Option<String>,
     /// Whether the decision was made without the engine.
     pub(crate) by_fallback: bool,
-    /// Of several, the first.
+    /// The id of the decision; of several, the first.
     pub(crate) id: Option<Ulid>,
     /// The time spent deciding.
     pub(crate) deciding: Option<Duration>,
-    /// If an engine was asked.
+    /// The time that an engine took, if one was asked.
     pub(crate) store: Option<Duration>,
 }
 

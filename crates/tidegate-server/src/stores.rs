@@ -30,11 +30,12 @@ pub(crate) use self::opened::{Region, Sharing};
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names. `keys`, if given, replaces the file's number. The default folder of a disk
-/// store is named after `http`, the server's address. If another process uses the folder, waits for up to `patience`:
-/// it may be this server's predecessor.
+/// store is named after `http`, the server's address. If another process uses the folder, waits for up to
+/// `patience`: it may be this server's predecessor, which still answers its last requests.
 ///
-/// Waits a few seconds for an engine. Then it is dialled in the background, and `on_store_error` decides: a node can
-/// start while its engine is away. A store on disk is read on its own thread.
+/// Waits a few seconds for an engine. One that does not answer is dialled in the background until it does;
+/// meanwhile the `on_store_error` of each policy decides: a node can start while its engine is away. A store on
+/// disk is read on its own thread.
 ///
 /// # Errors
 /// [`OpenStoreError`] if the settings do not fit this build or this machine, a store on disk cannot be read or is in
@@ -202,7 +203,7 @@ mod etcd {
     fn failed(error: &ConnectError) -> Failed {
         let reason = error.to_string();
         match error {
-            // Members without a leader report various errors.
+            // Members without a leader accept no writes, and report various errors.
             ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
                 Failed::Away(reason)
             }
@@ -251,7 +252,7 @@ mod zookeeper {
     fn failed(error: &ConnectError) -> Failed {
         let reason = error.to_string();
         match error {
-            // A server that is cut off from its ensemble reports various errors.
+            // A server that is cut off from its ensemble accepts no writes, and reports various errors.
             ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
                 Failed::Away(reason)
             }

@@ -1,8 +1,8 @@
 //! Reports the state of the server to the service manager; nothing without `NOTIFY_SOCKET`. A reload is announced
 //! with the monotonic time, by which `systemctl reload` tells it from an earlier one.
 //!
-//! Sending blocks while the manager's queue is full, forever if it hangs. So messages have their own thread, and are
-//! waited for only briefly. While one hangs, further ones are dropped.
+//! Sending blocks while the manager's queue is full, forever if it hangs. So messages have their own thread, and
+//! are waited for only briefly. While one hangs, further ones are dropped.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -11,10 +11,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
 
-/// It usually takes microseconds.
+/// The longest wait for the manager to take a message, which usually takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The message not taken yet; the channel closes once it is. One at a time, so that they arrive in order.
+/// The message that the manager has not taken yet, if any; the channel closes once it is. One at a time, so that
+/// they arrive in order.
 static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
 /// Reports that the server is ready, or that a reload is over.

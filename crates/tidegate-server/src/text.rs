@@ -8,7 +8,8 @@ use tidegate::explain::key_text;
 use tidegate::policy::{Descriptor, Policy, PolicySet};
 use tidegate::{SystemClock, Tick};
 
-/// A file may have ten thousand policies, and a caller may misspell as often as it likes.
+/// How many names are compared: a file may have ten thousand policies, and a caller may misspell as often as it
+/// likes.
 const COMPARED_NAMES: usize = 500;
 
 /// Finds the name that a misspelt word meant, among the first 500.
@@ -31,8 +32,8 @@ pub(crate) fn quoted(word: &str) -> String {
 /// Prints milliseconds.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// Formats the moment `after` a tick of the server in RFC 3339, rounded up to a millisecond. `None` after the year
-/// 9999.
+/// Formats the moment `after` a tick of the server in RFC 3339, by the wall clock as it stands now, rounded up to a
+/// millisecond. `None` after the year 9999.
 pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
     wall_moment(SystemClock::wall_time(at), after)
 }
@@ -49,7 +50,8 @@ pub(crate) fn wall_moment(at: Tick, after: Duration) -> Option<String> {
 
 // Keys contain addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a
 // digest under a secret from the ticket key: nobody finds an address by trying, and nodes with the same ticket key
-// show the same digest. `?reveal=true` shows the key itself.
+// show the same digest, before and after a restart. `?reveal=true` shows the key itself to any caller that may use
+// the route.
 
 /// Replaces values by digests, consistently.
 #[derive(Clone)]

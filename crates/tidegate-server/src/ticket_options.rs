@@ -12,7 +12,7 @@ use tidegate::policy::{Limit, Policy, PolicySet};
 
 use crate::files;
 
-/// A larger file is probably a different one.
+/// The most bytes of a file that holds ticket keys. A larger file is probably a different one.
 const MOST_FILE_BYTES: u64 = 64 << 10;
 
 /// The file beside the counters with the key of a server without configured ones.
@@ -23,7 +23,7 @@ const KEPT_KEY: &str = "ticket-key";
 #[non_exhaustive]
 pub struct TicketOptions {
     /// The keys. `None`: a random one. With a store on disk that a config file opened it is kept in its folder, so
-    /// that tickets survive a restart; otherwise it ends with the process.
+    /// that tickets survive a restart like the counters; otherwise it ends with the process.
     pub keys: Option<TicketKeys>,
     /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls to language models and logins
     /// end within that. Settled tickets are remembered for as long, each under one key of the store.
@@ -106,7 +106,8 @@ impl TicketOptions {
         Ok(Self { keys, ttl, issuer: said.issuer.clone(), warnings })
     }
 
-    /// Warns if the server draws its own key while nodes may share the counters of work that is reported.
+    /// Warns if the server draws its own key while nodes may share the counters of work that is reported: of
+    /// guards, of settled costs, and of failures that are charged.
     pub(crate) fn beside_shared_counters(mut self, policies: &PolicySet) -> Self {
         let is_reported = |policy: &&Policy| {
             let is_guarded = policy.limits.iter().any(Limit::is_guard);
@@ -140,7 +141,7 @@ impl TicketOptions {
     }
 }
 
-/// Blocks the thread.
+/// Reads the key that is kept in a folder, or draws it. Blocks the thread.
 fn kept_in(folder: &Path) -> Result<ReadKeys, TicketKeyError> {
     let path = folder.join(KEPT_KEY);
     match from_file(&path) {
@@ -164,6 +165,7 @@ fn is_missing(why: &ReadError) -> bool {
     matches!(why, ReadError::System(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
+/// Reads keys from a regular file of at most 64 KiB, one key a line, the current one first.
 fn from_file(path: &Path) -> Result<ReadKeys, TicketKeyError> {
     let text = read_text(path, MOST_FILE_BYTES)
         .map_err(|error| TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) })?;
@@ -191,6 +193,8 @@ fn parse(text: &str, from: impl Fn() -> String) -> Result<ReadKeys, TicketKeyErr
     Ok(ReadKeys { keys, warnings })
 }
 
+/// Reads keys from `TIDEGATE_TICKET_KEY`, or from the file that `TIDEGATE_TICKET_KEY_FILE` names; `None` if neither
+/// is set.
 fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<ReadKeys>, TicketKeyError> {
     match (variable("TIDEGATE_TICKET_KEY"), variable("TIDEGATE_TICKET_KEY_FILE")) {
         (None, None) => Ok(None),

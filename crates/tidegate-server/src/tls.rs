@@ -1,7 +1,9 @@
 //! TLS for the doors, by rustls with the cryptography of ring: versions 1.2 and 1.3.
 //!
-//! The files are read at the start, when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]). Unusable
-//! ones change nothing; the log, a metric and `readyz?verbose` report them. An open connection keeps its certificate.
+//! The files are read at the start, when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]).
+//! Unusable ones change nothing; the log, a metric and `readyz?verbose` report them. An open connection keeps the
+//! certificate that it began with. TLS 1.2 and 1.3 come from rustls with the cryptography of ring, and its defaults
+//! for everything else.
 
 #[cfg(feature = "tls")]
 mod certificates;
@@ -31,7 +33,7 @@ pub fn check_tls(settings: &TlsSettings) -> Result<Vec<String>, TlsError> {
 
 // Why certificates cannot be used.
 
-/// Why the doors cannot be encrypted. No message repeats a file, which may be a key.
+/// Why the doors cannot be encrypted. No message repeats the content of a file, which may be a key.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

@@ -1,14 +1,16 @@
 //! Counts the keys that a policy refuses most, in bounded memory: as labels of metrics they would be as many series
 //! as an attacker has addresses.
 //!
-//! Only refusals and passes near the limit are counted.
+//! A metrics label per key would make as many time series as an attacker has addresses. So metrics name only
+//! policies, and keys are counted here, in one sketch per policy. Only refusals and passes near the limit are
+//! counted, so an allowed request far from its limit costs nothing here.
 
 use tidegate::Tick;
 use tidegate::hot_keys::{Counted, HotKeys};
 
-/// Finds every key with more than 0.2 % of the refusals, in about 100 KB.
+/// Counters per sketch, which finds every key with more than 0.2 % of the refusals, in about 100 KB.
 pub(crate) const KEYS: usize = 512;
-/// In bytes. Longer keys are cut.
+/// The longest key that is kept, in bytes. Longer ones are cut.
 pub(crate) const MAX_KEY: usize = 256;
 
 /// The sketch of one policy.
@@ -28,7 +30,7 @@ impl TopKeys {
         while !key.is_char_boundary(cut) {
             cut -= 1;
         }
-        // The counts do not decay.
+        // The counts do not decay, so the time does not matter.
         self.0.add(&key[..cut], 1, Tick::EPOCH);
     }
 

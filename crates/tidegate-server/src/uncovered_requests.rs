@@ -2,7 +2,9 @@
 //! each kind, and logged once for each.
 //!
 //! A kind is the door, the names of the attributes, the policies asked for and, over gRPC, the domain: what a
-//! configuration writes. Their number is bounded all the same. Each configuration begins anew.
+//! configuration writes; only headers that are taken for named ones are their callers'. The number of kinds is
+//! bounded all the same, and a known kind costs one comparison for each kind before it. Each configuration begins
+//! anew, since a change may have corrected some.
 //!
 //! Requests that some policy limits are looked at too, since a policy about all of them would hide that another is
 //! never met: the first [`Unmet::FIRST`], then one of [`ONE_OF`].
@@ -31,11 +33,11 @@ const KINDS: usize = 32;
 /// How many characters of an error are told.
 #[cfg(feature = "grpc")]
 const MESSAGE: usize = 300;
-/// How many names are told of one kind.
+/// How many names of attributes, and of policies that it asks for, are told of one kind.
 const NAMES: usize = 12;
 /// After those, one of so many is looked at. A power of two.
 const ONE_OF: u64 = 64;
-/// The attributes that Tidegate itself defines.
+/// The attributes that Tidegate itself defines, of which it is noted whether requests have them.
 const PLACES: [&str; 4] = ["client.ip", "request.method", "request.host", "request.path"];
 
 /// The kinds that one configuration has seen.
@@ -52,7 +54,7 @@ pub(crate) struct Unmet {
     had: HashMap<Box<str>, AtomicBool>,
     /// The policies of [`merges_sub_requests`].
     merging: Among,
-    /// Whether no sub-request was seen yet that one of those is about.
+    /// Whether no sub-request was seen yet that one of those is about. False from the start if there are none.
     merging_is_untold: AtomicBool,
     /// How many sub-requests were looked at for that.
     sub_requests: AtomicU64,
@@ -129,11 +131,11 @@ pub(crate) struct SeenKind {
 }
 
 impl Kinds {
-    /// Counts requests of a kind. `tell` is called for the first of its kind.
+    /// Counts requests of a kind. `tell` is called for the first of its kind; what it returns is told.
     fn note(&self, hash: u64, count: u64, tell: impl FnOnce() -> Option<Advice>) {
         let hash = hash.max(1);
         for (at, kind) in self.kinds.iter().enumerate() {
-            // Relaxed throughout: each number stands alone.
+            // Relaxed throughout: each number stands alone, and what is told has a lock.
             let mut held = kind.hash.load(Ordering::Relaxed);
             if held == 0 {
                 match kind.hash.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
@@ -207,7 +209,8 @@ impl Unmet {
         self.unlimited.so_far()
     }
 
-    /// Returns what was probably meant otherwise, if anything. Estimates after the first [`Unmet::FIRST`] requests.
+    /// Returns the requests and calls that were probably meant otherwise, if any. Numbers are estimates after the
+    /// first [`Unmet::FIRST`] requests.
     pub(crate) fn mistaken(&self) -> Option<UnmetSoFar> {
         self.mistaken.so_far()
     }
@@ -314,6 +317,7 @@ impl Unmet {
         });
     }
 
+    /// Notes a call over gRPC with an entry that is no address.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_no_address(&self, wrong: impl FnOnce() -> String) {
         self.mistaken.note(self.hasher.hash_one("no address"), 1, || {
@@ -367,7 +371,8 @@ impl Unmet {
 
     /// Notes a sub-request that is refused for a header that programs may take for a named one.
     pub(crate) fn note_taken_for_named(&self, proxy: &Proxy, header: &str) {
-        // Any caller may send it, so it is no mistake of whoever reads this.
+        // Any caller may send it, so it is no mistake of whoever reads this. There are as many kinds as named
+        // headers.
         self.mistaken.note(self.hasher.hash_one(("taken", with_dashes(header))), 1, || {
             let named = excerpt(proxy.named_like(header)?);
             Some(Advice {
@@ -454,8 +459,8 @@ impl Unmet {
     }
 }
 
-/// Returns the attributes without which no request meets a policy. Of a key with one that requests had (`had`), the
-/// others may be absent.
+/// Returns the attributes without which no request meets a policy: those that its match demands, and those of its
+/// key. Of a key with one that requests had (`had`), the others may be absent.
 fn needs(policy: &Policy, had: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
     let by_is_needed = match policy.absent {
         Absent::Charge => false,
@@ -559,7 +564,7 @@ impl Advice {
         if set.is_empty() {
             advice = vec!["there are no policies".to_owned()];
         }
-        // A missing attribute or another path may be meant to have no limit.
+        // Whoever lacks an attribute may be meant to have no limit, and so may another path.
         let is_explained = advice.iter().any(|advice| !advice.starts_with("policy "));
         let is_mistake = transport == Transport::grpc && !advice.is_empty() || is_explained;
         if !is_explained {
@@ -589,7 +594,7 @@ impl Advice {
         }
     }
 
-    /// `None` if policies read all names.
+    /// Describes a request that policies are about, with names that no policy reads; `None` if there are none.
     fn unread(set: &PolicySet, transport: Transport, request: &Descriptor<'_>) -> Option<Self> {
         let advice: Vec<String> = set
             .unread(request, None)
@@ -610,7 +615,7 @@ impl Advice {
         })
     }
 
-    /// `None` if sub-requests can meet all policies.
+    /// Describes the policies that no sub-request of a proxy can meet; `None` if there are none.
     fn never_sent(set: &PolicySet) -> Option<Self> {
         let enabled = set.policies().iter().filter(|policy| policy.mode != Mode::Off);
         let mut lacking =
@@ -698,7 +703,7 @@ impl Advice {
         if self.is_mistake {
             tracing::warn!(advice, no_more, "{}", self.what);
         } else {
-            // Everything in it is read by some policy, so it is probably meant.
+            // Everything in it is read by some policy, so it is probably meant to have no limit.
             tracing::info!(advice, no_more, "{}", self.what);
         }
     }

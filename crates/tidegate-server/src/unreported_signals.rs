@@ -1,5 +1,5 @@
-//! Warns of numbers that policies depend on and this server never knows: otherwise the policy would silently do
-//! nothing.
+//! Warns of numbers that policies depend on and this server never knows: a condition on an unknown number does not
+//! hold, and a rate that follows one stays at its ceiling, so the policy would silently do nothing.
 
 use tidegate::policy::{Policy, PolicySet, Source, Trigger};
 
@@ -57,7 +57,7 @@ fn of_policy(policy: &Policy) -> Vec<String> {
     found
 }
 
-/// `None` for numbers that the server may know.
+/// Suggests what to use in place of a number that the server never knows; `None` for all others.
 fn instead_of(source: &Source) -> Option<&'static str> {
     match source {
         Source::Cpu | Source::Memory | Source::Load if !cfg!(target_os = "linux") => {

@@ -18,7 +18,7 @@ use crate::problem::Problem;
 /// For proxies that cannot set `Authorization` without overwriting their caller's.
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-tidegate-token");
 
-/// As long as for the configuration.
+/// The longest wait for the file of tokens, as for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The name of the single token in refusals.
@@ -33,7 +33,7 @@ pub(crate) struct Access {
     tokens: ArcSwap<Tokens>,
     changes: watch::Sender<()>,
     jobs: BlockingJobs,
-    /// Renewals do not overlap, and the latest wins.
+    /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
     turn: Turn<()>,
 }
 
@@ -157,7 +157,7 @@ impl Access {
 }
 
 /// Returns the token that is shown, valid or not. An `x-tidegate-token` alone counts if there is one: a proxy that
-/// sets it hands on its caller's `authorization`.
+/// sets it hands on its caller's `authorization`, and nothing may depend on what that is.
 ///
 /// # Errors
 /// 401 if the header that counts came twice.
@@ -172,7 +172,7 @@ fn shown(headers: &HeaderMap) -> Result<Option<&[u8]>, Problem> {
     Ok(scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii()))
 }
 
-/// If it came twice, which one counts would be a guess: 401.
+/// Returns the value of a header that may hold a token. If it came twice, which one counts would be a guess: 401.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Problem> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
@@ -184,7 +184,7 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h Head
     }
 }
 
-// What servers without tokens refuse.
+// Refuses requests that only a web page would send, on servers without tokens.
 
 /// Which page made the browser send the request, and for what (W3C, Fetch Metadata Request Headers).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -201,8 +201,8 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let (host, origin) = (once(headers, &HOST)?, once(headers, &ORIGIN)?);
-    // Images and scripts come without `Origin`, and a pending request holds a connection open. Followed links
-    // (`document`) are allowed: a person clicked them.
+    // A page's images and scripts are requested without `Origin`, so they are refused here: a pending request holds
+    // a connection open. Followed links (`document`) are allowed: a person clicked them.
     let of_a_page = text(&FETCH_SITE).is_some_and(|site| matches!(site, "cross-site" | "same-site"));
     let foreign = || {
         let detail =

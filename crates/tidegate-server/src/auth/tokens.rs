@@ -20,9 +20,10 @@ use tidegate::config::{ReadError, read_text};
 
 use super::Scopes;
 
+/// The most tokens of a file. Each is compared with the secret that a caller shows.
 const MOST: usize = 256;
 
-/// In bytes. Names are shown in refusals.
+/// The longest name of a token, in bytes. Names are shown in refusals.
 const LONGEST_NAME: usize = 64;
 
 /// A token with its name and scopes.
@@ -116,7 +117,8 @@ impl Tokens {
         self
     }
 
-    /// Compares with all tokens, so that the time does not reveal which one matched.
+    /// Finds the grant of the secret that a caller shows. Compares it with all tokens, so that the time does not
+    /// reveal which one matched.
     pub(crate) fn of(&self, shown: &[u8]) -> Option<&Arc<Grant>> {
         let mut found = None;
         for grant in &self.grants {
@@ -128,7 +130,7 @@ impl Tokens {
     }
 }
 
-/// Errors do not repeat the words.
+/// Parses the words of one line. Errors do not repeat the words.
 fn grant(words: &[&str]) -> Result<Grant, Wrong> {
     let [name, scopes, secret] = words else { return Err(Wrong::Words(words.len())) };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -159,10 +161,10 @@ impl fmt::Display for Wrong {
 
 // A secret that callers show.
 
-/// In bytes: shorter ones can be guessed.
+/// The shortest token, in bytes: shorter ones can be guessed.
 pub(crate) const SHORTEST: usize = 16;
 
-/// A larger file is probably a different one.
+/// The most bytes of a file that holds tokens. A larger file is probably a different one.
 pub(super) const MOST_FILE_BYTES: u64 = 64 << 10;
 
 /// The secret that callers show. Never printed.
@@ -222,7 +224,7 @@ impl TokenError {
 }
 
 impl Token {
-    /// Makes a token. White space around it is removed.
+    /// Makes a token. White space around it, such as a file's last line end, is removed.
     ///
     /// # Errors
     /// [`TokenError`] if it is shorter than 16 bytes, or cannot stand in a header.
@@ -237,7 +239,7 @@ impl Token {
         Ok(Self { secret: secret.to_owned() })
     }
 
-    /// Reads the token from a regular file of at most 64 KiB.
+    /// Reads the token from a regular file of at most 64 KiB. White space around it is removed.
     ///
     /// # Errors
     /// As [`Token::new`]; also if the file cannot be read.
@@ -248,8 +250,8 @@ impl Token {
         }
     }
 
-    /// Reads the token from `TIDEGATE_TOKEN`, or from the file that `TIDEGATE_TOKEN_FILE` names. `None` if neither is
-    /// set. An empty value is an error, since it must not open the server.
+    /// Reads the token from `TIDEGATE_TOKEN`, or from the file that `TIDEGATE_TOKEN_FILE` names. `None` if neither
+    /// is set. An empty value is an error (a token too short), since it must not open the server.
     ///
     /// # Errors
     /// As [`Token::new`]; also if both are set, the file cannot be read, or a variable is not UTF-8.
@@ -275,7 +277,7 @@ impl Token {
         &self.secret
     }
 
-    /// In constant time: it reveals the length of the token alone.
+    /// Compares in constant time: the time reveals the length of the token, and nothing else.
     pub(crate) fn matches(&self, shown: &[u8]) -> bool {
         self.secret.as_bytes().ct_eq(shown).into()
     }

@@ -55,7 +55,7 @@ pub(super) const SHORT_HEAD: Duration = Duration::from_secs(2);
 /// How many pipelined requests are answered before others have their turn; hyper answers as many in one go.
 const SLICE: u64 = 16;
 
-/// How often the one timer fires in stages without a deadline.
+/// How often the timer fires in stages without a deadline. One timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
 /// Why serving a connection ended.
@@ -66,7 +66,7 @@ enum HttpEnd {
     Late(State),
     /// The place was given to another connection.
     Vacated(State),
-    /// Never served; this is the answer that says why.
+    /// The connection was never served; this is the answer that says why.
     Refused(Response),
     /// The peer is gone, or the server cuts the connection.
     Cut,
@@ -177,6 +177,7 @@ pub(super) async fn serve<H: Handler>(
     close(&mut wire, ended, peer, place, timeouts).await;
 }
 
+/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(
     stream: Stream,
     peer: SocketAddr,
@@ -187,7 +188,7 @@ pub(super) async fn refuse_plain_text(
     close(&mut wire, HttpEnd::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
-/// An empty body has arrived already and needs no timer.
+/// Returns a body that must arrive in time. An empty one has arrived already and needs no timer.
 fn timed(body: Incoming, time: Duration) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time)) }
 }
@@ -201,12 +202,12 @@ fn builder(reserved: bool) -> http1::Builder {
     http
 }
 
-/// Records the end of an answer when dropped.
+/// Records the end of an answer when dropped, however the answer ended.
 struct Answering(Arc<SharedStream>);
 
 impl Answering {
-    /// Waits until the peer has taken the earlier answers: hyper may start a request before, if the last answer was
-    /// made without reading its body.
+    /// Waits until the peer has taken the earlier answers: hyper can start a request while the last answer is
+    /// unsent, if the answer before was made without reading its request's body.
     async fn unblocked(&self) {
         // No waker needed: `Watch` polls again when the line is free.
         poll_fn(|_| if self.0.state().blocked() { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -225,7 +226,7 @@ struct Watch<'c> {
     place: &'c ConnectionPlace,
     timeouts: Timeouts,
     state: Option<State>,
-    /// When the present stage times out, if it does.
+    /// When the present stage times out; `None` if it has no deadline.
     due: Option<Instant>,
     finishing: bool,
     /// The turn of other connections before answers are sent.
@@ -236,7 +237,7 @@ struct Watch<'c> {
 }
 
 /// The turn of a connection: after [`SLICE`] requests, others have theirs. hyper stops by itself, but its task is
-/// ready again at once, and the runtime looks at sockets only after 61 tasks.
+/// ready again at once, and the runtime looks at the sockets of others only after 61 tasks.
 #[derive(Default)]
 struct Turn {
     /// The number of requests when the turn began.
@@ -292,7 +293,7 @@ impl Watch<'_> {
         if order == Order::Stay && !self.turn.goes_on(self.line.state().requests(), cx) {
             return Poll::Pending;
         }
-        // Run again after the others: there are answers to send, and usually no more work for hyper.
+        // When this task runs again after the others, it has answers to send, and usually no more work for hyper.
         let mut only_send = !self.woken.look(cx) && self.after.waits() && order == Order::Stay;
         loop {
             let blocked = self.line.state().blocked();
@@ -516,7 +517,7 @@ impl Woken {
         self.noted.woken.load(Ordering::Acquire)
     }
 
-    /// As [`Woken::look`], for the task that has just looked.
+    /// Returns whether the part was woken since it was last polled, for the task that has just looked.
     pub(super) fn is_woken(&self) -> bool {
         self.noted.woken.load(Ordering::Relaxed)
     }

@@ -139,7 +139,7 @@ mod with_rustls {
                     if reason == Reason::broken_off {
                         tracing::debug!(%peer, transport = ?self.transport, %error, "a TLS handshake broke off");
                     } else {
-                        // For people who set up certificates.
+                        // At the info level, for people who set up certificates.
                         tracing::info!(%peer, transport = ?self.transport, %error, "a TLS handshake failed");
                     }
                     Err(NotEncrypted::Over)

@@ -1,7 +1,8 @@
 //! Listening sockets that the parent process hands over (socket activation).
 //!
-//! The service manager keeps them open while the program restarts, so callers wait in the queue instead of being
-//! refused. A socket goes to the door of its address; a door without one binds its address itself.
+//! The service manager keeps them open while the program restarts, so callers who connect in between wait in the
+//! queue instead of being refused. A socket goes to the door of its address; a door without one binds its address
+//! itself.
 //!
 //! # Source
 //! `sd_listen_fds(3)`: `LISTEN_FDS` and `LISTEN_PID`.
@@ -24,7 +25,7 @@ pub(super) enum Inherited {
     Unix(UnixListener),
 }
 
-/// The sockets that no door has taken yet, read at the first use.
+/// The sockets handed over to this process that no door has taken yet, read at the first use.
 static INHERITED: LazyLock<Mutex<Vec<Inherited>>> = LazyLock::new(|| Mutex::new(handed_over()));
 
 /// Takes the socket of this address.

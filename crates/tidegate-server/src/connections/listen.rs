@@ -85,8 +85,8 @@ impl Listener {
 
 fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart can bind while connections of the last process are open. Elsewhere the option lets two programs share
-    // a port.
+    // A restart can bind while connections of the previous process are open. Elsewhere the option lets two programs
+    // share a port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;

@@ -1,15 +1,17 @@
 //! Decides which connections have a place, and which give theirs up when all are taken.
 //!
 //! A new connection then gets the place of a waiting one: of one that is closing, the one idle longest, the oldest
-//! with an incomplete head, or the one that has longest not read its answers. One whose request is being answered is
-//! never interrupted. An address (IPv6: a /64) has at most three quarters of the places; beyond, its new connections
-//! take its own. If none waits, the new one goes to the reserve, which answers health checks and administration
+//! with an incomplete head, or the one that has longest not read its answers. One whose request is being answered
+//! is never interrupted. An address (IPv6: a /64, which is what one customer has) has at most three quarters of the
+//! places; beyond, its new connections take its own, so that no single caller can keep others out. If none waits,
+//! the new one goes to the reserve, which answers health checks and administration
 //! ([`super::Handler::is_operational`]), refuses the rest, and makes room for itself in the same way.
 //!
 //! The answers that are held for peers that do not read have a bound over all connections, [`UNREAD`]. Beyond it,
-//! those that have longest not read are cut.
+//! those that have longest not read are cut, so that whoever reads is never among them.
 //!
-//! The state of a connection is one atomic, written by its own task. All are scanned only when the server is full.
+//! The state of a connection is one atomic, written by its own task. All are scanned only when the server is full,
+//! and then several places are vacated at once.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -27,7 +29,7 @@ use tokio::time::Instant;
 
 /// Connections beyond the ordinary places, for health and administration.
 pub(crate) const RESERVE: usize = 64;
-/// A scan, which visits every connection, vacates one of this many places.
+/// A scan, which visits every connection, vacates one of this many places: it should free several.
 const AT_ONCE: usize = 256;
 /// The most bytes that all connections hold for peers that do not read.
 pub(crate) const UNREAD: usize = 32 << 20;
@@ -119,7 +121,7 @@ impl Places {
         Self { most, share, start: now(), unread: AtomicUsize::new(0), taken: Mutex::default() }
     }
 
-    /// The most open connections at once.
+    /// The most open connections at once, the reserve included.
     pub(super) fn sockets(&self) -> usize {
         self.most + RESERVE
     }
@@ -154,7 +156,7 @@ impl Places {
         ConnectionPlace { places: Arc::clone(self), number, seat }
     }
 
-    /// Vacates some places of waiting connections.
+    /// Vacates some places of waiting connections, without giving them to another.
     pub(super) fn make_room(&self) {
         self.taken.lock().vacate(self.at_once(), |_| true);
     }
@@ -304,7 +306,7 @@ impl ConnectionPlace {
     /// if all hold more than [`UNREAD`].
     pub(crate) fn note_unread(&self, since: Instant, bytes: usize) {
         self.note(ConnectionStage::Stalled, since);
-        // Relaxed: the numbers order nothing else.
+        // Relaxed: the numbers order nothing else. Each connection takes back what it has added.
         self.note_read();
         self.hold_since(since, bytes);
     }
@@ -321,7 +323,7 @@ impl ConnectionPlace {
         }
     }
 
-    /// Returns whether anything is held for the peer.
+    /// Returns whether anything is held for a peer that does not read, or does not finish its messages.
     #[cfg(feature = "grpc")]
     pub(crate) fn holds(&self) -> bool {
         self.seat.unread.load(Ordering::Relaxed) > 0
@@ -381,7 +383,7 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// Reads the clock of connections.
+/// Reads the clock that measures how long connections wait.
 #[allow(clippy::disallowed_methods, reason = "the clock of connections, which tests pause")]
 pub(crate) fn now() -> Instant {
     Instant::now()

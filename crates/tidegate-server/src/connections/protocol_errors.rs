@@ -159,8 +159,8 @@ pub(super) async fn answer(wire: &mut Wire, response: Response) {
         async move { Ok::<_, Infallible>(response) }
     });
     let io = TokioIo::new(tokio::io::join(NO_REQUEST, wire));
-    // After the made-up request the input ends, which hyper takes for a peer that closed unless `half_close` is set.
-    // An error means that the peer is gone.
+    // After the made-up request the input ends, which hyper would take for a peer that closed; `half_close` makes
+    // it answer all the same. An error means that the peer is gone.
     let _ =
         http1::Builder::new().half_close(true).header_read_timeout(None).serve_connection(io, service).await;
 }

@@ -52,7 +52,7 @@ macro_rules! carried {
 }
 
 impl Stream {
-    /// Turns off Nagle's algorithm: answers are written whole.
+    /// Turns off Nagle's algorithm: answers are written whole, so waiting for more data would only delay them.
     pub(crate) fn send_at_once(&self) {
         match self {
             // Fails only on a socket that is gone.
@@ -65,7 +65,8 @@ impl Stream {
         }
     }
 
-    /// Makes the system discard on close what the peer did not take; it would keep it for minutes.
+    /// Makes the system discard on close what the peer did not take; otherwise it would keep it for minutes. A Unix
+    /// socket keeps nothing.
     pub(crate) fn forget_unsent(&self) {
         match self {
             Self::Tcp(stream) => drop(stream.set_zero_linger()),
@@ -118,7 +119,7 @@ impl Stream {
             Self::Tls(stream) => {
                 let written =
                     stream.write(bytes).now_or_never().unwrap_or(Err(io::ErrorKind::WouldBlock.into()))?;
-                // The rest stays in the TLS buffer.
+                // What the system does not take now stays in the TLS buffer.
                 drop(stream.flush().now_or_never());
                 Ok(written)
             }
@@ -145,7 +146,7 @@ impl Stream {
             Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
             #[cfg(unix)]
             Self::Unix(stream) => stream.into_std().map(Moving::Unix),
-            // Connections move before the handshake.
+            // Connections move to their thread before the handshake, so none is encrypted here.
             #[cfg(feature = "tls")]
             Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -215,8 +216,8 @@ const CHUNK: usize = 16 * 1024;
 /// the peer still sends is read and dropped, until it closes or [`LINGER_BYTES`] came. Callers bound the time by
 /// [`LINGER`].
 ///
-/// Closing a socket with unread bytes resets it, which discards what the peer has not read. A proxy then reports a
-/// broken server, and stops asking it.
+/// Closing a socket with unread bytes resets the connection, which discards what the peer has not read yet. A proxy
+/// then reports a broken server instead of the answer, and stops asking it.
 ///
 /// # Errors
 /// The socket's: the peer is gone.

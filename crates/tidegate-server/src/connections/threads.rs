@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::places::RESERVE;
 
-/// The most tasks that wait for one thread.
+/// The most tasks that wait for one thread. Beyond that, [`Threads::run`] waits.
 const WAITING: usize = 256;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -15,7 +15,7 @@ use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 /// How often a try to lock the folder is repeated while another program binds, which takes microseconds.
 const TRIES: u32 = 10_000;
 
-/// Dropping it removes its file, unless another program bound it.
+/// A listening socket. Dropping it removes its file, unless another program bound it.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
@@ -42,8 +42,8 @@ impl UnixSocket {
             fs::remove_file(path)?;
         }
         let socket = Socket::new_stream()?;
-        // Before the file exists, so that no user excluded by the mode connects in between. Where systems ignore
-        // this, the change below comes a moment later.
+        // Set before the file exists, so that no user excluded by the mode connects in between. Where systems
+        // ignore this, the change below comes a moment later.
         let unbound = fs::File::from(socket.as_fd().try_clone_to_owned()?);
         drop(unbound.set_permissions(fs::Permissions::from_mode(0o600)));
         drop(unbound);
@@ -73,7 +73,7 @@ impl Drop for UnixSocket {
         let Some(Bound { path, file }) = &self.bound else { return };
         let now = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
         if now.is_ok_and(|now| now == *file) {
-            // Else the next start removes it.
+            // If this fails, the next start removes the file.
             drop(fs::remove_file(path));
         }
     }

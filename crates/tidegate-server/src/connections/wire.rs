@@ -2,7 +2,8 @@
 //!
 //! hyper uses a [`Wire`]; the connection's loop holds the [`SharedStream`] behind it. Answers gather in a bounded
 //! buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system call.
-//! hyper's `pipeline_flush` has no bound: a peer that always sends and never reads makes it hold every answer.
+//! hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more to read, so a
+//! peer that always sends and never reads makes it hold every answer.
 //!
 //! Once the peer takes no more, the line is blocked until the buffer is sent: nothing is read, and no request is
 //! answered. So a connection holds what hyper has read (at most twice the longest head), the buffer and one answer.
@@ -21,7 +22,7 @@ use super::stream::Stream;
 
 /// The most bytes of unsent answers: more than sixteen ordinary ones, the most that hyper makes at once.
 const UNSENT_BYTES: usize = 64 * 1024;
-/// A larger buffer is freed once it is empty.
+/// A larger buffer is freed once it is empty, so that an idle connection holds little memory.
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// The stream and the state of a connection. Used by one task, so the lock is never contended.
@@ -40,7 +41,7 @@ struct Io {
     unsent: Vec<u8>,
 }
 
-/// Flags, and the number of requests.
+/// The state of a connection: flags, and the number of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(u64);
 
@@ -57,7 +58,7 @@ impl State {
     const UNREAD: u64 = 16;
     /// There are unsent answers.
     const UNSENT: u64 = 32;
-    /// One request: the bits above the flags count them.
+    /// One request: the bits above the flags count the requests so far.
     const REQUEST: u64 = 64;
 
     fn has(self, flag: u64) -> bool {
@@ -105,7 +106,7 @@ impl SharedStream {
         Self { state: AtomicU64::new(0), body: AtomicUsize::new(0), io }
     }
 
-    // Relaxed, without read-modify-write: only one task reads and writes it.
+    // Relaxed throughout, and no read-modify-write operations: only one task reads and writes it.
     pub(super) fn state(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
     }
@@ -220,7 +221,8 @@ impl AsyncRead for Wire {
         let line = &*self.0;
         let state = line.state();
         if state.blocked() {
-            // Not woken for reading: the writing side's waker has everything polled again.
+            // No waker is registered for reading: the writing side has one, and everything is polled again when it
+            // is woken.
             return Poll::Pending;
         }
         if line.gives_pieces() {
@@ -229,7 +231,8 @@ impl AsyncRead for Wire {
             return Poll::Pending;
         }
         if state.has(State::UNPOLLED) && state.has(State::ANSWERING) {
-            // For the same reason, a request is polled once before hyper can read the end. All is polled again at
+            // hyper treats a caller that has closed its writing half as gone, so the request must be polled once
+            // before hyper can read that. No waker is registered here either, since everything is polled again at
             // once.
             line.set(State::UNREAD);
             return Poll::Pending;

@@ -37,7 +37,7 @@ pub(crate) mod fuzzing {
 #[derive(Debug)]
 pub(crate) struct GrpcDoor {
     service: Arc<Service>,
-    /// `None`: not encrypted.
+    /// The TLS settings of its connections; `None` if they are not encrypted.
     tls: Option<Tls>,
 }
 

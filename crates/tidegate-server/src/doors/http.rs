@@ -98,7 +98,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     }
     match &found {
         Ok(Route { required_scope: None, .. }) => {}
-        // Nothing is there to be protected, and a proxy's sub-request may have any `Host`.
+        // Nothing is there to be protected from a web page, and a proxy's sub-request may have any `Host`.
         Err(_) if !app.access.needs_token() => {}
         found => authorize(door, &request, found.as_ref().ok().copied())?,
     }
@@ -123,7 +123,8 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     match found.path {
         "/v1/check" => check::check(app, request, Want::Take).await,
         "/v1/forward-auth" => forward_auth::forward_auth(app, request, peer).await,
-        // Boxed: otherwise a check would reserve space for it, and its future is moved several times.
+        // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several
+        // times.
         _ => {
             Box::pin(async {
                 let change = Change::of(app, found, &request);
@@ -224,7 +225,8 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     }
 }
 
-/// Returns whether a request at a wrong path or with a wrong method is probably a proxy's sub-request.
+/// Returns whether a request at a wrong path or with a wrong method is probably a proxy's sub-request: it looks
+/// where people look for a decision, or describes an original request.
 fn is_sub_request(app: &App, request: &Request<Body>) -> bool {
     const ORIGINAL: [&str; 4] = ["x-original-uri", "x-original-url", "x-original-method", "x-forwarded-uri"];
     let (path, headers) = (request.uri().path(), request.headers());
@@ -250,7 +252,7 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
         && app.access.needs_token()
     {
         app.engine.metrics.auth_failed(Transport::http);
-        // Programs may let such a request pass, or take it for one over a limit.
+        // Proxies and programs may let such a request pass, or refuse it as if it were over a limit.
         if let Some(route) = found.filter(|route| route.required_scope == Some(Scope::Check)) {
             let why = Misdirected::NoToken(route.path, problem.detail().to_owned());
             app.engine.live().unmet.note_misdirected(&why, None);
@@ -292,7 +294,7 @@ pub(crate) mod fuzzing {
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
-    /// More than any answer to a fuzzed request has.
+    /// The most bytes read from an answer, more than any answer to a fuzzed request has.
     const LONGEST: usize = 16 << 20;
 
     /// An HTTP door without connections.

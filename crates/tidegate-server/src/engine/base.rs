@@ -63,7 +63,7 @@ pub(crate) enum Want {
 pub(crate) enum Conclusion {
     /// The policies decided.
     Decided(GateDecision),
-    /// `on_store_error` of the policies applies.
+    /// The store could not decide; `on_store_error` of the policies applies.
     Unsettled {
         /// Whether the request may pass.
         allowed: bool,

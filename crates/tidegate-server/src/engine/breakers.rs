@@ -21,7 +21,7 @@ use super::{Base, Conclusion};
 use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
 
-/// How long a reload waits for the store.
+/// How long a reload waits for a store that carries its breakers over.
 const STARTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The breakers of the policies in force.
@@ -49,7 +49,8 @@ impl Breakers {
         self.notes.forced_of(policy)
     }
 
-    /// Notes breakers that a check has entered. Those without a note are closed, and entering does not change that.
+    /// Notes breakers that a check has entered. Those without a note are closed, and entering a closed breaker does
+    /// not change its state.
     pub(crate) async fn note_entered(&self, charged: &Charged) {
         if self.notes.lock().is_empty() {
             return;
@@ -63,7 +64,7 @@ impl Breakers {
     }
 
     async fn note_all(&self, charged: &Charged, occasion: Occasion) {
-        // One that could not be read now is read the next time.
+        // Errors are ignored: a breaker that could not be read now is read the next time.
         for seen in self.base.gate.keys().view_breakers(charged).await.unwrap_or_default() {
             if occasion == Occasion::Left || self.notes.knows(&seen.key) {
                 self.note(seen, occasion);
@@ -83,7 +84,7 @@ impl Breakers {
             _ => self.survives && !acted,
         };
         let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.base.started);
-        // In an engine, another node may have changed it before.
+        // In an engine, another node may have changed it at any time before.
         let entered_now = acted || !same_before && self.base.decides_at_once;
         FirstSight { same_before, entered_now, told_before }
     }
@@ -157,7 +158,8 @@ impl Breakers {
     /// names.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not answer. Breakers before the failed one are changed already.
+    /// [`StoreError`] if the store did not answer. The breakers of the policy that come before the failed one are
+    /// changed already.
     pub(crate) async fn handle(
         &self,
         live: &ActiveConfig,
@@ -231,15 +233,15 @@ impl Breakers {
     /// Carries breakers over to their changed limits. Otherwise the store does so at the next use of each key, and a
     /// breaker that nobody uses before its limit is changed back would still be open.
     ///
-    /// Returns how many were not carried over within five seconds, or after an error: an engine that is gone does not
-    /// hold up a reload.
+    /// Returns how many were not carried over: the store did not answer, or not within five seconds for all of
+    /// them. After an error it is not asked again, so that an engine that is gone does not hold up a reload.
     pub(crate) async fn start_anew(&self, breakers: &[KeyedView]) -> usize {
         let mut done = 0;
         let all = tokio::time::timeout(STARTED_WITHIN, self.carry_over(breakers, &mut done)).await;
         if matches!(all, Ok(Ok(()))) { 0 } else { breakers.len() - done }
     }
 
-    /// Counts in `done` how many are carried over.
+    /// Carries breakers over one after the other, and counts in `done` how many are.
     async fn carry_over(&self, breakers: &[KeyedView], done: &mut usize) -> Result<(), StoreError> {
         for KeyedView { key, policy, limit, .. } in breakers {
             let live = self.base.live();
@@ -259,7 +261,7 @@ impl Breakers {
     /// Remembers the breakers that refuse a request without a note of it. Asks no store.
     pub(super) fn remember_refusers(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         if decision.by == DecidedBy::Fallback {
-            // The breakers of this node alone are not those of the list.
+            // The breakers of this node alone, which refuse until the engine is back, are not those of the list.
             return;
         }
         for line in decision.limits.iter().filter(|line| !line.decision.is_allowed()) {

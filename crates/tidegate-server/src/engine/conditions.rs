@@ -1,8 +1,9 @@
 //! Which policies with conditions are in force, which switches are off, and the numbers that both depend on. Changes
 //! are told in the log, to `/v1/events` and in metrics.
 //!
-//! A change is noticed where somebody looks: once a second, when a switch is turned, and before policies and metrics
-//! are shown. Checks do none of this.
+//! A change is noticed where somebody looks: once a second, when a switch is turned, and before policies and
+//! metrics are shown. Checks do none of this. What is remembered of the last look is one word for each policy with
+//! conditions and each switch.
 
 mod switches;
 mod warnings;
@@ -54,10 +55,11 @@ struct LastSeen {
     forgotten: Mutex<Option<LastTold>>,
     /// Switches that something was set for.
     switches: Mutex<HashMap<String, Standing>>,
-    /// In nanoseconds ahead of the ticks.
+    /// How far the wall clock was ahead of the ticks, in nanoseconds.
     wall: AtomicI64,
 }
 
+/// A policy that is out of force because a number is not known.
 #[derive(Clone, Copy, Debug)]
 struct UnknownNumber {
     since: Tick,
@@ -66,7 +68,7 @@ struct UnknownNumber {
 }
 
 impl UnknownNumber {
-    /// Whoever reports a number needs a moment at the start.
+    /// After how long the log tells: at the start, whoever reports a number needs a moment.
     const TOLD_AFTER: Duration = Duration::from_secs(30);
 }
 
@@ -96,7 +98,7 @@ impl Conditions {
         let unread: Vec<Source> = self.unread(live).collect();
         let policies = live.set.policies().iter().enumerate();
         let unknown = policies.filter(|(at, policy)| {
-            // A switch is always known.
+            // A switch is always known; nothing has looked at it yet.
             let measured = policy.when.iter().any(|one| !matches!(one.source(), Source::Switch(_)));
             watched(policy)
                 && measured
@@ -233,7 +235,7 @@ fn waits(policy: &Policy, unread: &[Source]) -> bool {
     policy.when.iter().any(|condition| unread.contains(condition.source()))
 }
 
-/// `None` if it is not known.
+/// Returns true or false, or `None` if it is not known.
 pub(crate) fn known(holding: Holding) -> Option<bool> {
     match holding {
         Holding::Yes { .. } => Some(true),
@@ -247,10 +249,10 @@ pub(crate) fn per_second(rate: tidegate_core::Rate) -> f64 {
     rate.count() as f64 / rate.period().as_secs_f64()
 }
 
-/// `None` if unlimited.
+/// Returns the most units that a policy grants one key at once now; `None` if unlimited.
 fn most_in_force(set: &PolicySet, at: usize) -> Option<u64> {
     let policy = &set.policies()[at];
-    // As in the gauge of limits that do not move.
+    // Breakers are left out, as in the gauge of limits that do not move.
     let counting = policy.limits.iter().enumerate().filter(|(_, limit)| !limit.is_breaker());
     let quota = |(index, limit): (usize, &Limit)| {
         let quota = set.limit_in_force(at, index).or(limit.terms.quota.as_ref())?;

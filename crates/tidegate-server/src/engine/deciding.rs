@@ -26,7 +26,7 @@ pub(crate) struct Deciding {
     breakers: Arc<Breakers>,
     /// Says why an engine is not asked.
     storage: Arc<Storage>,
-    /// Whether counters are in memory or on this machine's disk.
+    /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
     asks_no_engine: bool,
 }
 
@@ -41,7 +41,7 @@ impl Deciding {
         Self { base, telemetry, breakers, storage, asks_no_engine }
     }
 
-    /// Returns whether counters are in memory or on this machine's disk.
+    /// Returns whether no other process is asked for decisions.
     pub(crate) fn asks_no_engine(&self) -> bool {
         self.asks_no_engine
     }
@@ -70,11 +70,11 @@ impl Deciding {
             self.base.metrics.note_time(transport, start);
             return self.conclude(live, &check, only, decided, want, transport);
         }
-        // Boxed: otherwise checks that are decided at once would reserve space for it.
+        // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
         Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
     }
 
-    /// May wait for an engine, keep the charges, and leave policies out.
+    /// The general form of [`Deciding::decide`]: may wait for an engine, keep the charges, and leave policies out.
     async fn decide_waiting(
         &self,
         live: &ActiveConfig,
@@ -96,7 +96,7 @@ impl Deciding {
                 Want::Peek => self.base.gate.check(check.peek()).await,
             }
         };
-        // Pinned: passed by value it would take up space twice.
+        // Pinned and passed by reference: passed by value it would take up space in this future twice.
         let decided = self.base.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
             self.breakers.note_entered(held).await;
@@ -104,8 +104,8 @@ impl Deciding {
         self.conclude(live, &check, only, decided, want, transport)
     }
 
-    /// Decides a batch in one exchange with an engine. Requests after the first `most_limits` limits are not decided
-    /// and have no entry in the result.
+    /// Decides a batch in one exchange with an engine. Returns each conclusion with its charges. Requests after the
+    /// first `most_limits` limits are not decided and have no entry in the result.
     ///
     /// # Cancel safety
     /// As [`Deciding::decide`].
@@ -208,7 +208,8 @@ impl Deciding {
         conclusion
     }
 
-    /// Counts a decision and adjusts it in place: moving it costs as much as counting it.
+    /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as
+    /// counting it.
     fn count_and_adjust(
         &self,
         live: &ActiveConfig,
@@ -238,7 +239,8 @@ impl Deciding {
     }
 }
 
-/// Returns the limit with least left for an allowed request. Skips breakers: a closed one always has one left.
+/// Returns the limit with least left for an allowed request. Skips breakers: a closed one always has one left,
+/// however many requests it admits.
 fn least_left(decision: &GateDecision) -> Option<usize> {
     let policies = decision.policies.policies();
     let is_breaker =
@@ -247,8 +249,9 @@ fn least_left(decision: &GateDecision) -> Option<usize> {
     counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
-// Decisions that were made without their engine ([`tidegate::store::fallback`]). A policy with `on_store_error: deny`
-// answers 503. One with `on_store_error: allow` is left out of the answer, since it counts nothing.
+// Counts decisions that were made without their engine, and turns them into answers. The library makes them
+// ([`tidegate::store::fallback`]). A policy with `on_store_error: deny` answers 503. One with `on_store_error:
+// allow` is left out of the answer, since it counts nothing.
 
 impl Deciding {
     fn without_engine(&self, live: &ActiveConfig, decision: &mut GateDecision) -> Option<Conclusion> {
@@ -261,8 +264,9 @@ impl Deciding {
         self.left_by_engine(decision)
     }
 
-    /// Keeps the limits of policies with `on_store_error: local`, and picks the binding one anew. Returns another
-    /// conclusion if a policy refuses, or no limit is left.
+    /// Turns a decision that was made without the engine into its answer: keeps only the limits of policies with
+    /// `on_store_error: local`, and picks the binding one anew. Returns another conclusion if a policy refuses, or
+    /// no limit is left.
     fn left_by_engine(&self, decision: &mut GateDecision) -> Option<Conclusion> {
         let outage = self.storage.down();
         let reason = outage.as_deref().unwrap_or("it could not decide this request");
@@ -288,8 +292,9 @@ impl Deciding {
         None
     }
 
-    /// Concludes that a request could not be decided at all: a bug, or its caller's time was over. It is refused even
-    /// with `on_store_error: allow`: a caller must not get through uncharged by giving little time.
+    /// Concludes that a request could not be decided at all: because of a bug here or in the store, or because the
+    /// time that its caller gives was over first. It is refused even with `on_store_error: allow`: a caller must
+    /// not get through uncharged by giving little time.
     fn undecided(&self, error: StoreError) -> Conclusion {
         if error == StoreError::DeadlinePassed {
             // Not a failure of the store, so it is neither counted as one nor logged as a bug.
@@ -339,8 +344,8 @@ mod together {
         /// refuses the call too. Writes what was charged to `held`, if given.
         ///
         /// # Errors
-        /// [`StoreError::TwoQuotas`] if two checks have different quotas for one key. Other errors become a
-        /// conclusion by `on_store_error`.
+        /// [`StoreError::TwoQuotas`] if two checks have different quotas for one key, which is the caller's
+        /// mistake. Other errors become a conclusion by `on_store_error`.
         ///
         /// # Cancel safety
         /// As [`Deciding::decide`].

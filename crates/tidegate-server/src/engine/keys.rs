@@ -65,7 +65,7 @@ impl PolicyKeys {
     ) -> Result<LetGo, NotForgotten> {
         let unblocked = self.unblock(&live.set.policies()[policy].name, key).await;
         let unblocked = unblocked.map_err(|store| NotForgotten { unblocked: false, store })?;
-        // The reset does not depend on either look.
+        // Both looks only tell what the reset does, so it does not depend on them.
         let places = self.places_in_use(live, policy, key).await.ok();
         self.reset(live, policy, key).await.map_err(|store| NotForgotten { unblocked, store })?;
         let breakers = self.breakers.handle(live, policy, key, None).await.ok();
@@ -94,7 +94,8 @@ impl PolicyKeys {
         Ok(in_use.sum())
     }
 
-    /// `key` holds the attributes that the policy's `by` names: operators need not make up a matching request.
+    /// Resets what one key has spent under one policy. `key` holds the attributes that the policy's `by` names, not
+    /// a request, so that operators need not make up a matching path.
     async fn reset(
         &self,
         live: &ActiveConfig,
@@ -114,8 +115,8 @@ impl PolicyKeys {
         reset.inspect_err(|_| self.base.count_store_error())
     }
 
-    /// Returns each limit with the standing of a key. `None` for breakers, and for limits with tiers or overrides
-    /// unless `key` has the attributes that select among them.
+    /// Returns each limit with the standing of a key. The standing is `None` for breakers, and for limits with
+    /// tiers or overrides unless `key` has the attributes that select among them.
     pub(crate) async fn standings(
         &self,
         live: &ActiveConfig,
@@ -141,7 +142,7 @@ impl PolicyKeys {
         Ok(standings)
     }
 
-    /// `text` is the key as people read it.
+    /// Blocks a key for `lasts`; `text` is the key as people read it.
     ///
     /// # Errors
     /// [`BlockError`] if the policy no longer exists, or there is no room.
@@ -232,7 +233,7 @@ impl PolicyKeys {
     /// Returns a number that grows with each change of the configuration and of a block by hand.
     #[cfg(feature = "grpc")]
     pub(crate) fn number_in_force(&self, live: &ActiveConfig) -> u64 {
-        // Both only grow, so the sum changes whenever either does.
+        // Both numbers only grow, so the sum changes whenever either does.
         live.number + self.base.gate.blocks().changes()
     }
 

@@ -23,27 +23,28 @@ use super::Base;
 use crate::metrics::stores;
 use crate::stores::PersistentCounters;
 
-/// A few times within the second for which units may be held.
+/// How often leases are checked: a few times within the second for which units may be held.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
 
 /// How long a stopping node waits for its leases, and again for its membership to end.
 const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// A busy disk takes a second; service managers kill after 30 s to 90 s.
+/// How long a stopping server waits until the last counters are on disk. A busy disk takes a second; service
+/// managers kill after 30 s to 90 s.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);
 
 /// The store of this server.
 #[derive(Debug)]
 pub(crate) struct Storage {
     base: Arc<Base>,
-    /// `None` for a store that cannot fail.
+    /// Stands between the gate and a store that may fail; `None` for one that cannot.
     fallback: Option<Fallback>,
     shared: Option<EngineSharing>,
-    /// Writes the counters of this process to disk.
+    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
 }
 
-/// As the health check reports it.
+/// An outage of the store, as the health check reports it.
 #[derive(Debug)]
 pub(crate) struct Outage {
     /// Why the engine is not asked.
@@ -89,6 +90,7 @@ impl Storage {
         self.fallback.as_ref()?.health().down
     }
 
+    /// Returns units that leases have held too long.
     /// Called every [`LEASES_EVERY`].
     pub(crate) async fn tidy_leases(&self) {
         let Some(shared) = &self.shared else { return };
@@ -101,12 +103,12 @@ impl Storage {
     /// requests come.
     pub(crate) async fn close(&self) {
         if let Some(shared) = &self.shared {
-            // Other units expire with the leases.
+            // Units that the engine does not take back in time expire with the leases.
             let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
             let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
             if let Some((leaves, task)) = leaving {
                 let _ = leaves.send(());
-                // Otherwise the other nodes notice by themselves.
+                // If the engine does not answer now, the other nodes notice by themselves that this one has gone.
                 let _ = tokio::time::timeout(LEAVES_WITHIN, task).await;
             }
         }
@@ -131,18 +133,19 @@ impl Storage {
         self.down().is_some() || self.trouble().is_some()
     }
 
-    /// `None` where nodes do not agree on parts.
+    /// Returns the state of this node's membership; `None` where nodes do not agree on parts.
     pub(crate) fn membership(&self) -> Option<Status> {
         let member = self.shared.as_ref()?.member.as_ref()?;
         Some((member.status)())
     }
 
-    /// `None` where regions do not agree on parts.
+    /// Returns the region of this node; `None` where regions do not agree on parts.
     pub(crate) fn region(&self) -> Option<&str> {
         self.shared.as_ref()?.member.as_ref()?.region.as_deref()
     }
 
-    /// `None` if this node uses its own policies.
+    /// Returns what brings the policies published for all nodes, and where this node reports what it made of them.
+    /// `None` if it uses its own.
     pub(crate) fn cluster_policies(&self) -> Option<ClusterPolicies> {
         let member = self.shared.as_ref()?.member.as_ref().filter(|member| member.cluster_policies)?;
         Some(ClusterPolicies {
@@ -152,6 +155,7 @@ impl Storage {
         })
     }
 
+    /// Logs when nodes stop agreeing on their parts and when they agree again.
     /// Called every [`LEASES_EVERY`].
     pub(crate) fn tell_membership(&self) {
         let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) else { return };

@@ -128,8 +128,8 @@ impl Telemetry {
         decision.limits.iter().for_each(|line| facts[line.policy].met.note_look());
     }
 
-    /// Counts a look that refuses as a decision of its policies. One that passes is not counted: the charge that
-    /// follows is.
+    /// Counts a look that refuses a request of a proxy as a decision of its policies. One that passes is not
+    /// counted: the charge that follows is.
     #[cfg(feature = "grpc")]
     pub(super) fn count_refused_look(
         &self,
@@ -218,14 +218,15 @@ impl Telemetry {
         }
     }
 
-    /// Counts a gRPC call of a domain without policies, if envoyproxy/ratelimit's metric names are in use.
+    /// Counts a gRPC call that no policy is about by its domain, if there is no policy of that. Does nothing unless
+    /// the metric names of envoyproxy/ratelimit are in use.
     pub(super) fn count_unknown_domain(&self, live: &ActiveConfig, request: &Descriptor<'_>) {
         if let (PeerNames::Envoy(unknown), Some(domain)) = (&self.peer_names, request.value("rls.domain")) {
             unknown.count(domain, live.set.policies());
         }
     }
 
-    /// Returns the series under another rate limiter's names, if any.
+    /// Returns the series under the names of another rate limiter as text; empty if none are in use.
     pub(super) fn peer_metrics(&self, live: &ActiveConfig, store_is_away: bool) -> String {
         let mut registry = Registry::default();
         match &self.peer_names {
@@ -264,7 +265,7 @@ impl Telemetry {
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
-                // A policy may let requests over its limit through (`over`).
+                // A request over a limit counts as allowed if the policy lets such requests through (`over`).
                 let passes = policy.lets_through() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
@@ -312,11 +313,11 @@ impl Telemetry {
         }
     }
 
-    /// Counts what `charge: always` charged for a refused request.
+    /// Counts the units that policies with `charge: always` were charged although the request was refused.
     #[cold]
     pub(crate) fn count_anyway(&self, live: &ActiveConfig, decision: &GateDecision, anyway: &ChargedAnyway) {
         let facts = live.facts(&decision.policies, &self.base.metrics);
-        // All limits of a policy are charged the same units.
+        // The limits of one policy are charged the same units, so the first stands for all of them.
         for lines in anyway.lines.chunk_by(|one, next| one.0 == next.0) {
             if let [(policy, _, cost), ..] = lines {
                 count_units(&facts[*policy].series.owed, cost.units());
@@ -351,7 +352,7 @@ impl Telemetry {
         Some(used)
     }
 
-    /// A list of the whole file counts under its own name.
+    /// Counts a refusal by a list, a block or a deadline. A list of the whole file counts under its own name.
     fn count_refusal(
         &self,
         facts: &[Facts],
@@ -378,7 +379,7 @@ impl Telemetry {
         }
     }
 
-    /// Sends a denial with a digest of its key.
+    /// Sends a denial to the listeners of the event stream, with a digest of its key.
     #[cold]
     fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         self.base.events.denied(decision.at, || {
@@ -399,7 +400,7 @@ pub(crate) fn tally(facts: &Facts, enforced: bool) -> &Tally {
     if enforced { &facts.series.enforce } else { &facts.series.shadow }
 }
 
-/// Denied, else delayed, else allowed.
+/// Combines the decisions of several limits of one policy: denied, else delayed, else allowed.
 fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
     lines.fold(None, |so_far, line| {
         let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {

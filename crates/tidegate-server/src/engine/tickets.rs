@@ -25,10 +25,12 @@ use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 use crate::ticket_options::TicketOptions;
 
-/// In characters. With the lists of limits, the head of an answer then fits the 4 KiB buffer of a proxy.
+/// The longest ticket in a header, in characters. With the lists of limits, the head of an answer then fits the 4
+/// KiB buffer into which a proxy reads it.
 const LONGEST_IN_HEADER: usize = 1024;
 
-/// Keeps no state but the open reservations: a ticket holds what was charged, and the store knows which were settled.
+/// The tickets of this server, which keeps no state about them but the open reservations: a ticket holds what was
+/// charged, and the store knows which were settled.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     base: Arc<Base>,
@@ -67,7 +69,7 @@ impl TicketSeal {
 pub(crate) enum TicketFor {
     /// Nobody; the charges are not kept.
     Nobody,
-    /// If the caller asks; `None`: if a policy that charged expects to be settled.
+    /// The caller, if it asks for one. With `None`: if a policy that charged expects to be settled.
     Caller(Option<bool>),
     /// A caller that reserves units for so long. The ticket can be settled for a while after that.
     #[cfg(feature = "grpc")]
@@ -85,6 +87,7 @@ pub(crate) struct TicketAnswer {
     pub(crate) error: Option<NoTicket>,
 }
 
+/// Why a decision has no ticket, or an incomplete one, although one was wanted.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct NoTicket {
@@ -109,7 +112,7 @@ impl TicketFor {
 }
 
 impl NoTicket {
-    /// A ticket of `bytes` bytes was cut down to its places.
+    /// Makes the error of a ticket of `bytes` bytes that was cut down to its places.
     fn but_for_places(bytes: usize) -> Self {
         let why = format!(
             "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns only the places, and the \
@@ -133,7 +136,8 @@ impl NoTicket {
             return Self { why: error.to_string(), policy: None, keeps_place };
         };
         let in_header = wanted == TicketFor::Proxied;
-        // A place stays taken in a header's error if even a ticket of the places alone was too long.
+        // With a header, an error that leaves a place taken means that even a ticket of the places alone was too
+        // long.
         let of_places = in_header && keeps_place;
         let length = characters(*bytes);
         let how_long = match (in_header, of_places) {
@@ -290,8 +294,8 @@ impl Tickets {
     /// Makes the ticket of an answer. A look has no `id` and no ticket. `held` may be undone here.
     ///
     /// # Errors
-    /// [`NoTicket`] if a place was taken and no ticket returns it; then everything is undone. Otherwise a few callers
-    /// with long keys could hold all places.
+    /// [`NoTicket`] if a place was taken and no ticket returns it; then everything is undone. Otherwise a few
+    /// callers with long keys could hold all places until their time to live is over.
     pub(crate) async fn make_or_undo(
         &self,
         request: &Descriptor<'_>,

@@ -1,7 +1,7 @@
 //! Compares what this node admits under a policy, by leases, an engine or alone, with the limit in the file.
 //!
-//! A policy is judged only if its limit defines exactly what it allows: it is enforced, has no `by` and one limit, a
-//! rate and a burst, the same for all requests, that delays none and whose charges stay.
+//! A policy is judged only if its limit defines exactly what it allows: it is enforced, has no `by` and one limit,
+//! a rate and a burst, the same for all requests, that delays none and whose charges are not changed afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -37,8 +37,9 @@ impl Judge {
     /// Makes the judge of a policy, or keeps the previous one; `None` if it cannot be judged. `settles`: its charges
     /// are settled later.
     ///
-    /// A changed limit counts from the tick `changes`; what was spent stays spent, and results stay, unless `replace`
-    /// says otherwise: then a new judge is made. Without a tick, the limit stays: the policy is not in force.
+    /// A changed limit counts from the tick `changes`; what was spent stays spent, as in the limit itself, and
+    /// results stay, unless `replace` says otherwise: then a new judge is made. Without a tick, the limit stays:
+    /// the policy is not in force.
     pub(crate) fn of(
         policy: &Policy,
         settles: bool,

@@ -4,9 +4,9 @@
 //! units are also counted over a span: ten times the time in which the burst returns, at least ten seconds. A burst
 //! from rest is then at most a tenth of the span's rate.
 //!
-//! Some keys are counted, each exactly. Every span, each place takes the key that comes first, unless its key used a
-//! quarter of its limit. The share is never too high but by a burst; it is too low without a place, and in a key's
-//! first span.
+//! Some keys are counted, each exactly. Every span, each place takes the key that comes first, unless its key used
+//! a quarter of its limit: so a key is found the sooner, the busier it is. The share is never too high but by a
+//! burst; it is too low for a key without a place, and in a key's first span.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +20,10 @@ const PLACES: usize = 32;
 /// The shortest span.
 const SHORTEST: u64 = Duration::from_secs(10).as_nanos() as u64;
 
-/// As 1 in so many: with less of its limit a key loses its place.
+/// The least share of its limit, as 1 in so many, by which a key keeps its place.
 const KEEPS: u64 = 4;
 
-/// Takes memory only for a policy with such a limit.
+/// The keys of one policy that are counted. Takes memory only for a policy with such a limit.
 #[derive(Debug, Default)]
 pub(crate) struct Hottest(OnceLock<Box<[KeyRate; PLACES]>>);
 
@@ -78,7 +78,7 @@ impl KeyRate {
             return None;
         }
         if is_mine && used < of / KEEPS {
-            // The next key has its turn: this one may come first again and again.
+            // The next key has its turn: this one would be the first again if it comes regularly.
             let free = u64::from(span);
             let _ = self.key_and_span.compare_exchange(held, free, Ordering::Relaxed, Ordering::Relaxed);
             return None;
@@ -101,7 +101,7 @@ impl KeyRate {
 pub(crate) struct Peak([AtomicU64; 2]);
 
 impl Peak {
-    /// The minute is stored above these bits, so that a newer one is larger.
+    /// The number of bits of a share. The minute is stored above them, so that a newer one is always larger.
     const SHARE_BITS: u32 = 20;
     /// Parts per million.
     const WHOLE: u64 = 1_000_000;
@@ -115,7 +115,8 @@ impl Peak {
         let share = u128::from(used) * u128::from(Self::WHOLE) / u128::from(limit.max(1));
         let share = u64::try_from(share).unwrap_or(Self::WHOLE).min(Self::WHOLE);
         let minute = Self::minute(now);
-        // Relaxed: only people read it. Read first: most checks are below the peak.
+        // Relaxed: the number stands alone, and only people read it. Read first, since most checks are below the
+        // peak and need no write.
         let (cell, noted) = (&self.0[minute as usize % 2], minute << Self::SHARE_BITS | share);
         if cell.load(Ordering::Relaxed) < noted {
             cell.fetch_max(noted, Ordering::Relaxed);

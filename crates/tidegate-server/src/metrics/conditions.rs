@@ -20,7 +20,7 @@ pub(crate) struct FollowedRate<'p> {
     pub(crate) per_second: f64,
 }
 
-/// Registered when metrics are read, so that nothing stays of removed policies.
+/// Registers what is in force when metrics are read, so that nothing stays of removed policies.
 pub(crate) fn show<'p>(
     registry: &mut Registry,
     conditions: impl Iterator<Item = (&'p str, Holding)>,
@@ -48,7 +48,7 @@ pub(crate) fn show<'p>(
     }
 }
 
-/// The policies keep these counts themselves.
+/// Registers the counts of costs that could not be worked out, which the policies keep themselves.
 pub(crate) fn show_unknown_costs<'p>(
     registry: &mut Registry,
     policies: impl Iterator<Item = (&'p str, CostErrors)>,
@@ -92,7 +92,7 @@ impl SwitchSeries {
         }
     }
 
-    /// The first change is then visible as an increase.
+    /// Makes the series of a switch, so that its first change is visible as an increase.
     pub(crate) fn add(&self, switch: &str) {
         drop(self.off.get_or_create(&SwitchLabel { switch: switch.to_owned() }));
         for by in SwitchedByLabel::ALL {

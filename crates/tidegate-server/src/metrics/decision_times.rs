@@ -9,7 +9,7 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// In nanoseconds. In memory a decision takes under one microsecond, over a network milliseconds.
+/// Upper bounds in nanoseconds. In memory a decision takes under one microsecond, over a network milliseconds.
 const BOUNDS: [u64; 12] = [
     250,
     500,
@@ -25,7 +25,7 @@ const BOUNDS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// With more threads, some share a part.
+/// The number of parts in which threads count. With more threads, some share a part.
 pub(super) const PARTS: usize = 8;
 
 /// A histogram of durations.
@@ -36,7 +36,7 @@ pub(crate) struct DecisionTimes(Arc<[TimeCounts; PARTS]>);
 #[derive(Debug)]
 #[repr(align(128))]
 struct TimeCounts {
-    /// Indexed by the first bound that is not exceeded.
+    /// Indexed by the first bound that is not exceeded; the last count has no bound.
     counts: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }

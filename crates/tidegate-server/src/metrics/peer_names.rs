@@ -169,7 +169,7 @@ struct NamespaceLabel {
     limitador_namespace: String,
 }
 
-/// By namespace, those that passed and those that were refused.
+/// Counts calls like Limitador: by namespace, those that passed and those that were refused.
 #[derive(Debug, Default)]
 pub(crate) struct LimitadorCalls(Mutex<BTreeMap<String, [u64; 2]>>);
 
@@ -193,7 +193,7 @@ impl LimitadorCalls {
         }
     }
 
-    /// `partitioned`: the store is away. Drops namespaces without policies.
+    /// Registers the series of Limitador. `partitioned`: the store is away. Drops namespaces without policies.
     pub(crate) fn show(&self, registry: &mut Registry, partitioned: bool, policies: &[Policy]) {
         let mut counts = self.0.lock();
         counts.retain(|namespace, _| policies.iter().any(|policy| is_of(namespace, policy)));

@@ -13,7 +13,7 @@ use super::busiest_keys::{Hottest, Peak};
 use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
 use super::{Metrics, new_series};
 
-/// In one mode, indexed by [`Decided`].
+/// The counters of one policy in one mode, indexed by [`Decided`].
 #[derive(Clone, Debug)]
 pub(crate) struct Tally(pub(super) [Counter; Decided::ALL.len()]);
 
@@ -39,7 +39,7 @@ pub(crate) struct PolicySeries {
     pub(crate) owed: Counter,
     pub(crate) utilization: Peak,
     pub(crate) hottest: Hottest,
-    /// Set when metrics are read.
+    /// The gauge of the utilization; set when metrics are read.
     pub(super) shown: Gauge<f64, AtomicU64>,
 }
 
@@ -58,7 +58,7 @@ impl PolicySeries {
 /// Counts units, saturating: one settlement may owe 2^60 units, and 16 of those would wrap the counter to zero, which reads as a
 /// restart.
 pub(crate) fn count_units(counter: &Counter, units: u64) {
-    // Relaxed: the number stands alone.
+    // Relaxed: the number stands alone. The loop ends, since each failure means that another thread succeeded.
     let _ = counter
         .inner()
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| Some(counted.saturating_add(units)));
@@ -72,6 +72,7 @@ pub(super) struct Limits(pub(super) Mutex<BTreeMap<String, MostUnits>>);
 pub(super) struct MostUnits {
     /// For keys without a plan; `None` if unlimited.
     pub(super) usual: Option<u64>,
+    /// By the plans of the file that have a limit.
     pub(super) plans: BTreeMap<String, u64>,
 }
 
@@ -119,7 +120,7 @@ impl Metrics {
         self.limits.0.lock().entry(name.to_owned()).or_default().usual = limit;
     }
 
-    /// Plans are the values of the attribute that selects the rate.
+    /// Sets the gauges of a policy's limits for plans: the values of the attribute that selects the rate.
     pub(crate) fn limits_of_plans(&self, name: &str, plans: BTreeMap<String, u64>) {
         self.limits.0.lock().entry(name.to_owned()).or_default().plans = plans;
     }

@@ -68,13 +68,13 @@ impl Protection {
 
     pub(crate) fn show_places(&self, policy: &str, limit: u64, in_use: u64) {
         let label = PolicyLabel { policy: policy.to_owned() };
-        // At most 65,536 each, unless that number was lowered.
+        // At most 65,536 each; more places may be in use only after that number was lowered.
         let gauge = |places: u64| i64::try_from(places).unwrap_or(i64::MAX);
         self.places.get_or_create(&label).set(gauge(limit));
         self.in_flight.get_or_create(&label).set(gauge(in_use));
     }
 
-    /// For a policy without places, or with places for each key.
+    /// Drops the place series of a policy without places, or with places for each key.
     pub(crate) fn forget_places(&self, policy: &str) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.places.remove(&label);
@@ -98,7 +98,7 @@ impl Protection {
         self.blocked.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 
-    /// A policy that never had a blocked key has no series.
+    /// Sets how many keys of a policy are blocked. A policy that never had a blocked key has no series.
     pub(crate) fn show_blocks(&self, policy: &str, keys: usize) {
         let label = PolicyLabel { policy: policy.to_owned() };
         if keys > 0 || self.blocks.get(&label).is_some() {
@@ -116,7 +116,7 @@ impl Protection {
         self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));
     }
 
-    /// Indexed as in [`BreakerStateLabel::ALL`].
+    /// Sets how many breakers of a policy are in each state, indexed as in [`BreakerStateLabel::ALL`].
     pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerStateLabel::ALL.len()]) {
         for (state, count) in BreakerStateLabel::ALL.into_iter().zip(counts) {
             self.breakers.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).set(count);

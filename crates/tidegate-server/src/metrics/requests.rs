@@ -16,7 +16,8 @@ use super::labels::{
 };
 use super::new_series;
 
-/// In seconds: `max_wait` is milliseconds for a queue that smooths bursts, seconds for one that schedules.
+/// Upper bounds of delays, in seconds: `max_wait` is milliseconds for a queue that smooths bursts, seconds for one
+/// that schedules.
 const WAITS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0, 5.0, 30.0];
 
 /// The series of requests. Those of delays are made with a policy's first delay.
@@ -25,11 +26,11 @@ pub(crate) struct Requests {
     /// Indexed by the position in [`Transport::ALL`].
     in_flight: [Gauge<i64, AtomicI64>; Transport::ALL.len()],
     waits: Family<PolicyLabel, Histogram, fn() -> Histogram>,
-    /// In parts: a counter that all threads share costs as much as deciding.
+    /// In parts, since each request is counted, and a counter that all threads share costs as much as deciding.
     outcomes: [OutcomeCounts; PARTS],
 }
 
-/// On their own cache lines: by transport and outcome.
+/// The counts of some threads, on their own cache lines: by transport and outcome.
 #[derive(Debug)]
 #[repr(align(128))]
 struct OutcomeCounts([[AtomicU64; RequestOutcome::ALL.len()]; Transport::ALL.len()]);
@@ -62,7 +63,7 @@ impl Requests {
         Self { in_flight: Transport::ALL.map(of), waits, outcomes: array::from_fn(|_| none()) }
     }
 
-    /// Returns how many ended like this before, as this thread counts them.
+    /// Counts a request by how it ended. Returns how many ended like this before, as this thread counts them.
     pub(crate) fn count(&self, transport: Transport, outcome: RequestOutcome) -> u64 {
         // Relaxed: each number is read by itself.
         self.outcomes[own_part()].0[transport as usize][outcome as usize].fetch_add(1, Ordering::Relaxed)

@@ -35,7 +35,8 @@ impl StoreState {
 
 // How long operations of an engine take.
 
-/// In seconds. After `store.deadline` (250 ms by default) nobody waits any longer.
+/// Upper bounds in seconds. A round trip nearby takes a fraction of a millisecond; after `store.deadline` (250 ms
+/// by default) nobody waits any longer.
 const STORE_TIMES: [f64; 12] =
     [100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 1.0];
 
@@ -85,7 +86,7 @@ pub(super) fn registered(registry: &mut Registry) -> Times {
     times
 }
 
-/// Its steps are recorded without a look-up by name.
+/// The series of one store. Its steps are recorded without a look-up by name.
 #[derive(Debug)]
 pub(crate) struct StoreTimes([Histogram; StoreOp::ALL.len()]);
 

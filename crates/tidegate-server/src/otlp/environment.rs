@@ -6,10 +6,10 @@
 
 use tidegate::config::{OtlpProtocol, OtlpSettings};
 
-/// For gRPC, and for HTTP.
+/// The default addresses of collectors: for gRPC, and for HTTP.
 const USUAL: [&str; 2] = ["http://127.0.0.1:4317", "http://127.0.0.1:4318"];
 
-/// For spans over HTTP, below the collector's address.
+/// The path for spans over HTTP, below the collector's address.
 const PATH: &str = "/v1/traces";
 
 /// The collector for spans; over HTTP, the whole URL.
@@ -73,7 +73,8 @@ fn resolve(
         None if over_http && !of_all.ends_with(PATH) => of_all.trim_end_matches('/').to_owned() + PATH,
         None => of_all,
     };
-    // Otherwise the client would only say that it cannot connect.
+    // The file's address always has a scheme. For a variable's without one, the client would only say that it
+    // cannot connect.
     if !["http://", "https://"].into_iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Err(OtlpError::Collector {
             endpoint,

@@ -37,6 +37,7 @@ use crate::metrics::otlp::{self, Fate, Fates};
 pub(super) struct Counted {
     otlp: Arc<Otlp>,
     tally: Arc<Tally>,
+    /// The batch thread belongs to no runtime, but the client needs one for its timeouts.
     runtime: Handle,
     /// Whether the last batch failed. Changes are logged.
     away: AtomicBool,
@@ -72,7 +73,7 @@ impl SpanExporter for Counted {
     }
 
     fn set_resource(&mut self, resource: &Resource) {
-        // It is set before anything is sent, so there is no other reference.
+        // The batch processor sets the resource before it sends anything, so there is no other reference.
         if let Some(otlp) = Arc::get_mut(&mut self.otlp) {
             otlp.set_resource(resource);
         }
@@ -149,7 +150,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Takes a place in the queue. Without one, the span counts as dropped.
     fn enter(&self) -> bool {
-        // Relaxed: only a bound.
+        // Relaxed: only a bound, and each span adds and removes its own place.
         if self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUE {
             return true;
         }
@@ -170,7 +171,7 @@ impl Tally {
     }
 }
 
-/// Passes spans to the SDK's batches while there is room.
+/// Passes spans to the SDK's batches while there is room. The SDK drops spans too, but does not report how many.
 #[derive(Debug)]
 pub(super) struct Bounded {
     pub(super) batches: BatchSpanProcessor,
@@ -203,7 +204,8 @@ impl SpanProcessor for Bounded {
 
 // TLS to a collector at an `https://` address.
 
-/// The collector's roots. The most specific one comes first, here and below.
+/// The variables with files of root certificates for the collector. The most specific one comes first, here and
+/// below.
 const ROOTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 
 /// The variables with files of the client certificate.
@@ -213,7 +215,7 @@ const CERTIFICATES: [&str; 2] =
 /// The variables with files of the client's private key.
 const KEYS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"];
 
-/// More than all authorities of a system take.
+/// The most bytes of such a file: more than all authorities of a system take.
 const MOST: u64 = 1 << 20;
 
 /// The content of a file that a variable names.

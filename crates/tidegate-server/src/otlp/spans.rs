@@ -36,7 +36,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Makes what connects to the collector with the first span. Call it inside a tokio runtime, which sends them.
+    /// Connects spans to a collector with the first span. Call it inside a tokio runtime, which sends them.
     ///
     /// # Errors
     /// [`OtlpError`] if the address, or a file of certificates, cannot be used.
@@ -53,7 +53,7 @@ impl Spans {
         Ok(Self { provider, tracer, tally, reveals_keys: settings.reveal_keys })
     }
 
-    /// `None` if the request does not decide, or is not sampled.
+    /// Begins the span of an HTTP request; `None` if it does not decide, or is not sampled.
     pub(crate) fn http<B>(&self, request: &Request<B>) -> Option<CallSpan> {
         let route = match request.uri().path() {
             "/v1/check" => "/v1/check",
@@ -64,7 +64,7 @@ impl Spans {
             "/v1/extend" => "/v1/extend",
             _ => return None,
         };
-        // It can be any word that a proxy's client sends.
+        // The method of a sub-request can be any word that the proxy's client sends.
         let method = match request.method().as_str() {
             known @ ("GET" | "POST" | "PUT" | "DELETE" | "HEAD" | "OPTIONS" | "PATCH") => known,
             _ => "_OTHER",
@@ -93,7 +93,7 @@ impl Spans {
         self.begin(method.to_owned(), headers, of_protocol)
     }
 
-    /// RESP cannot carry a parent span.
+    /// Begins the span of a Redis client's command, if it is sampled. RESP cannot carry a parent span.
     pub(crate) fn resp(&self, command: &'static str) -> Option<CallSpan> {
         let of_protocol =
             || vec![KeyValue::new("tidegate.door", "resp"), KeyValue::new("network.protocol.name", "resp")];
@@ -106,7 +106,7 @@ impl Spans {
         headers: &HeaderMap,
         attributes: impl FnOnce() -> Vec<KeyValue>,
     ) -> Option<CallSpan> {
-        // This thread may still have the context of another call.
+        // An empty context: this thread may still have that of another call.
         let caller =
             TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
@@ -123,7 +123,7 @@ impl Spans {
         self.tally.show(registry);
     }
 
-    /// Spans that end later are not sent.
+    /// Sends the waiting spans, for at most `patience`. Spans that end later are not sent.
     pub(crate) async fn close(&self, patience: Duration) {
         let provider = self.provider.clone();
         let closing = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(patience));
@@ -152,7 +152,7 @@ pub(crate) struct CallSpan {
 }
 
 impl CallSpan {
-    /// Ends the span with the notes of the call and how it ended.
+    /// Runs a call, and ends the span with the notes made meanwhile and how the call ended.
     ///
     /// Boxed: otherwise calls without a span would reserve space for it.
     pub(crate) fn around<'a, T: 'a>(

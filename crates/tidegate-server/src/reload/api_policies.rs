@@ -1,5 +1,5 @@
-//! Validates policies that are put or deleted through the API, stores them, and puts them in force: in this order, so
-//! that an acknowledged change survives a crash.
+//! Validates policies that are put or deleted through the API, stores them, and puts them in force: in this order,
+//! so that an acknowledged change survives a crash. A change counts as a reload: only one runs at a time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ impl Reload {
     /// be stored.
     ///
     /// # Cancel safety
-    /// Not cancel safe: if dropped while writing, a change may be stored but not in force until the next start.
+    /// Not cancel safe: if dropped while writing, a change may be stored but not in force until the next start. Run
+    /// it to its end.
     pub(crate) async fn change(
         &self,
         engine: &Engine,
@@ -115,10 +116,11 @@ impl Reload {
     }
 }
 
-// Policies published for all nodes. They replace those of the node's file, if there are some. A refused version
-// changes nothing.
+// Policies published for all nodes: reads them, checks them and puts them in force. They replace those of the
+// node's file, if there are some. A refused version changes nothing.
 
-/// As long as an exchange with an engine takes at most. Then the node begins with its file.
+/// How long a starting node waits for the published policies: as long as an exchange with an engine takes at most.
+/// Then it begins with the policies of its file.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 
 impl Reload {
@@ -133,7 +135,7 @@ impl Reload {
         let Some(through) = engine.storage.cluster_policies() else { return };
         let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
             Ok(Ok(Some(version))) => {
-                // It is logged, and `follow_cluster` reports it.
+                // The result is logged, and `follow_cluster` reports it to the other nodes.
                 let _ = self.take_over(engine, Some(version)).await;
                 return;
             }

@@ -1,14 +1,15 @@
 //! Warns of reloads that reset counters or breakers, or carry them over otherwise than `replace` says: another
-//! algorithm has other counters, and another `by` other keys.
+//! algorithm has other counters, and another `by` other keys. Without a warning, operators would learn of that from
+//! their callers.
 
 use std::mem::discriminant;
 
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
 use tidegate::{Quota, Replace};
 
-/// A screen or two. Further ones are only counted.
+/// The most warnings of one reload: a screen or two. Further ones are only counted.
 const MOST: usize = 100;
-/// A file may have ten thousand of either.
+/// With how many new policies one that is gone is compared: a file may have ten thousand of either.
 const COMPARED: usize = 500;
 
 /// Warns of each limit whose counters are not carried over unchanged. `forced` counts the breakers of a policy that a
@@ -115,7 +116,7 @@ fn of_policy(old: &Policy, new: &Policy, forced: &impl Fn(&str) -> usize) -> Vec
     changed.collect()
 }
 
-/// By their labels, or, if equal, by the keys in which they differ.
+/// Describes two breakers by their labels, or, if these are equal, by the keys in which they differ.
 fn differing(before: &Terms, after: &Terms) -> String {
     match (before.quota.as_deref(), after.quota.as_deref()) {
         (Some(Quota::Breaker(was)), Some(Quota::Breaker(is))) if before.label == after.label => {
@@ -133,7 +134,8 @@ fn by_hand(forced: usize) -> String {
     }
 }
 
-/// `None` if all are unlimited. All terms have the same algorithm.
+/// Returns the first terms of a limit that have a quota; `None` if all are unlimited. All terms have the same
+/// algorithm.
 fn limited(limit: &Limit) -> Option<&Terms> {
     limit.all_terms().find(|terms| terms.quota.is_some())
 }

@@ -43,8 +43,9 @@ impl Background {
         Self { signals, config, secrets: watches }
     }
 
-    /// Does the background work as long as the server runs. A stop takes effect whatever a reload waits for. Reloads
-    /// that are requested during another one are merged.
+    /// Follows signals, watched files and published policies, returns leases and ended reservations, and tells of
+    /// conditions, switches and breakers, as long as the server runs. A stop takes effect whatever a reload waits
+    /// for, since all of it runs concurrently. Reloads that are requested during another one are merged.
     pub(super) async fn run(self, handle: &ServerHandle) -> Infallible {
         let Self { signals, config, secrets } = self;
         let (wanted, renewed) = (Notify::new(), Notify::new());
@@ -69,7 +70,7 @@ impl Background {
             }
         };
         let secrets = async {
-            // Cancelling a wait may lose a change.
+            // Each file has its own loop: cancelling a wait may lose a change.
             let each = secrets.into_iter().map(async |mut file| -> Infallible {
                 loop {
                     file.changed().await;

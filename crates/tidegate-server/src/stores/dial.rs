@@ -1,8 +1,8 @@
 //! Dials an engine until it answers.
 //!
-//! A node starts while its engine is away: otherwise an outage of the engine would become one of its callers as soon as
-//! processes are moved. What only a
-//! change of the file or the engine repairs (credentials, an outdated version) is refused at the start.
+//! A node starts while its engine is away: otherwise an outage of the engine would become one of its callers as
+//! soon as processes are moved. What only a change of the file or the engine repairs (credentials, an outdated
+//! version) is refused at the start, because waiting does not help.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use super::opened::OpenStoreError;
 /// The time between two attempts, as for checking whether a lost engine is back.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The shares of a silent node move after so long.
+/// How long a silent node stays a member: its shares move this long after it has died.
 pub(super) const MEMBERS_KEPT: Duration = Duration::from_secs(10);
 
 /// How an engine is dialled, and what its store can do.
@@ -33,7 +33,7 @@ pub(super) struct Dial {
 
 pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<Dialled, Failed>> + Send>>;
 
-/// Reached, or still being dialled.
+/// An engine that was reached, or one that is still being dialled.
 pub(super) struct Dialled {
     pub(super) store: Arc<dyn Store>,
     pub(super) coordinator: Option<Arc<dyn Coordinator>>,
@@ -93,7 +93,7 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// Returns whether this attempt was the last.
+    /// Takes the result of an attempt. Returns whether it was the last.
     fn follows(&self, kind: &'static str, attempt: Result<Dialled, Failed>) -> bool {
         let reason = match attempt {
             Ok(dialled) => {
@@ -107,7 +107,7 @@ impl Awaited {
         };
         let reason: Arc<str> = reason.into();
         let before = std::mem::replace(&mut *self.reason.lock(), Arc::clone(&reason));
-        // Each reason is logged once.
+        // Each reason is logged once, however often the engine is dialled.
         if before != reason {
             tracing::warn!(store = kind, reason = &*reason, "the engine cannot be used yet");
         }

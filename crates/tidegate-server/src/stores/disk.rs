@@ -11,6 +11,7 @@ use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
 use super::opened::{OpenStore, OpenStoreError, PersistentCounters};
 
+/// The time between two attempts to open a folder that is in use.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Opens the store, or one in memory if the file does not ask for a disk and there is no folder.
@@ -39,6 +40,7 @@ pub(super) async fn open(
             .on_change(log_change)
     };
     let chosen = disk.stated || disk.path.is_some();
+    // A folder that nobody chose is created with its parent.
     let make = if chosen { None } else { path.parent() };
     match open_patiently(options, make, patience).await {
         Ok(store) => {
@@ -56,7 +58,8 @@ pub(super) async fn open(
             let opened = OpenStore::new(Arc::new(store), "disk");
             Ok(OpenStore { kept: Some(kept), folder, warnings, ..opened })
         }
-        // Other errors concern existing counters, which memory would forget silently.
+        // The file does not ask for a disk, and none is available. Other errors concern existing counters, which
+        // memory would forget silently.
         Err(error @ (OpenError::Folder { .. } | OpenError::File { .. })) if !chosen => {
             in_memory(error.to_string())
         }
@@ -78,7 +81,7 @@ fn in_memory(
     Ok(OpenStore { kept: Some(Arc::new(kept)), warnings: vec![warning], ..opened })
 }
 
-/// Opens the file. Waits for another process: this server's predecessor may still answer.
+/// Opens the file. Waits for another process: this server's predecessor may still answer its last requests.
 async fn open_patiently(
     options: impl Fn() -> DiskOptions,
     make: Option<&Path>,
@@ -157,7 +160,9 @@ impl PersistentCounters for NotPersisted {
 /// Returns this address's folder inside the system's for state, so that two servers do not share one: in the first of
 /// `STATE_DIRECTORY`, else in `XDG_STATE_HOME` or `~/.local/state`.
 ///
-/// The policy file does not matter: at another address counters begin anew, with another file they stay.
+/// Under systemd that is the first of `STATE_DIRECTORY`, otherwise `tidegate` in `XDG_STATE_HOME` or
+/// `~/.local/state`. The policy file does not matter: at another address counters begin anew, with another file
+/// they stay.
 ///
 /// # Errors
 /// Why there is no such folder.
@@ -167,7 +172,7 @@ pub(super) fn of(http: &Address, variable: impl Fn(&str) -> Option<OsString>) ->
             "the system chooses the port, so nothing tells this server's folder from another's".to_owned()
         );
     }
-    // A relative path means another folder wherever the server is started.
+    // Relative paths are ignored: they would mean another folder wherever the server is started.
     let said = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let first = |list: OsString| std::env::split_paths(&list).next().filter(|path| path.is_absolute());
     let state = variable("STATE_DIRECTORY")
@@ -175,7 +180,7 @@ pub(super) fn of(http: &Address, variable: impl Fn(&str) -> Option<OsString>) ->
         .or_else(|| Some(said("XDG_STATE_HOME")?.join("tidegate")))
         .or_else(|| Some(said("HOME")?.join(".local/state/tidegate")));
     let state = state.ok_or("neither STATE_DIRECTORY, XDG_STATE_HOME nor HOME names an absolute path")?;
-    // Colons separate paths in lists.
+    // Colons separate paths in lists. The path of a socket becomes one name here.
     Ok(state.join(http.to_string().replace([':', '/'], "_")))
 }
 

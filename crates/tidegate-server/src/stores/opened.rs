@@ -17,7 +17,7 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     /// The kind of store, as in metrics.
     pub kind: &'static str,
-    /// `None` for a store of this process.
+    /// How several nodes share it; `None` for a store of this process.
     pub(crate) sharing: Option<Sharing>,
     /// Whether an engine is being dialled and has not answered.
     pub(crate) away: bool,
@@ -36,11 +36,12 @@ pub(crate) struct Sharing {
     pub(crate) nodes: u64,
     /// How long the engine may take to answer.
     pub(crate) deadline: Duration,
-    /// For how many keys this process counts itself (`share: local`, `split`).
+    /// The number of keys for which this process keeps its own counters (`share: local`, `split`).
     pub(crate) keys: usize,
-    /// Whether these counters store full keys, in twice the memory.
+    /// Whether these counters store full keys, in twice the memory, instead of fingerprints.
     pub(crate) full_keys: bool,
-    /// `None`: each node has an even part, for the most nodes.
+    /// The coordinator by which nodes agree on their parts; `None`: each has an even part of the limit, for the
+    /// most nodes.
     pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
     /// Whether this node uses policies published through the coordinator.
     pub(crate) cluster_policies: bool,
@@ -54,7 +55,7 @@ pub(crate) struct Region {
     pub(crate) name: String,
     /// The most regions.
     pub(crate) most: u64,
-    /// By which the nodes of all regions agree.
+    /// The coordinator by which the nodes of all regions agree on the regions' parts.
     pub(crate) coordinator: Arc<dyn Coordinator>,
 }
 

@@ -6,7 +6,7 @@ use tidegate::config::{EngineSettings, read_file, read_text};
 
 use super::opened::OpenStoreError;
 
-/// A larger file is probably a different one.
+/// The most bytes of a file with a password or certificates. A larger file is probably a different one.
 const MOST: u64 = 1 << 20;
 
 /// Reads the password: the first line of its file.
@@ -35,7 +35,8 @@ pub(super) fn identity(engine: &EngineSettings) -> Result<Option<Identity>, Open
     Ok(Some((certificate("store.cert_file", cert)?, private_key("store.key_file", key)?)))
 }
 
-/// It must contain some: with none, a client trusts nobody, and only reports that the engine's issuer is unknown.
+/// Reads a file with certificates. It must contain some: with none, a client trusts nobody, and only reports that
+/// the engine's issuer is unknown.
 #[cfg(any(feature = "redis", feature = "etcd"))]
 fn certificate(key: &'static str, path: &Path) -> Result<Vec<u8>, OpenStoreError> {
     let text = read_file(path, MOST).map_err(failed(key, path))?;

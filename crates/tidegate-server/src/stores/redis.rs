@@ -22,7 +22,7 @@ pub(super) fn dial(
     let urls: Vec<String> = engine.urls.iter().map(|url| secret(url)).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let options = match topology {
-        // A file of this kind has one address.
+        // The file has one address; more are refused when it is read.
         Topology::Single => RedisOptions::single(urls.first().copied().unwrap_or_default()),
         Topology::Cluster => RedisOptions::cluster(&urls),
         Topology::Sentinel { master } => {
@@ -100,7 +100,7 @@ fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
     (sentinels, masters.into_iter().next().unwrap_or_default())
 }
 
-/// The result is never shown.
+/// Inserts user and password into an address. The result is never shown.
 fn with_secrets(url: &str, user: Option<&str>, password: Option<&str>) -> String {
     if user.is_none() && password.is_none() {
         return url.to_owned();

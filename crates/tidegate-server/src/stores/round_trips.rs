@@ -1,4 +1,5 @@
-//! Computes how many round trips each policy costs on an engine. Each fact comes from the code that decides it.
+//! Computes how many round trips each policy costs on an engine. Each fact comes from the code that decides it:
+//! which limits the Redis script supports, which are leased, how many round trips a compare-and-set takes.
 
 use std::sync::Arc;
 

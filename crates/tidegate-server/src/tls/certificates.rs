@@ -26,7 +26,7 @@ use crate::files;
 use crate::metrics::Transport;
 use crate::metrics::tls::{self, Failures};
 
-/// As long as for the configuration.
+/// The longest wait for reading the files, as for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The certificates that handshakes use at present.
@@ -39,15 +39,15 @@ struct InForce {
     validity: Option<Validity>,
 }
 
-/// The paths do not change while the server runs; the content may.
+/// The certificates of a server. The paths of the files do not change while it runs; their content may.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     settings: TlsSettings,
     in_force: ArcSwap<InForce>,
-    /// Unless a successful renewal followed.
+    /// Why the last renewal was refused, unless a successful one followed.
     refused: Mutex<Option<Arc<TlsError>>>,
     jobs: BlockingJobs,
-    /// Renewals do not overlap, and the latest wins.
+    /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
     turn: Turn<()>,
     /// Counts failed handshakes.
     pub(crate) failures: Failures,
@@ -86,7 +86,8 @@ impl Certificates {
         };
         *self.refused.lock() = None;
         let before = self.in_force.load();
-        // The key changes with the certificate. Unchanged, the old value keeps its resumable sessions.
+        // The key cannot change without the certificate. If nothing has changed, the old value is kept, with its
+        // resumable sessions.
         if before.chain == read.chain && before.client_ca == read.client_ca {
             return;
         }
@@ -108,7 +109,8 @@ impl Certificates {
         Arc::clone(&self.in_force.load().configs[transport as usize])
     }
 
-    /// For `readyz`: the end of the certificate, and why its last renewal was refused.
+    /// Describes the certificate for `readyz`: until when it is valid, and why the last renewal was refused, if it
+    /// was.
     pub(crate) fn describe(&self) -> String {
         let until = self.until();
         match &*self.refused.lock() {
@@ -149,7 +151,7 @@ impl InForce {
     }
 }
 
-/// In seconds of Unix time, both ends included.
+/// The period in which a certificate is valid, in seconds of Unix time, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) begins: u64,
@@ -157,11 +159,12 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// `None` if its dates cannot be read.
+    /// Returns the period of one certificate; `None` if its dates cannot be read.
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let begins = match refusal(certificate, 0)? {
             CertificateError::NotValidYetContext { not_before, .. } => not_before.as_secs(),
-            // Expired before 1970. All other answers: it was valid in 1970, taken as 0.
+            // Expired before 1970. All other answers mean that it was valid in 1970, so its beginning is taken as
+            // 0.
             CertificateError::ExpiredContext { .. } => return None,
             _ => 0,
         };
@@ -207,7 +210,8 @@ fn warn(read: &Read) {
 
 // Reads the TLS files: certificates, their key, and the authorities of client certificates.
 
-/// A hundred times a certificate chain. A larger file is probably a different one.
+/// The most bytes of a file: a hundred times the size of a certificate chain. A larger file is probably a different
+/// one.
 const MOST: u64 = 1 << 20;
 
 const CERT: &str = "certificate's";
@@ -231,7 +235,7 @@ pub(super) struct Read {
     pub(super) warnings: Vec<String>,
 }
 
-/// May block as long as a file system does.
+/// Reads the files. May block as long as a file system does.
 ///
 /// # Errors
 /// [`TlsError`] if a file cannot be read, or certificate and key do not go together.
@@ -263,7 +267,8 @@ pub(super) fn read_files(settings: &TlsSettings) -> Result<Read, TlsError> {
         error => unfit(&error),
     })?;
     if settings.client_ca.is_some() {
-        // A resumed session is not verified again, so an expired client certificate would be accepted for a day.
+        // No session resumption: a resumed session is not verified again, so an expired client certificate would be
+        // accepted for a day.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

@@ -73,7 +73,7 @@ impl Drop for Counted {
     }
 }
 
-/// Accepted, not answered yet.
+/// A call that was accepted and is not answered yet.
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// Begins to answer a call. Most are answered before this returns; one that must wait continues in its own task. `h2`
@@ -94,18 +94,19 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
         }
         Ok(None) | Err(_) => ReusableBoxFuture::new(call),
     };
-    // A panic is logged and ends this call only.
+    // A panic is logged and ends this call only, as it would end a task.
     match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
         // The finished future holds nothing any more.
         Ok(Poll::Ready(())) => drop(BOX.try_with(|last| last.set(Some(running)))),
-        // The new task polls again, which registers its waker.
+        // The new task polls the future again, which registers that task's waker.
         Ok(Poll::Pending) => drop(tokio::spawn(running)),
         Err(_) => {}
     }
 }
 
 /// # Cancel safety
-/// A dropped call has spent nothing, except for reports, see [`Method::answer`].
+/// A call that its caller gives up is dropped and has then spent nothing, except for reports, see
+/// [`Method::answer`].
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
@@ -120,7 +121,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
         let mut answering = pin!(answer(calls, method, request));
         poll_fn(|cx| match answering.as_mut().poll(cx) {
             Poll::Ready(answered) => Poll::Ready(Some(answered)),
-            // Checked only now: most calls are answered at once.
+            // Checked only if the call must wait: most are answered at once.
             Poll::Pending => respond.poll_reset(cx).map(|_| None),
         })
         .await
@@ -133,7 +134,8 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
     };
 }
 
-/// Answers a streaming call until either side ends it. Not a request in flight: a drain ends it instead of waiting.
+/// Answers a streaming call until either side ends it. It does not count as a request in flight: a drain ends it
+/// instead of waiting for it.
 async fn run_stream(
     calls: &Calls,
     method: Method,
@@ -205,8 +207,8 @@ async fn send(calls: &Calls, mut respond: SendResponse<Bytes>, message: Bytes) -
     body.send_trailers(status::ok())
 }
 
-/// Sends an answer as the peer makes room; resets the call if that takes too long. Meanwhile it counts as held, and
-/// the connection can lose its place like an idle one.
+/// Sends an answer as the peer makes room; resets the call if that takes too long. Meanwhile it counts as held for
+/// the peer, and the connection can lose its place like an idle one.
 async fn send_later(calls: &Calls, mut body: SendStream<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let _held = calls.memory.holding(WAITING_CALL + message.len());
     let _silent = calls.counts.silent();
@@ -253,8 +255,8 @@ async fn answer(
             Some(span) => span.around(answering.as_mut(), ended).await,
         }
     };
-    // By reference: a future passed by value takes up space in each that it passes through, and each call would
-    // allocate all of that.
+    // Pinned and passed by reference: a future passed by value takes up space in each that it passes through, and
+    // each call would allocate all of that.
     let answered = pin!(answered);
     let answered = match deadline {
         None => answered.await,
@@ -270,9 +272,9 @@ async fn answer(
     })
 }
 
-/// Checks whether the caller may call the method. The answer to a missing or wrong token waits, and the connection can
-/// lose its place meanwhile. Before a wrong one is answered, no other token is looked at: so a connection has as few
-/// guesses as at the other doors.
+/// Checks whether the caller may call the method. The answer to a missing or wrong token waits, and the connection
+/// can lose its place meanwhile. Before a wrong one is answered, the tokens of other calls are not looked at: so a
+/// connection has as few guesses as at the other doors.
 ///
 /// # Errors
 /// As [`Method::may_be_called`].

@@ -8,10 +8,10 @@
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
 //!
-//! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, answers that the
-//! peer does not take, and 4 MiB of incomplete messages. The last two have a bound over all connections
-//! ([`ConnectionPlace::hold`]). The `h2` crate bounds resets, settings, pings, header lists and empty frames, and
-//! ends a connection that floods it.
+//! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, answers that
+//! the peer does not take, and incomplete messages of at most 4 MiB for all its calls together. The last two have a
+//! bound over all connections ([`ConnectionPlace::hold`]), beyond which those that have held longest are cut. The
+//! `h2` crate bounds resets, settings, pings, header lists and empty frames, and ends a connection that floods it.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -78,13 +78,14 @@ pub(super) async fn serve(
         && let Some((why, answer)) = other_protocol(first)
     {
         service.app.engine.telemetry.misdirected(&why);
-        // Fits the system's buffer, so it does not wait.
+        // Fits the system's buffer, so it does not wait for the peer.
         drop(timeout(LINGER, stream.write_all(answer)).await);
     }
     close(stream, ended, &place).await;
 }
 
-/// In headers alone, so Envoy takes it for the status of the call and logs the message.
+/// The answer to a call over HTTP/1: in headers alone, so Envoy takes it for the status of the call and logs the
+/// message.
 const CALL_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: application/grpc\r\ngrpc-status: 12\r\n\
     grpc-message: this is a gRPC address and the call came over HTTP/1; set http2_protocol_options for the cluster\r\n\
@@ -116,7 +117,8 @@ enum GrpcEnd {
     Done,
     /// The preface did not come in time.
     Late,
-    /// Pings are not answered, so answers are not read; or too much is held for such peers.
+    /// The peer does not answer pings, so it does not read answers either; or too much is held for peers like this
+    /// one.
     Unread,
     /// The place was given to another connection.
     Vacated,
@@ -193,7 +195,7 @@ struct Connection {
     ping_at: Instant,
     /// Whether a call was being answered when last recorded.
     busy: bool,
-    /// Since when no call is being answered.
+    /// Since when no call is being answered; `None` while one is.
     idle: Option<Instant>,
     /// How many calls stayed open when last recorded.
     open: usize,
@@ -273,7 +275,8 @@ impl Connection {
         begun
     }
 
-    /// Records what the socket does not take as held for the peer, when all that can be sent is.
+    /// Records the answers that the socket does not take as held for the peer. To call when all that can be sent is
+    /// sent.
     fn note_queued(&mut self) {
         let calls = &self.calls;
         let queued = if self.blocked.is_blocked() {
@@ -319,9 +322,9 @@ impl Connection {
         self.leaving = Some((now(), ended));
     }
 
-    /// Records the stage. Busy also if calls have `begun` and are answered, since that is not sent yet. If all calls
-    /// wait for their caller, the place can be lost like an idle one's, but the connection is not closed for
-    /// idleness.
+    /// Records the stage. Busy also if calls have `begun` and are answered, since their answers are not sent yet.
+    /// If all calls wait for their caller, it can lose its place like an idle connection, but the connection is not
+    /// closed for idleness.
     fn note_stage(&mut self, begun: bool) {
         let open = self.calls.counts.open();
         // The idle time begins anew when an open call ends.
@@ -391,6 +394,7 @@ impl Connection {
     }
 }
 
+/// Closes the connection so that the last answer arrives.
 async fn close(stream: Stream, ended: GrpcEnd, place: &ConnectionPlace) {
     match ended {
         // The system would keep for minutes what the peer does not take.
@@ -407,7 +411,9 @@ async fn close(stream: Stream, ended: GrpcEnd, place: &ConnectionPlace) {
     }
 }
 
-// Lends a socket to HTTP/2 and gets it back.
+// Lends a socket to HTTP/2 and gets it back. `h2` drops the socket that it is given, and dropping one with unread
+// bytes resets the connection: the peer loses answers that it has not read yet. So the socket is needed again, to
+// close it in an orderly way.
 //
 // `h2` drops the socket that it is given; with unread bytes that resets the connection, and discards answers that the
 // peer has not read. It is needed again, to close it in an orderly way. The first bytes are read before: `h2` answers
@@ -468,7 +474,7 @@ impl LentSocket {
     /// Waits for the first bytes, which HTTP/2 gets afterwards.
     ///
     /// # Errors
-    /// Those that do not begin like HTTP/2, filled up with zeros.
+    /// The first bytes of a peer that does not begin like HTTP/2, filled up with zeros if it sends fewer.
     pub(super) async fn begins(&mut self) -> Result<(), [u8; FIRST]> {
         self.begun.reserve(256);
         while self.begun.len() < FIRST

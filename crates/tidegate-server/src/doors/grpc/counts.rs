@@ -45,7 +45,7 @@ impl Turn {
         self.limits.load(Ordering::Relaxed) >= SLICE
     }
 
-    /// Waits for the next turn.
+    /// Waits for the next turn, behind other calls of the connection.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -68,7 +68,7 @@ pub(super) struct Guesses {
 }
 
 impl Guesses {
-    /// Returns until when no token is looked at, if so.
+    /// Returns until when no token is looked at; `None` if one may be looked at now.
     pub(super) fn waits_until(&self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -107,6 +107,7 @@ impl Memory {
         all
     }
 
+    /// Takes back what [`Memory::add`] added.
     pub(super) fn sub(&self, bytes: usize) {
         if bytes > 0 {
             let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
@@ -143,7 +144,7 @@ impl Drop for Holding<'_> {
     }
 }
 
-/// The calls of one connection. All relaxed: they and their connection are tasks of one thread.
+/// The calls of one connection. All atomics are relaxed: the calls and their connection are tasks of one thread.
 #[derive(Debug, Default)]
 pub(super) struct CallCounts {
     answered: AtomicUsize,
@@ -159,6 +160,7 @@ impl CallCounts {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Undoes one [`CallCounts::begun`].
     pub(super) fn ended(&self) {
         self.answered.fetch_sub(1, Ordering::Relaxed);
     }

@@ -12,8 +12,8 @@ const PREFIX: usize = 5;
 /// The bytes of usual answers: about ten statuses.
 const USUAL: usize = 512;
 
-/// The longest message. Far above what a client can make a proxy put into one: a proxy that fails open lets a request
-/// pass on status 8, so no client may provoke it by long headers.
+/// The longest message, in bytes. Far above what a client can make a proxy put into one: a proxy that fails open
+/// lets a request pass on status 8, so no client may provoke it by long headers.
 pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
 /// Whether a content type is gRPC with protocol buffers.
@@ -26,7 +26,7 @@ pub(super) fn is_grpc(kind: &[u8]) -> bool {
     }
 }
 
-/// Returns the message in a complete body.
+/// Returns the message in a complete body that holds exactly one.
 ///
 /// # Errors
 /// [`Code::Unimplemented`] if it is compressed, [`Code::Internal`] if it is not exactly one.
@@ -107,7 +107,7 @@ pub(super) fn open() -> BytesMut {
 
 /// Ends what [`open`] began.
 pub(super) fn close(mut out: BytesMut) -> Bytes {
-    // As above.
+    // An answer is bounded far below 4 GiB.
     let length = out.len().saturating_sub(PREFIX) as u32;
     if let Some(prefix) = out.get_mut(1..PREFIX) {
         prefix.copy_from_slice(&length.to_be_bytes());

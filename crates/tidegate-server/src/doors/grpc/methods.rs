@@ -16,7 +16,7 @@ use crate::metrics::Transport;
 /// each.
 const OTHERS: usize = 16;
 
-/// All but the streaming ones take one message and answer one.
+/// A method of the door. All but the streaming ones take one message and answer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`
@@ -66,7 +66,7 @@ impl Method {
         })
     }
 
-    /// Whether messages are exchanged until either side ends the call.
+    /// Returns whether the method is streaming: messages are exchanged until either side ends the call.
     pub(super) const fn is_streaming(self) -> bool {
         matches!(self, Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo)
     }
@@ -102,7 +102,8 @@ impl Method {
         self.required_scope().is_some()
     }
 
-    /// Checks whether the caller may call. `full`: only the reserve has places.
+    /// Checks whether the caller may call. `full`: the connection is in the reserve, because all ordinary places
+    /// are taken.
     ///
     /// # Errors
     /// [`Code::Unavailable`] if the server is full, [`Code::Unauthenticated`] without a token,

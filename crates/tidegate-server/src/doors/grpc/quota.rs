@@ -44,7 +44,8 @@ const TTL: &str = "x-tidegate-assignment-ttl";
 /// How many seconds an assignment is valid unless the call says otherwise: four of Envoy's report intervals.
 const USUAL_TTL: u64 = 20;
 
-/// The most seconds. For that long, a proxy that vanishes keeps its part from others.
+/// The longest validity of an assignment, in seconds. For that long, a proxy that vanishes keeps its part from
+/// others.
 const LONGEST_TTL: u64 = 600;
 
 /// The longest time between two reports; a proxy with buckets reports every few seconds.
@@ -104,7 +105,7 @@ pub(super) async fn serve(
             ended = &mut over => (ended, false),
         };
         {
-            // The proxy does not wait for the booking.
+            // The proxy has its answer and does not wait for the booking.
             let _silent = terms.open.silent();
             buckets.book(service).await;
         }
@@ -119,7 +120,7 @@ pub(super) async fn serve(
 ///
 /// # Errors
 /// As [`Buckets::answer`]; [`Code::ResourceExhausted`] if the connection holds too much; [`Code::Unavailable`], and
-/// the call is reset, if the answer is not read.
+/// the call is reset, if the proxy does not read its answer.
 async fn answer(
     service: &Service,
     buckets: &mut Buckets,

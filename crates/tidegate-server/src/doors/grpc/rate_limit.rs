@@ -72,7 +72,7 @@ pub(super) fn too_long(service: &Service) -> Bytes {
     framing::body(&response::refused(&[]))
 }
 
-/// Decodes a call; repairs invalid UTF-8.
+/// Decodes the message of a call. Repairs invalid UTF-8 in it if need be.
 fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     let mut request = RateLimitRequest::decode(&**message)
         .or_else(|_| {
@@ -140,7 +140,7 @@ async fn decide(
     };
     turn.met(conclusions.iter().map(Conclusion::met).sum());
     if !wait.is_zero() {
-        // A proxy cannot delay its client's request.
+        // A proxy cannot delay its client's request, so the answer is delayed instead.
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
@@ -151,8 +151,8 @@ async fn decide(
     Ok(answer)
 }
 
-/// Decides the descriptors that spend or peek, all or none. If they are allowed, those that give back are carried out
-/// too.
+/// Decides the descriptors that spend or peek; either all are charged or none. If they are allowed, those that give
+/// back are carried out too.
 async fn decide_several(
     engine: &Engine,
     live: &ActiveConfig,
@@ -205,8 +205,8 @@ async fn give_back(
     together
 }
 
-/// Warns once of a policy that is asked for 0 units and refuses a larger number: probably reports of use, which Envoy
-/// sends when a stream ends (`apply_on_stream_done`).
+/// Warns once of a policy that is asked for 0 units and refuses a larger number: probably reports of use, which
+/// Envoy sends when a stream ends (`apply_on_stream_done`): nothing in the call says so.
 fn warn_of_lost_reports<'l>(
     descriptors: &[CallDescriptor<'_>],
     conclusions: &[Conclusion],

@@ -153,7 +153,7 @@ impl<'c> Messages<'c> {
     }
 }
 
-/// Bytes beside incomplete messages, counted until this is dropped.
+/// Bytes that a call holds beside incomplete messages; counted with those of its connection until this is dropped.
 pub(super) struct Holding<'c>(HeldMemory<'c>);
 
 impl Holding<'_> {

@@ -52,7 +52,7 @@ pub(super) struct Status {
 pub(super) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// All but printable ASCII, and the escape character.
+/// The bytes of a message that are escaped: all but printable ASCII, and the escape character.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 impl Status {
@@ -60,7 +60,7 @@ impl Status {
         Self { code, message: message.into() }
     }
 
-    /// Whether the same call fails again.
+    /// Returns whether the call itself is wrong, so that the same call fails again.
     pub(super) const fn is_the_callers(&self) -> bool {
         matches!(
             self.code,
@@ -84,7 +84,7 @@ impl Status {
         response
     }
 
-    /// For a call that was answered in part.
+    /// Returns the trailers of a call that was answered in part.
     pub(super) fn trailers(&self) -> HeaderMap {
         let mut trailers = HeaderMap::with_capacity(2);
         self.write(&mut trailers);
@@ -100,7 +100,7 @@ impl Status {
     }
 }
 
-/// For a call that succeeded.
+/// Returns the trailers of a call that succeeded.
 pub(super) fn ok() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(STATUS, HeaderValue::from_static("0"));

@@ -1,9 +1,10 @@
 //! Turns a conclusion into an answer: status, headers, body.
 //!
 //! Allowed: 200. Denied: the status of the policy that binds (429 over a quota, 503 if the server itself is short),
-//! and the decision inside `application/problem+json` ([`RefusalBody`]). Behind a proxy, which may show it to
-//! anybody, the body is short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)); operators find
-//! the decision by its id (`/v1/explain?id=`).
+//! and the decision inside `application/problem+json` ([`RefusalBody`]). Behind a proxy the body is short, since
+//! Caddy and Traefik pass the answer of forward-auth to their client
+//! ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)); operators find the decision by its id
+//! (`/v1/explain?id=`).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -38,7 +39,7 @@ struct InBatch<'a> {
     decision: &'a DecisionBody<'a>,
 }
 
-/// A problem document with the full decision.
+/// The body of a refusal to an API caller: a problem document with the full decision.
 #[derive(Debug, Serialize)]
 struct RefusalBody<'a> {
     #[serde(flatten)]
@@ -61,7 +62,7 @@ pub(crate) struct Reply<'a, 'd> {
     pub(crate) conclusion: &'a Conclusion,
     pub(crate) facts: Cow<'a, [Facts]>,
     pub(crate) want: Want,
-    /// `None` for a look.
+    /// The id of the decision; `None` for a look.
     pub(crate) id: Option<Ulid>,
     /// The ticket, or why there is none; `None` if nobody wants one.
     pub(crate) ticket: Option<TicketAnswer>,
@@ -102,8 +103,8 @@ impl<'a, 'd> Reply<'a, 'd> {
         response
     }
 
-    /// The answer for a proxy, which reads only status and headers. A refusal has a short body; `denied` is its
-    /// status if the proxy accepts no other.
+    /// Returns the answer for a proxy. A refusal has a short body; any other answer has none, since proxies read
+    /// only status and headers. `denied` is the status of all refusals if the proxy accepts no other.
     pub(crate) fn to_proxy(&self, live: &ActiveConfig, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
             StatusCode::OK.into_response()
@@ -122,7 +123,7 @@ impl<'a, 'd> Reply<'a, 'd> {
         response
     }
 
-    /// Writes the entry of a batch: the body alone, and its status.
+    /// Writes the entry of one check in a batch: the body of its answer alone, and its status.
     pub(crate) fn write_in_batch(&self, out: &mut Vec<u8>) {
         let decision = self.decision_body();
         let status = self.status();
@@ -196,7 +197,7 @@ impl<'a, 'd> Reply<'a, 'd> {
 /// A decision as response bodies show it.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DecisionBody<'a> {
-    /// `now` for a look; absent for a decision.
+    /// `now` for a look, which says how a request would be decided; absent for a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     answers: Option<&'static str>,
     decision: &'static str,
@@ -204,14 +205,14 @@ pub(crate) struct DecisionBody<'a> {
     policy: Option<&'a str>,
     remaining: Option<u64>,
     limit: Option<u64>,
-    /// `after`, `unknown` or `never`; absent if allowed.
+    /// When it is worth repeating a refused request: `after`, `unknown` or `never`; absent if allowed.
     retry: Option<&'static str>,
     /// Absent if allowed, or if no wait is known.
     retry_after_ms: Option<u64>,
     reset_at: Option<String>,
     delay_ms: u64,
     decision_id: Option<String>,
-    /// Absent if nobody wants one.
+    /// The ticket that settles the decision; absent if nobody wants one.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
     /// Why there is none although one is wanted.
@@ -224,7 +225,7 @@ pub(crate) struct DecisionBody<'a> {
     /// The policies that lowered its priority.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     demoted: Vec<&'a str>,
-    /// The lowered priority.
+    /// The priority that the request was decided for, if it was lowered.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,12 +236,12 @@ pub(crate) struct DecisionBody<'a> {
 struct LimitBody<'a> {
     name: &'a str,
     mode: &'static str,
-    /// Whether the limit only measures.
+    /// Whether the limit only measures, in a shadow policy or as a `shadow_limit`.
     shadow: bool,
     decision: &'static str,
     /// What a request of this priority may still take.
     remaining: u64,
-    /// What is left beyond, for higher priorities.
+    /// Further units that are left, but kept back for requests of higher priority.
     #[serde(skip_serializing_if = "is_zero")]
     kept_back: u64,
     limit: u64,
@@ -364,7 +365,7 @@ fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 
-/// Returns whether the limit lends a place.
+/// Returns whether the limit lends a place, which is returned when the work ends.
 fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
     policy.limit(limit.limit).is_some_and(Limit::is_guard)
 }
@@ -384,19 +385,21 @@ pub(crate) fn mode(mode: Mode) -> &'static str {
 /// The id of the decision, for logs.
 const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
 
-/// The policy that refused, for proxies that write the answer themselves.
+/// The policy that refused, for proxies that write the answer themselves and can insert the value of a header.
 const POLICY: HeaderName = HeaderName::from_static("x-tidegate-policy");
 
-/// In bytes: the whole head must fit nginx's buffer of 4 KiB.
+/// The longest policy name in the header, in bytes: the whole head must fit the 4 KiB buffer into which nginx reads
+/// it.
 const LONGEST_POLICY: usize = 128;
 
 /// The ticket that settles the decision.
 const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
 
-/// Why there is none, or one for the places alone.
+/// Why there is no ticket, or one for the places alone, although a policy expects a settlement.
 const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
 
-/// Writes the policy that refused, percent-encoded as in a path, so that it can stand between quotes, and cut.
+/// Writes the policy that refused, percent-encoded as in a path, so that it can stand between quotes in any
+/// language. A long name is cut.
 pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
     let mut value = String::new();
     push_escaped(name, LONGEST_POLICY, &mut value);

@@ -170,7 +170,7 @@ struct Batch<'a> {
     slice_limits: usize,
     /// How many checks the next slice has, to meet about as many limits.
     slice: usize,
-    /// What was not given out yet.
+    /// The answer so far, without what was given out.
     written: Vec<u8>,
 }
 

@@ -89,7 +89,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
     Ok(answer)
 }
 
-/// Returns why a breaker that is forced open refuses nobody all the same, if so.
+/// Returns why a breaker that is forced open refuses nobody all the same; `None` if it refuses calls.
 fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Option<String> {
     let policy = &set.policies()[at];
     let name = &policy.name;
@@ -111,7 +111,7 @@ fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Optio
             ));
         }
     }
-    // What holds for some priorities holds for the lowest.
+    // A condition that holds for some levels of priority holds for the lowest.
     if let Some(why) = set.why_idle(at, Criticality::Sheddable.into()) {
         return Some(format!(
             "policy {name:?} is not in force, so its breaker refuses nobody until it is: {why}"

@@ -27,7 +27,7 @@ use crate::problem::{Delayed, Problem};
 use crate::settings::Refused;
 use crate::{json, requests};
 
-/// After a check of more limits, others have their turn.
+/// After a check that met more limits than this, others have their turn.
 const MANY: usize = 64;
 
 /// Decides one request: `/v1/check`, or without charging `/v1/peek`.
@@ -60,7 +60,7 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
     }
 }
 
-/// Gives a decision its id and its ticket. `held` has its charges.
+/// Makes the reply to a decision: gives it its id and its ticket. `held` has its charges, which may be undone here.
 ///
 /// # Errors
 /// [`NoTicket`] if a place was taken and no ticket can return it; then everything is undone.
@@ -102,7 +102,7 @@ pub(crate) fn named(set: &PolicySet, asked: &CheckBody<'_>) -> Result<Option<Sma
 // Proposed policies are evaluated over the present counters: a policy finds its keys by its name, so the answer is
 // that of the first check after a reload. They are never in force, and have no series.
 
-/// The longest body that is answered on a thread of connections.
+/// The longest body that is answered on a thread of connections, in a turn of long work.
 const SHORT: usize = 1024;
 
 struct Proposed {
@@ -113,8 +113,8 @@ struct Proposed {
 /// Answers how a request would be decided.
 ///
 /// # Errors
-/// 400 for a malformed body, 413 for too long a text, 422 with every mistake in it, 503 while the most texts are
-/// being read.
+/// 400 for a malformed body, 413 for too long a text, 422 with every mistake in it, 503 while the most texts that
+/// may be read at once are being read.
 pub(crate) async fn dry_run(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let reveal = Query::of(request.uri(), &["reveal"])?.flag("reveal")?;
     let bytes = request_body::read(request, MAX_PROPOSED_BODY).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn dry_run(app: &Arc<App>, request: Request<Body>) -> Result<Re
         let _place = place;
         runtime.block_on(answer(&app, &bytes, reveal))
     };
-    // Thousands of policies take longer than others should wait.
+    // Reading thousands of policies, asking them, writing and dropping them takes longer than others should wait.
     let answered = tokio::task::spawn_blocking(answering).await;
     answered.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the dry run failed"))?
 }

@@ -25,7 +25,7 @@ use crate::problem::Problem;
 /// gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Events have no ids, so a `Last-Event-ID` would be ignored.
+/// The beginning of every stream. Events have no ids, so a `Last-Event-ID` would be ignored.
 const BEGINNING: &str =
     "retry: 2000\n: events from now on; none are kept, so Last-Event-ID means nothing here\n\n";
 
@@ -129,7 +129,7 @@ impl<M: Fn() -> bool> Streaming<M> {
     }
 }
 
-/// One `data` line holds an event: JSON has no raw line ends.
+/// Formats an event. One `data` line holds it: JSON has no raw line ends, since those within strings are escaped.
 fn piece(event: &Event) -> String {
     format!("event: {}\ndata: {}\n\n", event.name, event.data)
 }

@@ -1,7 +1,8 @@
 //! `/v1/explain`: explains a decision, and what would let the request pass. Charges nothing.
 //!
-//! `POST` takes a check and says how it would be decided now. `GET ?id=` answers the record of a recent refusal, and
-//! under `now` how its request would be decided now. `lines` is for a terminal, `reasons` the same for programs.
+//! `POST` takes a check and says how it would be decided now. `GET ?id=` answers the record of a recent refusal,
+//! and under `now` how its request would be decided now. Nothing is charged. `answers` says which of the two a
+//! document is, `lines` is the answer for a terminal, `reasons` the same for programs.
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
             let policies = names.map(|names| names.map(Into::into).collect());
             let Stated { cost, priority } = stated;
             let asked = CheckBody { request: request.descriptor(), cost, priority, policies, ticket: None };
-            // The record is shown all the same.
+            // What cannot be asked again does not hide the record.
             would(app, live, &asked, reveal).await.ok()
         }
         None => None,
@@ -120,7 +121,8 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
     })))
 }
 
-/// The entry of a list has a caller's address or name, so it is shown as keys are.
+/// Returns the cause of a refusal. The entry of a list has a caller's address or name in it, so it is shown as keys
+/// are.
 fn shown_cause(app: &App, record: &Record, reveal: bool) -> String {
     match record.by {
         "list" => app.redact.text(&record.cause, reveal),
@@ -198,7 +200,7 @@ fn seen_line(seen: &SeenLimit, key: Option<&str>) -> String {
     line
 }
 
-/// Decides without charging, and explains the decision.
+/// Decides without charging, and explains how it would go now.
 async fn would(
     app: &App,
     live: &ActiveConfig,
@@ -290,7 +292,7 @@ fn trying(in_flight: u64, at_most: u64, lapses_after: Option<Duration>) -> Strin
     format!("is half-open: tries the service with {at_most} {calls} at a time, {in_flight} under way; {does}")
 }
 
-/// Says that a person has forced a breaker, until when and why.
+/// Says that a person has forced a breaker, until when and why. Who it was is not kept.
 fn forced_state(to: Force, until: Option<&str>, reason: &str) -> String {
     let to = match to {
         Force::Open => "open",
@@ -345,7 +347,7 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
     })
 }
 
-/// Not answered by a new decision, which is not the one that is asked about.
+/// Makes the problem for an id that is not remembered. A new decision would not be the one that is asked about.
 fn unknown(app: &App, id: Ulid) -> Problem {
     let since = moment(app.engine.started(), Duration::ZERO).unwrap_or_default();
     let detail = format!(

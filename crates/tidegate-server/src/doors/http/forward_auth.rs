@@ -1,9 +1,9 @@
 //! `/v1/forward-auth`: a proxy asks for a decision before it passes a request on.
 //!
-//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request with the original one
-//! in headers. A 2xx lets it pass. Caddy and Traefik pass any other answer on to the client, so a refusal is written
-//! for the public even if the sub-request has a token. nginx takes only 401 and 403 for refusals, so its usual
-//! `status` is 403.
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request with the original
+//! one in headers. A 2xx lets it pass. Caddy and Traefik pass any other answer on to the client, so a refusal is
+//! written for the public even if the sub-request has a token: the token is the proxy's, but its client reads the
+//! answer. nginx takes only 401 and 403 for refusals, so its usual `status` is 403.
 //!
 //! What the proxy does not replace comes from the caller. So nothing in it changes how the door works but the three
 //! headers of the configured family, and the priority if the file names a header for it. The query is not read, since
@@ -83,7 +83,7 @@ pub(crate) async fn forward_auth(
     }
     let proxied = TicketFor::Proxied;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    // A block, so that the reply, which is large, is gone before the delay.
+    // A block, so that the reply is gone before the delay: it would make the future of every request larger.
     let (response, wait, ticket) = {
         let reply = reply_to(app, &live, &asked, None, Want::Take, proxied, &conclusion, &held).await;
         let reply = reply.map_err(|none| unreturnable(&none, too_long))?;

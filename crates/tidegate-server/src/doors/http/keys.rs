@@ -15,6 +15,7 @@ use crate::engine::LetGo;
 use crate::problem::Problem;
 use crate::{json, requests, top_keys};
 
+/// The default number of keys listed.
 const LISTED: usize = 20;
 
 /// Whose keys are listed.

@@ -94,7 +94,7 @@ fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Va
     operation["security"] =
         if scope.is_some() { json!([asked("bearer"), asked("header")]) } else { json!([]) };
     if scope.is_some() {
-        // Answers that come before the route itself.
+        // Answers of every route with a scope that come before the route itself.
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("404", "NotFound")] {
             if operation["responses"].get(status).is_none() {
                 operation["responses"][status] = json!({ "$ref": format!("#/components/responses/{name}") });
@@ -115,7 +115,7 @@ fn without_bodies(operation: &mut Value) {
     }
 }
 
-/// For example `getPoliciesByName`.
+/// Returns the id of an operation, for example `getPoliciesByName`.
 fn id(method: &str, path: &str) -> String {
     let mut id = method.to_ascii_lowercase();
     let words = path.trim_start_matches("/v1/").split(|c: char| !c.is_ascii_alphanumeric());

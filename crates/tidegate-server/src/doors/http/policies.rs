@@ -56,7 +56,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     let (mut shown, tag) = json_and_tag(app, &live, policy);
     let mut moving = add_in_force(&mut shown, &live, at);
     if let Some(seen) = live.set.settlements_learnt(at) {
-        // Null until enough settlements were seen; `estimate_from` shows how many are needed.
+        // The estimate is null until enough settlements were seen; `estimate_from` shows how many are needed.
         shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
         moving = true;
@@ -96,7 +96,7 @@ fn add_in_force(shown: &mut Value, live: &ActiveConfig, at: usize) -> bool {
     moving
 }
 
-/// What does not change by itself, and its tag.
+/// Returns the part of a policy's description that does not change by itself, and its tag.
 pub(super) fn json_and_tag(app: &App, live: &ActiveConfig, policy: &Policy) -> (Value, String) {
     let shown = policy_json(live, policy, owner(app, live, policy));
     let tag = tag_of(live, policy);
@@ -108,7 +108,7 @@ pub(super) fn tag_in(live: &ActiveConfig, name: &str) -> Option<String> {
     live.set.find(name).map(|(_, policy)| tag_of(live, policy))
 }
 
-/// Covers all but the owner, which follows from the rest.
+/// The tag covers all that is shown but the owner, which follows from the rest.
 fn tag_of(live: &ActiveConfig, policy: &Policy) -> String {
     tag(&policy_json(live, policy, "").to_string())
 }
@@ -171,7 +171,7 @@ fn policy_json(live: &ActiveConfig, policy: &Policy, owner: &str) -> Value {
             "deny": policy.access.deny.len(),
             "status": policy.access.status,
         },
-        // As in `config show`: without it, each process counts for itself.
+        // As in `config show`: if the file does not say, each process counts for itself.
         "share": policy.share.unwrap_or(Share::Local).word(),
         "near_limit": format!("{}%", policy.near_limit),
         "on_cost_error": policy.on_cost_error.word(),
@@ -334,7 +334,7 @@ pub(super) fn of_lines(diagnostics: Vec<String>) -> Problem {
 // # Source
 // RFC 9110, sections 8.8.3 and 13.1: compared strongly for `If-Match`, weakly for `If-None-Match`.
 
-/// The hasher's keys are fixed: a text has the same tag on every server.
+/// The hasher's keys are fixed: a text has the same tag on every server and after a restart.
 pub(super) fn tag(text: &str) -> String {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
@@ -352,7 +352,7 @@ impl Conditions {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let list = |name: HeaderName| {
             let lines = headers.get_all(name).iter();
-            // A value that is not text is a list without tags of this server.
+            // A value that is not text cannot be a tag of this server: it counts as a list without tags.
             let lines: Vec<&str> = lines.map(|line| HeaderValue::to_str(line).unwrap_or_default()).collect();
             (!lines.is_empty()).then(|| lines.join(","))
         };
@@ -371,7 +371,7 @@ impl Conditions {
     }
 }
 
-/// `*` matches any tag. The server's tags have no comma.
+/// Returns whether a tag is in a list; `*` in the list matches any tag. The server's tags have no comma.
 fn has(list: &str, tag: Option<&str>) -> bool {
     tag.is_some_and(|tag| list.split(',').map(str::trim).any(|one| one == "*" || one == tag))
 }

@@ -33,7 +33,7 @@ const LISTED: usize = 20;
 
 const MOST_LISTED: usize = 100;
 
-/// For error messages.
+/// A whole body, for error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
 
 /// What a time out of range is not, and what to do.
@@ -125,7 +125,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
     if names_caller {
         let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
         let key = global_deny_list::key(&entry);
-        // A network around the caller may be blocked.
+        // A caller may be blocked by an entry that was written otherwise: a network around it.
         let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
             let (name, value) = named_value(&entry);
             app.engine.keys.blocked_everywhere(&Descriptor::new().with(name, value))
@@ -275,7 +275,7 @@ fn named_value(entry: &AccessEntry) -> (&str, String) {
     }
 }
 
-/// Returns an address in the form of a key.
+/// Returns an address in the form of a key: an IPv6 address as the network that shares its capacity.
 fn key_address(set: &PolicySet, text: &str) -> String {
     match text.parse::<IpAddr>().map(canonical) {
         Ok(IpAddr::V6(address)) => {
@@ -342,7 +342,8 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     Ok(json::shown(&blocked(Some(&words.name), &digest, network, &block)))
 }
 
-/// Blocked keys first, then by refusals. The one key of a policy without `by` is always known.
+/// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by`
+/// is always known.
 fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> {
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     let words = &live.set.policies()[policy];
@@ -385,8 +386,8 @@ fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<D
     Ok(key)
 }
 
-/// The standing of a key under each limit; null without an answer of the store. `depends_on`: what else a limit
-/// needs.
+/// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more
+/// than the key says on what (`depends_on`).
 async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.engine.keys.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
@@ -418,7 +419,7 @@ fn key_json(key: &str, known: &Known, standing: &Value) -> Value {
     })
 }
 
-/// `network`: what the block refuses, if that is more than one address.
+/// Returns the answer to a block that was set. `network`: whom it refuses, if that is more than one address.
 fn blocked(policy: Option<&str>, key: &str, network: Option<String>, block: &Block) -> Value {
     let mut answer = json!({ "policy": policy, "key": key, "block": block_json(block) });
     if let Some(network) = network {
@@ -432,7 +433,7 @@ fn block_json(block: &Block) -> Value {
     json!({ "since": at(block.since), "until": at(block.until), "reason": &*block.reason })
 }
 
-/// `None` if the text is cut, lacks an attribute, or is ambiguous.
+/// Parses a key from its text; `None` if the text is cut, lacks an attribute, or is ambiguous.
 fn key_in<'t>(policy: &Policy, text: &'t str) -> Option<Descriptor<'t>> {
     let mut key = Descriptor::new();
     if policy.by.is_empty() {

@@ -1,7 +1,8 @@
 //! Parses JSON bodies into descriptors, and reports mistakes precisely.
 //!
-//! One pass without a tree: names and values are borrowed unless they have escapes, and every bound is checked while
-//! reading. The first mistake ends it, with the field, the value, what would work, and the position in the body.
+//! Bodies are parsed in one pass without a tree: names and values are borrowed from the body unless they have
+//! escapes. Every bound is checked while reading, so nothing larger is ever held. The first mistake ends it, with
+//! the field, the value, what would work, and the position in the body.
 
 mod check;
 mod operator;
@@ -34,10 +35,11 @@ use crate::problem::Problem;
 pub(crate) use crate::requests::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use crate::text::quoted;
 
-/// The bytes of all connections' bodies that came in part, or are batches being answered.
+/// The bytes that bodies may take up over all connections together: those that have come in part, and those of
+/// batches that are being answered.
 static ROOM: Semaphore = Semaphore::const_new(64 << 20);
 
-/// For error messages.
+/// The shortest body of a check, for error messages.
 const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
 
 /// Reads the whole body of a request, of at most `limit` bytes.
@@ -94,14 +96,14 @@ fn encoding_of(request: &Request<Body>) -> Option<String> {
 /// Takes room for bytes of a body, until the returned value is dropped.
 ///
 /// # Errors
-/// 503 if all room is taken.
+/// 503 if the bodies of all callers take up all room.
 pub(crate) fn room_for(bytes: usize) -> Result<SemaphorePermit<'static>, Problem> {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     ROOM.try_acquire_many(bytes)
         .map_err(|_| Problem::unavailable("the bodies of all callers together take up all room; ask again"))
 }
 
-/// Reads the next piece.
+/// Reads the next piece of a body; `None` at its end.
 ///
 /// # Errors
 /// As [`read`].
@@ -124,7 +126,7 @@ async fn piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     }
 }
 
-/// Finds a cause of this type.
+/// Finds an error of this type among an error's causes.
 fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
     let first: &(dyn std::error::Error + 'static) = error;
     std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref())
@@ -264,10 +266,11 @@ fn encoded_otherwise(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Cuts the middle out of a long sentence: serde quotes a caller's string in full, between the subject and what would
-/// work.
+/// Cuts the middle out of a long sentence: serde quotes a caller's string in full, between the subject at its start
+/// and what would work at its end.
 fn shortened(sentence: &str) -> Cow<'_, str> {
-    /// In characters: together longer than any of the server's sentences with a quoted word.
+    /// In characters: together longer than any of the server's own sentences, with one quoted word that was cut and
+    /// escaped.
     const START: usize = 800;
     const END: usize = 200;
     let at = |char: usize| sentence.char_indices().nth(char).map(|(at, _)| at);
@@ -282,7 +285,7 @@ fn shortened(sentence: &str) -> Cow<'_, str> {
 fn explain(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let sentence = shortened(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]));
-    // A wrong type of the whole body is found at column 0.
+    // A wrong type of the whole body is found before anything is read, at column 0.
     let (line, column) = (error.line(), error.column().max(1));
     let detail = if error.is_data() {
         format!("{sentence} (line {line}, column {column})")
@@ -307,13 +310,13 @@ pub(crate) const MAX_BATCH_LIMITS: usize = 20_000;
 /// The longest text of proposed policies, some eight hundred; `tidegate replay` tries longer ones.
 pub(crate) const MAX_PROPOSED: usize = 256 * 1024;
 
-/// A check, and a text whose line ends and quotes are escaped.
+/// The longest body of a dry run: a check, and a text in which each line end and each quote is escaped.
 pub(crate) const MAX_PROPOSED_BODY: usize = MAX_BODY + 2 * MAX_PROPOSED;
 
 /// The most policy names in `policies`.
 const MAX_POLICIES: usize = 256;
 
-/// In bytes: room for a reason of 255 bytes.
+/// The longest body of an operator's request, in bytes: room for a reason of 255 bytes.
 pub(crate) const MAX_OPERATOR_BODY: usize = 4096;
 
 /// The longest `for`. Whoever is to be kept out for longer belongs on a deny-list.
@@ -342,7 +345,8 @@ const MAX_REASON: usize = Forced::MAX_REASON;
 /// Returns the reason; empty if there is none.
 ///
 /// # Errors
-/// 400 if it is longer than [`MAX_REASON`], or has a character that is invisible, or controls or turns the text.
+/// 400 if it is longer than [`MAX_REASON`], or has a character that is not drawn: a control character, one that
+/// changes the direction of the text, or an invisible one.
 pub(crate) fn reason(text: Option<String>) -> Result<String, Problem> {
     let text = text.unwrap_or_default();
     let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "reason"));

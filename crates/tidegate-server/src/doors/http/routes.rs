@@ -60,7 +60,7 @@ pub(super) const ROUTES: [Route; 33] = [
     read("GET, HEAD", "/v1/keys"),
     admin("PUT", "/v1/keys"),
     read("GET, HEAD", "/v1/keys/top"),
-    // A policy may be named `top`: a DELETE or PUT is about its key.
+    // A policy may be named `top`, so a DELETE or PUT is always about a policy's key.
     read("GET, HEAD", "/v1/keys/{name}"),
     admin("PUT", "/v1/keys/{name}"),
     admin("DELETE", "/v1/keys/{name}"),
@@ -161,7 +161,7 @@ const GUESSED: [(&str, &str); 18] = [
     ("release", "/v1/settle"),
 ];
 
-/// Former paths, and what does their work.
+/// Paths that settled a part of a decision, and what settles it now.
 const REMOVED: [(&str, &str); 2] = [
     ("/v1/report", "POST /v1/settle takes the same body, as {\"ticket\": \"TICKET\", \"status\": 200}"),
     ("/v1/refund", "POST /v1/settle gives back, as {\"ticket\": \"TICKET\", \"refund\": \"all\"}"),

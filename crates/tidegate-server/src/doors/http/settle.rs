@@ -29,23 +29,23 @@ use crate::text::nearest;
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the outcome changes no limit; it ends the work \
      for `in-flight` and `latency`, if nothing has ended it before";
 
-/// The other half was settled before.
+/// The note of a settlement whose other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was reported before, so this settles only what was spent";
 
 const SPENT_BEFORE: &str = "what was spent was settled before, so this reports only how the work ended";
 
-/// The cost changes nothing.
+/// The note of a settlement with a cost that changes nothing.
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
 
 /// How many names a note has.
 const NAMES: usize = 8;
 
-/// One half of the ticket may stay open.
+/// The note of a settlement that may leave one half of the ticket open.
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
 
-/// An outcome by itself.
+/// The note of an outcome by itself.
 const AWAITS_SPENT: &str = "what was spent may still be told with a `cost` or `attributes`, unless it was before; until then the charge stays";
 
 /// Settles a decision, or gives units back.

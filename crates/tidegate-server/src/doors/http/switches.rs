@@ -54,7 +54,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         Problem::not_found(format!("there is no switch {}{advice}", quoted(&unknown.name)))
     })?;
     let Put { state, reason, lasts, below, .. } = &put;
-    // Signals repeat all the time.
+    // Signals are not logged, since they repeat all the time.
     if by == SwitchedBy::Hand {
         tracing::info!(
             token = token.as_deref(),
@@ -182,8 +182,8 @@ fn trigger_json(trigger: &Trigger) -> Value {
 /// The longest report, in bytes: a number and its name.
 const MAX_REPORT: usize = 1 << 10;
 
-/// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value. `value` is null
-/// if it is stale for all of them.
+/// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value. `value` is what
+/// they go by: null if none is known or the last one is stale for all of them.
 pub(crate) fn list_signals(app: &App) -> Response {
     let numbers = app.engine.conditions.sources().into_iter().map(|one| {
         json!({

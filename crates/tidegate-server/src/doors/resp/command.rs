@@ -1,7 +1,8 @@
 //! Parses commands from bytes.
 //!
-//! By hand: a command has two kinds of lines, `*COUNT` and `$LENGTH`. The library that tests compare with would be
-//! called for each word, which took a third of all instructions of a `CL.THROTTLE`.
+//! Parsed by hand: a command has two kinds of lines, `*COUNT` and `$LENGTH`. The library that tests compare this
+//! parser with reads any frame, and would be called for each word, which took a third of all instructions of a
+//! `CL.THROTTLE`.
 
 use smallvec::SmallVec;
 

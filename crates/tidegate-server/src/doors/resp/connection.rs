@@ -29,7 +29,8 @@ use crate::problem::WRONG_TOKEN;
 /// How many bytes are read at a time.
 const READ: usize = 16 << 10;
 
-/// How many bytes of replies are gathered, so that a client that reads nothing costs no more.
+/// How many bytes of replies are gathered before they are sent, so that a client that sends much and reads nothing
+/// makes the server hold no more.
 const FLUSH: usize = 64 << 10;
 
 /// How many commands run before others have their turn.
@@ -58,12 +59,13 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPla
     };
     tokio::select! {
         biased;
-        // Interrupts any wait, even of a command.
+        // Interrupts any wait, even a command that is being run.
         () = place.ordered(Order::Cut) => {}
         () = serving => {}
     }
 }
 
+/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, timeouts: Timeouts) {
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
@@ -75,8 +77,8 @@ pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, t
 
 struct Connection<'p> {
     stream: Stream,
-    /// Read and not decided: at most the longest command and one read. At `EXEC`, the commands since `MULTI` come
-    /// before.
+    /// Bytes that were read and not decided yet: at most the longest command and one read. At `EXEC`, the commands
+    /// since `MULTI` come before.
     read: Vec<u8>,
     replies: Replies,
     place: &'p ConnectionPlace,
@@ -86,13 +88,14 @@ struct Connection<'p> {
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RespEnd {
-    /// Everything was sent: the client quit, sent no command, or the server stops.
+    /// Everything was sent: the client quit, or sent bytes that are not a command, or the server stops and has
+    /// answered what came before.
     Done,
     /// All places are taken.
     Full,
     /// The peer is gone.
     Gone,
-    /// Idle for too long, or when the server stopped.
+    /// It idled for too long, or was idle when the server stopped.
     Idle,
     /// A command was incomplete when its time was over; `begun`: whether any of it came.
     Late { begun: bool },
@@ -224,7 +227,7 @@ impl Connection<'_> {
             }
             if !kept.is_empty() {
                 // The transaction's commands come next. They overwrite ones that were run, so that the bytes after
-                // them do not move at each `EXEC`.
+                // them are not moved at each `EXEC`.
                 let from = done.saturating_sub(kept.len());
                 self.read.splice(from..*done, kept);
                 *done = from;
@@ -232,7 +235,7 @@ impl Connection<'_> {
             if session.guessed {
                 return true;
             }
-            // Many pending commands do not keep the place.
+            // A connection with many pending commands gives up its place between two of them.
             if session.closing || self.place.order_now() >= Order::Yield {
                 return false;
             }
@@ -296,7 +299,7 @@ impl Connection<'_> {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
-        // Usually the system takes all, and no stage is recorded.
+        // Usually the system takes everything at once, and the stage need not be recorded.
         let at_once = self.stream.try_write(&self.replies.bytes).unwrap_or(0);
         if at_once < self.replies.bytes.len() || !self.stream.is_flushed() {
             self.place.note_unread(now(), self.replies.bytes.capacity() + self.read.capacity());
@@ -318,7 +321,7 @@ impl Connection<'_> {
             self.place.note_busy();
         }
         self.replies.bytes.clear();
-        // Later replies may not need as much.
+        // Frees the memory of a long reply, which later replies may not need.
         self.replies.bytes.shrink_to(FLUSH);
         Ok(())
     }
@@ -334,7 +337,7 @@ impl Connection<'_> {
             }
             RespEnd::Vacated(_) => {
                 if !self.read.is_empty() {
-                    // The place is needed now, so the rest is dropped.
+                    // The place is needed now, so whatever the system does not take at once is dropped.
                     let _ =
                         self.stream.try_write(b"-ERR the place of this connection was given to another\r\n");
                 }
@@ -361,7 +364,7 @@ impl Connection<'_> {
 
 enum Filled {
     Some,
-    /// Nothing has arrived.
+    /// Nothing has arrived, and the call does not wait.
     Nothing,
     /// The peer has closed, or is gone.
     End,

@@ -25,10 +25,11 @@ use crate::requests::{self, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, STATUSES, WorkE
 use crate::text::nearest;
 use crate::uncovered_requests::Misdirected;
 
-/// Suggested for misspelt names.
+/// All commands of this module, to suggest the one that a misspelt name probably meant.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
 
-/// An unknown name needs the scope for checks, so that its callers are told about it.
+/// Returns the scope that a token must have for a command. An unknown name needs the scope for checks, so that its
+/// callers are told about it.
 fn required_scope(name: &[u8]) -> Scope {
     if name.eq_ignore_ascii_case(b"TG.RESET") { Scope::Admin } else { Scope::Check }
 }
@@ -189,7 +190,7 @@ fn too_few(words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// For error messages.
+/// How to write the command, for error messages.
 const USAGE: &str = "write TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]";
 
 /// `TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]`: the charge stands or is corrected, places are

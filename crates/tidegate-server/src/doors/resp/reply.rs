@@ -19,7 +19,7 @@ impl Replies {
         self.bytes.push(b'-');
         self.bytes.extend_from_slice(code.as_bytes());
         self.bytes.push(b' ');
-        // The message stays on one line.
+        // Control characters are replaced, so that the message stays on one line.
         self.bytes.extend(what.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
         self.end();
     }
@@ -30,14 +30,14 @@ impl Replies {
 
     /// Writes the reply to every `CL.THROTTLE`, as a whole.
     pub(super) fn five_integers(&mut self, numbers: [i64; 5]) {
-        /// The list's head; each number's type, sign, nineteen digits and line end.
+        /// The list's head, and for each number its type byte, sign, nineteen digits and line end.
         const LONGEST: usize = 4 + 5 * 23;
         let (mut bytes, mut from) = ([0; LONGEST], LONGEST);
         let mut put = |byte: u8| {
             from -= 1;
             bytes[from] = byte;
         };
-        // Backwards: the last digit is computed first.
+        // Written backwards, since the last digit of a number is computed first.
         for number in numbers.into_iter().rev() {
             put(b'\n');
             put(b'\r');

@@ -18,9 +18,9 @@ use crate::requests::{InlineLimit, InlineQuotas};
 pub(crate) struct RespDoor {
     pub(super) app: Arc<App>,
     pub(super) quotas: InlineQuotas,
-    /// Whether operations have their own address.
+    /// Whether operations have their own address, so that they are not served here.
     pub(super) decides_only: bool,
-    /// `None`: not encrypted.
+    /// The TLS settings of its connections; `None` if they are not encrypted.
     pub(super) tls: Option<Tls>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Session {
     /// Whether replies use RESP3.
     pub(super) resp3: bool,
     trust: Trust,
-    /// Given by the client.
+    /// The name that the client gave itself.
     pub(super) name: Vec<u8>,
     /// Whether a wrong token's answer has to wait.
     pub(super) guessed: bool,
@@ -48,12 +48,12 @@ pub(super) struct Session {
     last_limit: Option<LastInlineLimit>,
 }
 
-/// Burst, count and period, as words.
+/// The burst, the count and the period of a limit, as the words of a command.
 pub(super) type Written<'a> = [&'a [u8]; 3];
 
 #[derive(Debug)]
 struct LastInlineLimit {
-    /// As sent: the same words are not parsed again.
+    /// The words as they were sent: the same words are not parsed again.
     written: [SmallVec<[u8; Self::LONGEST]>; 3],
     quota: Arc<Quota>,
 }
@@ -76,7 +76,7 @@ impl LastInlineLimit {
 /// Commands since `MULTI`.
 #[derive(Debug, Default)]
 pub(super) struct QueuedCommands {
-    /// As they were sent.
+    /// The commands as they were sent, concatenated.
     pub(super) commands: Vec<u8>,
     pub(super) count: usize,
     /// Whether one was refused, so that none will be run.
@@ -89,7 +89,7 @@ enum Trust {
     Open,
     /// Nothing: no token was shown.
     Unknown,
-    /// The token's scopes, while it is in force.
+    /// The scopes of the token, while it is among the tokens in force.
     Holder { grant: Arc<Grant>, among: Arc<Tokens> },
 }
 
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Takes a token. A wrong one revokes nothing, and its answer has to wait.
+    /// Takes a token. A wrong one does not revoke what an earlier one allowed, and its answer has to wait.
     pub(super) fn show(&mut self, access: &Access, secret: &[u8]) -> Shown {
         if matches!(self.trust, Trust::Open) {
             return Shown::Needless;
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Returns the client's limit. `read` parses words other than the last.
+    /// Returns the client's limit. `read` parses its words, unless they are the same as last time.
     ///
     /// # Errors
     /// A word that cannot be parsed, or is out of range.

@@ -32,7 +32,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     }
     let mut own = smallvec::SmallVec::<[u8; 64]>::from_slice(&CALLER_LIMIT);
     own.extend_from_slice(key);
-    // By reference: it holds several charges, and moving it costs as much as deciding one.
+    // Declared here and passed by reference: it holds several charges, and moving it costs as much as deciding one.
     let mut settled = Settled::default();
     // 0 only looks.
     let (op, cost) = Cost::new(quantity).map_or((Op::Peek, Cost::ONE), |cost| (Op::Take, cost));
@@ -51,7 +51,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
         let (decision, outcome) = match decided {
             Ok(()) if settled.allowed => (Decided::allowed, RequestOutcome::allowed),
             Ok(()) => (Decided::denied, RequestOutcome::denied),
-            // The client decides by itself.
+            // The client gets an error, and decides by itself.
             Err(_) => (Decided::error, RequestOutcome::invalid),
         };
         door.app.engine.metrics.throttled.count(decision);
@@ -119,7 +119,7 @@ fn answer(settled: &Settled, replies: &mut Replies) {
         _ if settled.allowed => -1,
         Retry::After(wait) => seconds(wait),
         Retry::Unknown => 1,
-        // As redis-cell answers: no wait is long enough.
+        // No wait is long enough for this quantity. redis-cell answers the same.
         Retry::Never => -1,
     };
     replies.five_integers([

@@ -1,8 +1,10 @@
 //! Remembers the breakers that are not simply closed, for the list of operators, the log and the metrics: a store
 //! cannot list its keys.
 //!
-//! A breaker that refuses has no note if another process put it into its state, or if time alone did, as one that
-//! sheds may begin to when good calls leave its window. It is noted after its first refusal.
+//! A store cannot list its keys, so each breaker that a check or a settlement touches is noted here. The store
+//! holds the state; these notes are for people, and bounded. A breaker that refuses has no note if another process
+//! put it into its state, or if time alone did, as one that sheds may begin to when good calls leave its window. It
+//! is noted after its first refusal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,15 +19,16 @@ use tidegate::{Cost, Quota, Replace, Tick};
 
 use crate::active_config::ActiveConfig;
 
-/// How many breakers are noted. Beyond that, closed ones are forgotten first and forced ones last, among equals the
-/// one that changed first. Callers choose keys, so they can open any number. The store keeps the state of a forgotten
-/// one.
+/// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed ones are forgotten
+/// first and forced ones last, among equals the one that changed first. Callers choose keys, and so can open any
+/// number of breakers. The store keeps the state of a forgotten one.
 const NOTED: usize = 1024;
 
-/// The longest key of a noted breaker, in bytes: all notes stay within a few MiB. One with a longer key works, and is
-/// shown when a request names that key.
+/// The longest key of a noted breaker, in bytes: all notes stay within a few MiB, and callers choose keys. A
+/// breaker with a longer key works, and is shown when a request names that key.
 const LONGEST_KEY: usize = 2048;
 
+/// The most breakers that wait to be read. Others wait for their next refusal.
 const MOST_WAITING: usize = 64;
 
 /// The notes about breakers, by key.
@@ -35,7 +38,7 @@ pub(super) struct BreakerNotes {
     pub(super) unnoted: UnnotedRefusers,
 }
 
-/// The policy and the index of the limit, by key.
+/// The policy of each breaker and the index of its limit, by key.
 type LimitsByKey = HashMap<Box<[u8]>, (String, usize)>;
 
 /// Breakers that have refused a request and have no note.
@@ -77,7 +80,7 @@ pub(super) struct BreakerChange {
 /// Facts about a breaker that has no note yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstSight {
-    /// Whether it was in its state before this process started.
+    /// Whether it was in its state before this process started, so that it has not changed now.
     pub(super) same_before: bool,
     /// Whether it has entered its state just now.
     pub(super) entered_now: bool,
@@ -115,14 +118,14 @@ pub(crate) struct ListedBreaker {
     pub(crate) noted: Noted,
     /// After which time a probe whose end nobody reports frees its place.
     pub(crate) lapses_after: Option<Duration>,
-    /// How its policy treats its refusals; shadow also for a shadow limit.
+    /// How its policy treats a refusal by this breaker: off, shadow (also for a shadow limit) or enforce.
     pub(crate) mode: Mode,
 }
 
 /// The state that an operator wants a breaker to have.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// For `lasts`, or until released.
+    /// Force this state, for `lasts` or until it is released, for this reason.
     Forced { to: Force, lasts: Option<Duration>, reason: String },
     /// End a forced state.
     Auto,
@@ -138,7 +141,7 @@ impl BreakerNotes {
         self.lock().contains_key(charged)
     }
 
-    /// Returns whether a breaker is noted as refusing, or cannot be noted.
+    /// Returns whether a breaker needs no other note to be listed as refusing, or cannot be noted.
     pub(super) fn is_noted_as_refusing(&self, key: &[u8]) -> bool {
         let noted = self.lock();
         let refuses = |noted: &Noted| noted.seen.view.condition != Condition::Closed;
@@ -196,7 +199,7 @@ impl BreakerNotes {
         BreakerChange { from, would_open }
     }
 
-    /// Forgets breakers that are gone or have other keys than before.
+    /// Forgets breakers of policies that are gone, are no longer breakers, or have other keys than before.
     pub(super) fn keep_those_of(&self, before: &ActiveConfig, live: &ActiveConfig) {
         self.lock().retain(|_, noted| {
             let KeyedView { policy, limit, .. } = &noted.seen;
@@ -247,7 +250,8 @@ pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
     limit.terms.quota.as_ref()
 }
 
-/// The usual rules, except that a state is taken over as the limit says.
+/// The rules by which an operator reads or changes a key of a limit: the usual ones, except that a state is taken
+/// over as the limit says.
 fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
     let usual = ChargeRules::new(0);
     policy.limit(limit).map_or(usual, |limit| ChargeRules { replace: limit.replace, ..usual })
@@ -293,7 +297,7 @@ pub(super) fn listed_of(live: &ActiveConfig, noted: Noted) -> Option<ListedBreak
 pub(super) fn why_closed(from: &str, occasion: Occasion) -> &'static str {
     match (from, occasion) {
         ("half-open", Occasion::Left) => "its probes have shown that the service works again",
-        // Another node may have seen the probes; a reset leaves no trace.
+        // Another node may have seen the probes; a state that is reset or forgotten leaves no trace.
         ("half-open" | "open", _) => {
             "probes have shown that the service works again, or it was reset, or unused for so long that it began anew"
         }

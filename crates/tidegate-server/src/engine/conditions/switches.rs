@@ -13,7 +13,7 @@ use super::Conditions;
 use crate::metrics::{Metrics, SwitchedByLabel};
 use crate::text::moment;
 
-/// One does not turn on what the other has turned off.
+/// Who turns a switch. A switch that one has turned off is not turned on by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchedBy {
     /// An operator.
@@ -45,7 +45,7 @@ impl Conditions {
         self.switches.standing()
     }
 
-    /// Policies follow at once. A signal cannot keep a switch on: that is `On`.
+    /// Turns a switch. Policies follow at once. A signal cannot keep a switch on: that is `On`.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if neither a policy nor the section `switches` has that name.
@@ -71,7 +71,7 @@ impl Conditions {
 
     /// Follows new policies before they are in force. Switches that remain keep their state.
     pub(crate) fn follow(&self, policies: &PolicySet) {
-        // Nobody makes series of a switch that is gone meanwhile.
+        // The lock keeps whoever tells of switches from making series of one that is gone.
         let _seen = self.seen.switches.lock();
         let before = self.switches.standing();
         self.switches.follow(policies).expect(FEW);
@@ -147,7 +147,7 @@ enum Turned {
     Over,
 }
 
-/// `None` if it did not change.
+/// Returns how a part of a switch changed between two looks; `None` if it did not.
 fn turned(
     before: Option<&(Off, Option<Tick>)>,
     after: Option<&(Off, Option<Tick>)>,
@@ -160,7 +160,7 @@ fn turned(
     }
 }
 
-/// `None` for all levels and for none.
+/// Returns the level below which a switch is off; `None` for all levels and for none.
 fn below(off: Option<&Off>) -> Option<&'static str> {
     off.filter(|off| !off.is_for_nobody()).and_then(Off::on_from).map(Criticality::as_str)
 }

@@ -15,7 +15,7 @@ use crate::text::moment;
 /// The most numbers without a reading that are told.
 const UNREAD: usize = 5;
 
-/// How long a number may have no reading before the log tells.
+/// How long a number may have no reading after a start or a reload before the log tells.
 const UNREAD_FOR: Duration = Duration::from_secs(60);
 
 /// What the log has told about something that is counted.
@@ -54,7 +54,7 @@ impl Conditions {
         sources.filter(move |one| one.last.is_none() && is_told(&one.source)).map(|one| one.source)
     }
 
-    /// Once for each configuration, after a minute.
+    /// Logs once for each configuration which numbers there has been no reading of for a minute.
     pub(super) fn tell_unread(&self, live: &ActiveConfig) {
         if self.base.now().since(live.since) < UNREAD_FOR || live.unread_is_told.swap(true, Ordering::Relaxed)
         {
@@ -65,7 +65,7 @@ impl Conditions {
         }
     }
 
-    /// Once for each configuration.
+    /// Logs once for each configuration of which policies no call was ever reported as ended.
     pub(super) fn tell_unended(&self, live: &ActiveConfig) {
         if live.unended_is_told.load(Ordering::Relaxed) {
             return;
@@ -79,7 +79,7 @@ impl Conditions {
         }
     }
 
-    /// Once for each step.
+    /// Logs that the wall clock was set back, once for each step.
     pub(super) fn tell_wall(&self) {
         let now = self.wall.nanos();
         // Relaxed: of several looks, the swap alone decides which tells.
@@ -89,7 +89,7 @@ impl Conditions {
         }
     }
 
-    /// At most once a minute.
+    /// Logs that keys over their limit were forgotten, at most once a minute.
     pub(super) fn tell_forgotten(&self) {
         let forgotten = self.base.store.occupancy().evicted_over_limit;
         let (now, mut told) = (self.base.now(), self.seen.forgotten.lock());
@@ -103,7 +103,7 @@ impl Conditions {
         }
     }
 
-    /// At most once a minute for each policy.
+    /// Logs which policies could not work out the cost of requests, at most once a minute for each.
     pub(super) fn tell_costs(&self, live: &ActiveConfig) {
         let (now, mut told) = (self.base.now(), self.seen.costs.lock());
         told.retain(|name, _| live.set.find(name).is_some());
@@ -113,7 +113,7 @@ impl Conditions {
             let all = errors.at_check.saturating_add(errors.at_settlement);
             let before = told.get(&policy.name);
             let is_due = before.is_none_or(|told| now.since(told.at) >= LastTold::EVERY);
-            // A policy that comes back counts from 0.
+            // A policy that was taken out and comes back counts from 0.
             if before.is_some_and(|told| told.all == all) || !is_due {
                 continue;
             }
@@ -130,8 +130,8 @@ impl Conditions {
     }
 }
 
-/// Describes a step back of the wall clock, by how far it was and is ahead of the ticks. `None` for one forward, or
-/// as small as a time service makes it.
+/// Describes a step back of the wall clock, by how far it was and is ahead of the ticks. `None` for one forward, as
+/// after a sleep of the machine, or one as small as a time service makes it.
 fn set_back(before: i64, now: i64) -> Option<String> {
     let step = Duration::from_nanos(now.abs_diff(before));
     (now < before && step > MAX_STEP_BACK).then(|| {

@@ -44,11 +44,11 @@ pub(crate) struct EngineSharing {
 pub(super) struct Membership {
     /// The state of the agreement among nodes or regions.
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// Where regions agree instead of nodes.
+    /// The region of this node, where regions agree instead of nodes.
     pub(super) region: Option<String>,
     /// The problems that the log was told of last.
     pub(super) logged: Mutex<LoggedProblems>,
-    /// By which nodes agree and tell each other.
+    /// The coordinator by which nodes agree, and what this node tells the others through it.
     pub(super) coordinator: Arc<dyn Coordinator>,
     pub(super) report: cluster::OwnReport,
     pub(super) clock: Arc<dyn Clock>,
@@ -88,7 +88,7 @@ pub(crate) fn shared_gate(
     let runtime = Handle::current();
     let demand = Demand::default();
     let member = Membership::of(sharing, clock, name, &demand);
-    // Each node of a region has an even part of the region's engine.
+    // Demand does not divide the region's engine among the nodes of the region: each has an even part.
     let agreed = member.as_ref().map(|(_, part)| part.clone());
     let part =
         agreed.clone().filter(|_| sharing.region.is_none()).unwrap_or_else(|| Part::even(sharing.nodes));
@@ -148,7 +148,8 @@ impl Membership {
     }
 }
 
-/// The units asked of stores whose limits nodes divide, allowed or not: by them they divide. Clones share the count.
+/// The units asked of stores whose limits nodes divide, whether allowed or not: the demand by which nodes divide
+/// limits among themselves. Clones share the count.
 #[derive(Clone, Debug, Default)]
 struct Demand(Arc<AtomicU64>);
 
@@ -160,13 +161,13 @@ impl Demand {
 
     /// Returns how many units were asked for since the start.
     fn units(&self) -> u64 {
-        // Relaxed, here and below: the number is averaged over seconds.
+        // Relaxed, here and below: the number stands alone and is averaged over seconds.
         self.0.load(Ordering::Relaxed)
     }
 
     fn note(&self, step: &Step<'_>) {
         if matches!(step.op, Op::Take) {
-            // What can never be granted, or has no known cost, is no demand.
+            // What can never be granted, or has no known cost, is no demand that more of the limit would meet.
             let units = step.charges.iter().map(|charge| charge.cost.units());
             let units = units.filter(|units| *units < Rate::MAX_COUNT).fold(0, u64::saturating_add);
             self.0.fetch_add(units, Ordering::Relaxed);

@@ -24,7 +24,8 @@ const BURST: u64 = 3;
 /// How many lines a minute may be logged after that.
 const PER_MINUTE: u64 = 1;
 
-/// `None` for a store in this process, which cannot fail.
+/// Returns the fallback between the gate and a store that may fail; `None` for a store in this process, which
+/// cannot.
 pub(crate) fn fallback_for(
     store: &Arc<dyn Store>,
     kind: &'static str,
@@ -33,7 +34,7 @@ pub(crate) fn fallback_for(
     metrics: &Metrics,
     events: &Arc<Events>,
 ) -> Option<Fallback> {
-    // Also one that may answer later, like that on disk.
+    // A store in this process always decides, even one that may answer later, like the one on disk.
     if store.caps().always_decides || store.caps().later_if_strict {
         return None;
     }
@@ -57,7 +58,7 @@ pub(crate) fn fallback_for(
 pub(crate) fn find_away(fallback: &Fallback, now: Tick) {
     let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
     let charges = [Charge::new(&[0], &quota, Cost::ONE)];
-    // The fallback answers at once. No policy uses this key.
+    // The fallback answers at once. The answer does not matter: no policy uses this key.
     for _ in 0..OUTAGE_AFTER {
         let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
     }
@@ -99,7 +100,7 @@ impl<S: Store> TimedStore<S> {
     ) -> Later<T> {
         let (times, errors) = (self.times.series(op), Arc::clone(&self.errors));
         Box::pin(async move {
-            // A test may stop the gate's clock.
+            // The system's clock, not the gate's, which a test may stop.
             let timer = Timer { times, since: SystemClock::new().now() };
             let answer = later.await;
             drop(timer);

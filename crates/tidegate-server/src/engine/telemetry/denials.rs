@@ -1,7 +1,8 @@
 //! Gives decisions their ids. Logs denials and remembers them: who refused which key by what, and the id to look it
 //! up.
 //!
-//! Keys are logged as digests, which the list of top keys shows too.
+//! Keys are logged as digests, which the list of top keys shows too; callers with the right see the keys themselves
+//! there.
 
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
@@ -18,14 +19,14 @@ use crate::global_deny_list;
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::span_attributes;
 
-/// `TIDEGATE_LOG=info,tidegate_server::denials=off` turns these lines off.
+/// The log target: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns these lines off.
 const TARGET: &str = "tidegate_server::denials";
 
 /// How many refusals are remembered: those of seconds in a flood, of hours in ordinary service.
 pub(crate) const REMEMBERED: usize = 8192;
 /// The most bytes of the remembered requests.
 pub(super) const REMEMBERED_BYTES: usize = 6 << 20;
-/// They are remembered only if a policy's key is made of them.
+/// Headers that hold secrets. They are remembered only if a policy's key is made of them.
 const SECRET: [&str; 4] = [
     "request.header.authorization",
     "request.header.cookie",
@@ -33,9 +34,9 @@ const SECRET: [&str; 4] = [
     "request.header.x-api-key",
 ];
 
-/// Of further limits, the number is recorded.
+/// The most limits in a record. Of further ones, the number is recorded.
 const RECORDED_LIMITS: usize = 32;
-/// In bytes; of a longer key, the beginning.
+/// The longest key in a record, in bytes; of a longer one, the beginning is kept.
 const RECORDED_KEY: usize = 1024;
 
 impl Telemetry {
@@ -56,7 +57,7 @@ impl Telemetry {
             span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
             return id;
         }
-        // By name: indices change with the file.
+        // Policies are remembered by name, because their indices change when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
@@ -184,7 +185,7 @@ enum Source<'d> {
 }
 
 impl<'d> Refuser<'d> {
-    /// `None` if only another check of the call refuses.
+    /// Returns what refuses; `None` for a check that only another check of its call refuses.
     fn of(decision: &'d GateDecision, request: &Descriptor<'_>) -> Option<Self> {
         if let Some(refusal) = &decision.refusal {
             let by = match (&refusal.block, refusal.needs) {

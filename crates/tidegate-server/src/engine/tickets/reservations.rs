@@ -20,13 +20,16 @@ use super::settling::{SettleError, Settlement, Spent};
 use crate::engine::LEASES_EVERY;
 use crate::metrics::SettlementResult;
 
-/// How long a ticket can be settled after its reservation. A shorter outage of the store loses no units.
+/// How long a ticket can be settled after its reservation. A store outage shorter than this does not keep the units
+/// from being returned.
 const AFTERWARDS: Duration = Duration::from_secs(60);
-/// Further ones stay charged until they are committed or time returns the units.
+/// The most reservations that are remembered. Further ones stay charged until they are committed or time returns
+/// the units.
 const MOST: usize = 1 << 16;
-/// A ticket of one limit takes about 300 bytes, so [`MOST`] of those fit.
+/// The most bytes of the tickets of remembered reservations. A ticket of one limit takes about 300 bytes, so
+/// [`MOST`] of those fit.
 const MOST_BYTES: usize = 32 << 20;
-/// An engine settles them in a few round trips.
+/// How many reservations are returned at a time: an engine settles them in a few round trips.
 const AT_ONCE: usize = 64;
 
 /// The result of a commit.
@@ -36,18 +39,18 @@ pub(crate) enum Committed {
     Settled,
     /// Another commit settled the reservation before its end.
     Repeated,
-    /// Its units were returned, or will be.
+    /// The reservation has ended: its units were returned, or will be.
     Ended,
 }
 
 impl Tickets {
-    /// The time within which any ticket can be settled.
+    /// The longest time that a reservation can hold: the time within which any ticket can be settled.
     pub(crate) fn longest_reservation(&self) -> Duration {
         self.seal.ttl
     }
 
-    /// Remembers a reservation, so that its units are returned at its end. Beyond [`MOST`] or [`MOST_BYTES`] it stays
-    /// charged.
+    /// Remembers a reservation, so that its units are returned at its end unless it is committed before. Beyond
+    /// [`MOST`] or [`MOST_BYTES`] it stays charged.
     pub(crate) fn remember_reservation(&self, ticket: &Ticket) {
         let Ok(open) = self.seal.keys.open(ticket, self.base.now()) else { return };
         let kept = self.reservations.keep(key(&open), ticket);
@@ -74,7 +77,8 @@ impl Tickets {
             Ok(()) | Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {}
             Err(error) => return Err(error),
         }
-        // After the store has answered: a reservation that was returned meanwhile counts as ended.
+        // Read the clock only after the store has answered: then a reservation that was returned meanwhile counts
+        // as ended.
         let open = self.seal.keys.open(ticket, self.base.now()).ok();
         if let Some(open) = &open {
             self.reservations.forget(key(open));
@@ -87,8 +91,8 @@ impl Tickets {
         })
     }
 
-    /// Returns the units of reservations that have ended, and after what time to call again. Tries until the ticket
-    /// can no longer be settled; then they stay charged.
+    /// Returns the units of reservations that have ended, and after what time to call again. If a store does not
+    /// take them back, tries again until the ticket can no longer be settled; then they stay charged.
     pub(crate) async fn give_back_reservations(&self) -> Duration {
         let mut refused = Vec::new();
         loop {
@@ -158,7 +162,7 @@ type Key = (Tick, u128);
 struct Open {
     by_end: BTreeMap<Key, Ticket>,
     bytes: usize,
-    /// One line is logged each time the table gets full.
+    /// Whether the last reservation found no room. One line is logged each time the table gets full.
     full: bool,
 }
 
@@ -172,7 +176,7 @@ fn key(ticket: &OpenTicket) -> Key {
 }
 
 impl Reservations {
-    /// `false` if there is no room. Holds a lock for a short time.
+    /// Remembers a reservation; `false` if there is no room. Holds a lock for a short time.
     fn keep(&self, key: Key, ticket: &Ticket) -> bool {
         let mut all = self.0.lock();
         let bytes = all.bytes + ticket.as_bytes().len();
@@ -206,7 +210,7 @@ impl Reservations {
         ended
     }
 
-    /// `None` if none is open.
+    /// Returns the time until the next reservation ends; `None` if none is open.
     fn next(&self, now: Tick) -> Option<Duration> {
         self.0.lock().by_end.first_key_value().map(|((end, _), _)| end.since(now))
     }

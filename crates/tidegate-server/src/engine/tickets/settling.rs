@@ -27,7 +27,7 @@ pub(crate) enum Spent<'a> {
     AsCharged,
     /// None: the work was not done.
     Undone,
-    /// Up to this many units less than each charge; `None`: all of them.
+    /// Less than was charged, by up to this many units of each charge; with `None`, by all of them.
     Refund(Option<Cost>),
     /// Each policy works out its units from it.
     Usage(Usage<'a>),
@@ -39,7 +39,7 @@ pub(crate) struct SettledTicket<'a> {
     pub(crate) id: Ulid,
     /// Each charge, and why its real cost could not be worked out.
     pub(crate) charges: &'a [(SettledCharge<'a>, Option<CostError>)],
-    /// Less than was asked for if the other half was settled before.
+    /// The part that was settled: less than was asked for if the other half was settled before.
     pub(crate) part: Part,
     /// Whether a reported cost determines any of the charges.
     pub(crate) by_cost: bool,
@@ -57,7 +57,7 @@ pub(crate) enum SettleError {
     Ticket(TicketError),
     /// A value was reported that no policy uses.
     Unknown(UnknownUsage),
-    /// The outcome settles all charges, so there is nothing to refund.
+    /// A refund of a decision whose charges are all settled by the outcome, whether that has been reported or not.
     AwaitsReport(Ulid),
     /// The refund is larger than the charge.
     TooMuch {
@@ -94,7 +94,8 @@ impl Tickets {
         }
     }
 
-    /// Does not wait: an engine is told in the background.
+    /// Undoes the charges of a decision whose caller has gone, without waiting: an engine is told in the
+    /// background.
     pub(crate) fn undo_unwatched(&self, held: &Charged) {
         self.base.gate.undo_unwatched(held);
     }
@@ -137,7 +138,7 @@ impl Tickets {
         settled
     }
 
-    /// Does not count the result.
+    /// As [`Tickets::settle`], but does not count the result in the metrics.
     pub(super) async fn settle_uncounted<T>(
         &self,
         live: &ActiveConfig,
@@ -161,8 +162,8 @@ impl Tickets {
         }
         let settle = |part| self.settle_part(&open, part, settlement);
         let (part, settled) = match settle(settlement.part).await {
-            // One half may have been settled. Each has its own mark in the store, so of many callers only one
-            // succeeds.
+            // One half may have been settled already; then the other is still open. Each has its own mark in the
+            // store, so of many callers only one succeeds.
             Err(TicketError::Settled)
                 if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>
             {

@@ -73,7 +73,7 @@ impl AssignedPart {
         (pace.tokens > 0 && burst > 0).then_some(Self { pace, burst })
     }
 
-    /// Whether `by` differs enough to be sent.
+    /// Returns whether `by` differs by enough to be sent in place of this part.
     pub(super) fn is_worth_replacing(self, by: Self) -> bool {
         let power = self.pace.power.max(by.pace.power);
         let portion = |part: Self| Portion {

@@ -17,10 +17,10 @@ use crate::metrics::{Assigned, Counted};
 /// How long the limits found for a bucket are valid: conditions change with time.
 const KNOWN: Duration = Duration::from_secs(10);
 
-/// How much longer an assignment counts than it is valid.
+/// How much longer an assignment counts than it is valid, for its way to the proxy.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// Dropping it leaves its limits; its assignment counts until its end.
+/// One bucket of a proxy. Dropping it leaves its limits, but its assignment counts until its end.
 #[derive(Debug)]
 pub(super) struct Bucket {
     /// As a call of the rate limit service: one descriptor, whose entries are the pairs, sorted by key.
@@ -31,11 +31,11 @@ pub(super) struct Bucket {
     limits: Limits,
     /// What the proxy was assigned, in requests.
     given: Option<AssignedPart>,
-    /// The limit that made the part so small.
+    /// The index of the limit that made the part as small as it is.
     binding: usize,
     /// Whether a request costs more than when it was assigned.
     dearer: bool,
-    /// Allowed by the proxy, not booked yet.
+    /// Requests that the proxy allowed and that are not booked yet.
     pub(super) unbooked: u64,
     /// Since when there were no requests.
     pub(super) quiet: Option<Tick>,
@@ -97,9 +97,9 @@ impl Bucket {
         (self.given, self.number, self.found) = (None, number, now);
     }
 
-    /// Takes over the limits of a decision, keeping its part in those that it holds. All is refused without room for
-    /// another pool, or if a request costs more than a limit ever grants. Left out are shadow limits, and places and
-    /// breakers, which depend on when calls begin and end.
+    /// Takes over the limits of a decision, keeping its part in those that it holds. All requests are refused if
+    /// there is no room for another pool, or if a request costs more than a limit ever grants. Left out are shadow
+    /// limits, and places and breakers, which depend on when calls begin and end.
     pub(super) fn limit_by(
         &mut self,
         decision: &GateDecision,
@@ -129,7 +129,7 @@ impl Bucket {
             let left = line.decision.standing.remaining;
             match pools.of(divided, line.kept_back, left, |number| self.has_joined(number), now) {
                 Some(pool) => found.push((pool, cost)),
-                // The next report looks again.
+                // The next report looks the limits up again.
                 None => return self.blanket(false, 0, now),
             }
         }
@@ -170,7 +170,7 @@ impl Bucket {
         let until = now.after(ttl).after(ON_ITS_WAY);
         let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(BucketLimit::lock).collect();
         for (at, line) in held.iter_mut().enumerate() {
-            // What the tightest limit denied is no demand on the others.
+            // Requests that the tightest limit denied do not count as demand on the others.
             let is_asked_for_all = self.given.is_none() || at == self.binding;
             let asked = if is_asked_for_all { allowed.saturating_add(denied) } else { allowed };
             line.report(asked, now);
@@ -184,7 +184,7 @@ impl Bucket {
         if let Some((part, binding)) = Locked::offered_by_all(&mut held, now)
             && self.given.is_none_or(|given| self.dearer || given.is_worth_replacing(part))
         {
-            // Locked since the offers, so none refuses now.
+            // The limits stay locked since they made their offers, so none refuses now.
             let granted = held.iter_mut().all(|line| line.grant(part, until, now));
             (self.given, self.binding, self.dearer) = (granted.then_some(part), binding, false);
             let (assignment, assigned) = if granted {
@@ -203,7 +203,7 @@ impl Bucket {
 
 // Converts parts of a limit between units and requests, by what a request costs under its policy.
 
-/// The bucket leaves the limit when this is dropped.
+/// A limit that a bucket meets; the bucket leaves it when this is dropped.
 #[derive(Debug)]
 pub(super) struct BucketLimit {
     pool: Arc<Pool>,
@@ -248,7 +248,7 @@ impl BucketLimit {
         before < self.cost
     }
 
-    /// Several limits are locked in the order of their numbers.
+    /// Locks the limit. Several limits must be locked in the order of their numbers.
     pub(super) fn lock(&self) -> Locked<'_> {
         let (holder, cost, power) = (self.holder, self.cost, self.pool.pace.power);
         Locked { division: self.pool.division.lock(), holder, cost, power }

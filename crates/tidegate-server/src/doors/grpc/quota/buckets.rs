@@ -32,10 +32,10 @@ const MOST_BYTES: usize = 4 << 20;
 /// The most buckets of all proxies.
 const MOST_TOGETHER: i64 = 1 << 18;
 
-/// How long booking a report may take: until the next one.
+/// How long the store may take to book the requests of a report: the time until the next one.
 const BOOKING: Duration = Duration::from_secs(5);
 
-/// Without requests for so long, a bucket is forgotten, here and by the proxy.
+/// How long a bucket has no requests until it is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -53,8 +53,8 @@ impl Buckets {
         Self { ttl, domain: None, buckets: HashMap::new(), bytes: 0 }
     }
 
-    /// Answers a report. `hold` is told the bytes of report and answer, and may refuse them. What was allowed is
-    /// [booked](Buckets::book) afterwards, so that the answer does not wait.
+    /// Answers a report. `hold` is called with the bytes that the report and the answer take, and may refuse them.
+    /// What was allowed is [booked](Buckets::book) afterwards, so that the answer does not wait.
     ///
     /// Yields to other tasks: a report of a megabyte takes a tenth of a second.
     ///
@@ -121,7 +121,7 @@ impl Buckets {
         }
     }
 
-    /// Later reports may leave the domain out.
+    /// Checks the domain against that of the first report. Later reports may leave it out.
     fn check_domain(&mut self, domain: String) -> Result<(), Status> {
         let message = match &self.domain {
             None if domain.is_empty() => {
@@ -173,7 +173,8 @@ impl Buckets {
         bucket.report(allowed, denied, self.ttl, now)
     }
 
-    /// Returns `false` without room, or if the pairs are too many or too long to be judged.
+    /// Makes a bucket. Returns `false` if there is no room for it, or if the pairs are too many or too long to be
+    /// judged.
     fn insert(&mut self, service: &Service, entries: &[Entry]) -> bool {
         let quotas = &service.app.engine.metrics.quotas;
         let can_be_judged = entries.len() <= MAX_ATTRIBUTES - 2
@@ -204,7 +205,7 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
 }
 
 /// Returns the check of a bucket. All have the default priority: buckets of several would share a limit that is
-/// divided as if the same were kept back from each.
+/// divided as if the same part of it were kept back from each.
 fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
     descriptor.check().priority(Priority::default())
 }
@@ -212,7 +213,7 @@ fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
 async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket, number: u64, now: Tick) {
     let call = bucket.call.clone();
     let descriptors = descriptors::read(&call, &service.quotas, live);
-    // What cannot be judged is refused, as by the rate limit service.
+    // A name or a value that cannot be judged is refused, as by the rate limit service.
     let Some(descriptor) = descriptors.ok().and_then(|descriptors| descriptors.into_iter().next()) else {
         return bucket.blanket(false, number, now);
     };
@@ -229,7 +230,7 @@ async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
-            // A proxy without a limit for a bucket asks no more.
+            // Noted, since a proxy that has no limit for a bucket asks no more.
             if !engine.telemetry.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
                 engine.telemetry.note_looked_at(live, &decision);
             }

@@ -36,7 +36,7 @@ pub(in super::super) struct Pools {
 struct PoolTable {
     by_limit: HashMap<Divided, Arc<Pool>>,
     last: u64,
-    /// At least the bytes of the pools and their holders.
+    /// A lower bound of the bytes that the pools and their holders take.
     bytes: usize,
     /// At how many bytes pools without holders are looked for.
     sweep_at: usize,
@@ -52,9 +52,9 @@ impl Pools {
     /// The shortest time between two sweeps while there is no room.
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// Returns the pool of a limit, with one more holder unless it `has_joined`. A new pool has `left` of its burst,
-    /// and divides all but the `kept_back` units that its holders may not use. `None` if all pools take too many
-    /// bytes.
+    /// Returns the pool of a limit, and counts one more holder unless `has_joined` returns true for the pool's
+    /// number. A new pool has `left` of its burst, and divides all but the `kept_back` units that its holders may
+    /// not use. `None` if all pools take too many bytes.
     pub(super) fn of(
         &self,
         limit: Divided,
@@ -101,7 +101,7 @@ impl PoolTable {
                 division.advance(now);
                 division.holders()
             };
-            // Only this map refers to it, and none can join while the map is locked.
+            // A pool that only this map refers to has no buckets, and none can join while the map is locked.
             let stays = Arc::strong_count(pool) > 1 || holders > 0;
             if stays {
                 bytes += POOL + limit.key.len() + HOLDER * holders;
@@ -113,9 +113,9 @@ impl PoolTable {
     }
 }
 
-/// A rate as proxies are told it: tokens per interval, both whole. The interval is the shortest power of ten in
-/// seconds in which the limit has [`Pace::FINE`] tokens, so that it can be divided finely. Envoy refills evenly, so
-/// nobody notices its length.
+/// A rate as proxies are told it: tokens per interval, both whole numbers (intervals in seconds). The interval is
+/// the shortest power of ten in seconds in which the limit has [`Pace::FINE`] tokens, so that it can be divided
+/// finely. Envoy refills evenly, so nobody notices its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pace {
     pub(super) tokens: u32,
@@ -154,7 +154,7 @@ impl Pace {
 }
 
 impl Divided {
-    /// `None` for a limit that does not refill with time, such as places.
+    /// Returns the divided form of a key's limit; `None` for one that does not refill with time, such as places.
     pub(super) fn of(key: Vec<u8>, limit: usize, quota: &Quota, now: Tick) -> Option<Self> {
         let (count, period, burst) = even_fill(quota, now)?;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX).max(1);
@@ -164,8 +164,9 @@ impl Divided {
 
 /// How many units come back in each period, evenly, and how many are granted at once; `None` for guards.
 ///
-/// A window counts as a bucket of its size that refills in its length, a queue as the requests that need not wait, a
-/// warm-up as warm. Of several bandwidths, the slowest gives the rate and the smallest the burst.
+/// A window counts as a bucket of its size that refills in its length, a queue as the requests that need not wait,
+/// a warm-up as warm. Of several bandwidths, the slowest gives the rate and the smallest the burst. `None` for
+/// guards.
 fn even_fill(quota: &Quota, now: Tick) -> Option<(u64, Duration, u64)> {
     if quota.is_guard() {
         return None;
@@ -202,7 +203,7 @@ fn slowest(limit: &TokenBucket) -> Option<(u64, Duration)> {
     })
 }
 
-/// Measures how long an empty limit takes to refill.
+/// Measures, on the quota itself, how long an empty limit takes to refill.
 fn refilled(quota: &Quota, burst: u64, now: Tick) -> Option<(u64, Duration, u64)> {
     let fresh = quota.fresh(now);
     match quota.decide(&fresh, Ask::within(now, Cost::new(burst)?, Duration::MAX)) {
@@ -211,13 +212,13 @@ fn refilled(quota: &Quota, burst: u64, now: Tick) -> Option<(u64, Duration, u64)
     }
 }
 
-// The memory for the pairs of all buckets: text of strangers that lives as long as they.
+// The memory budget for the pairs of all buckets: text of strangers that lives as long as they.
 
 /// Reserved bytes.
 #[derive(Debug, Default)]
 pub(in super::super) struct Budget(Arc<AtomicUsize>);
 
-/// Returned when this is dropped.
+/// Reserved bytes of the budget; returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     all: Arc<AtomicUsize>,
@@ -235,9 +236,9 @@ impl Budget {
     /// twice.
     const MOST: usize = 256 << 20;
 
-    /// `None` if fewer are left.
+    /// Reserves this many bytes; `None` if the budget has fewer left.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
-        // Relaxed: the number stands alone. What is too much is returned when dropped.
+        // Relaxed: the number stands alone. A reservation that is too large is returned when it is dropped.
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         let reserved = Reserved { all: Arc::clone(&self.0), bytes };
         (before.saturating_add(bytes) <= Self::MOST).then_some(reserved)

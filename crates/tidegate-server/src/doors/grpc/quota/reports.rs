@@ -29,7 +29,7 @@ const VALUE: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Empty if there is none.
+    /// The domain; empty if there is none.
     pub(super) domain: String,
     rest: Bytes,
 }
@@ -39,7 +39,7 @@ pub(super) struct Report {
 pub(super) struct Usage {
     /// The encoded `BucketId`, repeated by the answer.
     pub(super) id: Bytes,
-    /// Sorted by key, each once.
+    /// The pairs, sorted by key, with each key once.
     pub(super) pairs: Vec<Entry>,
     pub(super) allowed: u64,
     pub(super) denied: u64,
@@ -91,7 +91,8 @@ impl Usage {
             match field {
                 BUCKET_ID => {
                     let id = piece(wire, &mut left)?;
-                    // A message may come in parts, which are merged (protobuf, "Last One Wins").
+                    // A field that holds a message may come in several parts, which are merged (protobuf, "Last One
+                    // Wins").
                     if usage.id.is_empty() {
                         usage.id = id;
                     } else {

@@ -18,9 +18,9 @@ use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_N
 const DOMAIN: &str = "rls.domain";
 /// The keys of all entries, joined by commas: the descriptor's shape.
 const KEYS: &str = "rls.keys";
-/// The descriptor's index in its call.
+/// The attribute with the descriptor's index in its call, from 0.
 const INDEX: &str = "rls.index";
-/// All descriptors: `|key=value,key=value|key=value|`.
+/// The attribute with all descriptors of the call: `|key=value,key=value|key=value|`.
 const CALL: &str = "rls.call";
 /// The most bytes of `rls.call`: each descriptor has it, and each policy may search it.
 pub(super) const MAX_CALL: usize = 4 * MAX_VALUE;
@@ -46,8 +46,8 @@ pub(in super::super) enum Refused {
     /// A value is too long to be judged, or the whole call is and a policy reads it. An error would let the request
     /// pass at a proxy that fails open.
     TooLong,
-    /// An entry `client.ip` is not an address: a caller could write it in any way, each a key of its own, and be on
-    /// no list.
+    /// An entry `client.ip` is not an address: a caller could write it in any number of ways, each a key of its
+    /// own, and be on no list.
     NotAnAddress,
     /// Its own limit grants nothing.
     NothingGranted,
@@ -68,7 +68,7 @@ impl<'r> CallDescriptor<'r> {
     pub(in super::super) fn check(&self) -> Check<'_, 'r> {
         let mut check = Check::of(&self.request).priority(self.priority);
         match self.units {
-            // Without a cost, one unit or the policy's default; an explicit one would override that.
+            // A check without a cost spends one unit, or the policy's default; an explicit one would override that.
             Units::Take(Cost::ONE) | Units::GiveBack(_) => {}
             Units::Take(cost) => check = check.maybe_cost(Some(cost)),
             Units::Peek => check = check.peek(),
@@ -101,7 +101,7 @@ pub(in super::super) fn read<'r>(
         many => return wrong(format!("there are {many} descriptors; send at most {MAX_DESCRIPTORS}")),
     }
     let priority = priority(call, &live.envoy);
-    // Once for all descriptors. `None`: too long.
+    // Written once for all descriptors. `None`: it is too long.
     let spelled = if live.rls_attributes.iter().any(|name| &**name == CALL) {
         spelled(call)
     } else {
@@ -240,7 +240,7 @@ pub(super) fn not_an_address(entries: &[Entry]) -> Option<String> {
         .find_map(|entry| wrong_value(&entry.key, &entry.value))
 }
 
-/// A descriptor's own number wins over the call's, where 0 means none.
+/// Returns what a descriptor does. Its own number wins over the call's, where 0 means none.
 fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     let units = descriptor.hits_addend.unwrap_or(u64::from(of_call.max(1)));
     // Any number: one beyond the limit is refused by it, not by an error that a proxy might let pass. Nothing costs
@@ -260,7 +260,7 @@ fn inline_limit(limit: &RateLimitOverride) -> Result<Option<InlineLimit>, Status
         2 => 60,
         3 => 3600,
         4 => DAY,
-        // 30 and 365 days, as everywhere except in calendar windows.
+        // A month is 30 days and a year 365, as everywhere except in calendar windows.
         5 => 30 * DAY,
         6 => 365 * DAY,
         7 => 7 * DAY,
@@ -297,7 +297,7 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descripto
             request.push(ADDRESS.1, value);
         }
     }
-    // Last, so that it wins over an entry.
+    // Pushed last, so that it wins over an entry with this name.
     request.push(DOMAIN, domain);
     Ok(())
 }

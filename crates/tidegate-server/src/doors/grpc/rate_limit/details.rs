@@ -26,7 +26,8 @@ const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
 /// The id of the decision, in headers and in the metadata of the answer.
 const DECISION_ID: &str = "x-tidegate-decision-id";
 
-/// What Envoy answers to a refusal unless `rate_limited_status` is set. The policy's status has no effect there.
+/// The status in problem documents: what Envoy answers to a refusal unless `rate_limited_status` is set. The
+/// policy's status has no effect there.
 const ANSWERED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,9 +36,9 @@ pub(super) struct Details {
     pub(super) headers: bool,
     /// The policy that decided, and the id of the decision.
     pub(super) decision: bool,
-    /// Whether the caller refuses all that is over its limit. Envoy's filter may let it pass (`filter_enforced`), and
-    /// adds the headers of a refusal all the same: so its answers have the wait in their metadata, unless it wants
-    /// `headers`.
+    /// Whether the caller refuses every request that is over its limit, so that headers of a refusal reach only
+    /// refused clients. Envoy's filter may let it pass (`filter_enforced`), and adds the headers of a refusal all
+    /// the same: so its answers have the wait in their metadata, unless it wants `headers`.
     pub(super) enforces: bool,
 }
 
@@ -119,7 +120,8 @@ impl Details {
 }
 
 impl Details {
-    /// Adds the reason to a refusal that no policy decided.
+    /// Adds the reason to a refusal that no policy decided: a value that is too long, or a limit of the call itself
+    /// that grants nothing.
     pub(super) fn write_unjudged(
         self,
         call: &RateLimitRequest,
@@ -153,8 +155,8 @@ fn problem(body: String, answer: &mut RateLimitResponse) {
     answer.response_headers_to_add.push(pair(CONTENT_TYPE.as_str(), "application/problem+json".to_owned()));
 }
 
-/// Names for the next hop the policies over whose limits the request passes: of all descriptors, or a client could
-/// lose its mark by a header that makes one more.
+/// Adds the headers for the next hop that name the policies over whose limits the request passes: of all
+/// descriptors, since a client could otherwise remove its mark with a header that makes one more descriptor.
 fn over_headers(
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
@@ -191,7 +193,7 @@ fn deciding_descriptor<'a, 'r>(
     descriptors.iter().zip(conclusions).min_by_key(left)
 }
 
-/// Returns whole seconds, at least one.
+/// Returns the whole seconds after which a refused client may return; at least one.
 fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
     match retry {
         _ if allowed => None,
@@ -217,7 +219,7 @@ fn headers(
     });
     shown.write(live.headers, &mut out);
     if allowed {
-        // Giving back is never refused.
+        // Units that are given back are never refused, however full their limit is.
         out.remove(RETRY_AFTER);
         out.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
     }

@@ -39,7 +39,7 @@ pub(in super::super) const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateL
 
 pub(in super::super) const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 
-/// The reservation id if no limit was charged.
+/// The reservation id of a request that no limit was charged for, so there is nothing to settle.
 const UNLIMITED: &str = "unlimited";
 
 /// `kuadrant.service.ratelimit.v1.ReserveRequest`
@@ -51,7 +51,7 @@ struct ReserveRequest {
     descriptors: Vec<RateLimitDescriptor>,
     #[prost(uint64, tag = "3")]
     amount: u64,
-    /// After that without a commit, the units are returned.
+    /// How long the reservation holds without a commit. After that its units are returned.
     #[prost(message, optional, tag = "4")]
     ttl: Option<prost_types::Duration>,
 }
@@ -205,14 +205,14 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
             Ok(Committed::Settled) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: true }));
             }
-            // Booking these units too would count them twice.
+            // The earlier settlement stands. Booking these units too would count them twice.
             Ok(Committed::Repeated) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: false }));
             }
             Err(SettleError::Ticket(TicketError::Store(error))) => {
                 return Err(Status::new(Code::Unavailable, error.to_string()));
             }
-            // Returned, or not this server's: nothing is charged.
+            // The estimate was returned, or the ticket is not from this server: nothing is charged.
             Ok(Committed::Ended) | Err(_) => {}
         }
     }
@@ -253,7 +253,7 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
     let engine = &service.app.engine;
     let live = engine.live();
     for descriptor in descriptors::read(request, &service.quotas, &live)? {
-        // Too long for a key under which to book.
+        // A value that is too long has no key under which it could be booked.
         if descriptor.refused.is_some() {
             continue;
         }

@@ -10,7 +10,7 @@ use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::active_config::Facts;
 use crate::engine::Conclusion;
 
-/// Answers a call whose limits were not asked, since some descriptors are refused anyway.
+/// Answers a call whose limits were not asked, since some descriptors are refused whatever their limits say.
 pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {
     let status = |descriptor: &CallDescriptor<'_>| DescriptorStatus {
         code: code(descriptor.refused.is_none()),
@@ -70,7 +70,7 @@ fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Fac
         _ if limit.decision.is_allowed() => Some(standing.reset_after),
         retry => retry.after(),
     };
-    // Limits without a window, such as places, do not reset.
+    // Limits without a window, such as places, have no number of seconds after which they reset.
     status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
     status
 }
@@ -94,7 +94,7 @@ fn code(allowed: bool) -> i32 {
     if allowed { RateLimitCode::Ok as i32 } else { RateLimitCode::OverLimit as i32 }
 }
 
-/// Returns the unit of so many seconds, if there is one.
+/// Returns the unit of a limit whose window has this many seconds; unknown if no unit has that length.
 fn unit(seconds: Option<u64>) -> Unit {
     const DAY: u64 = 86_400;
     // Days and months differ in length, also where clocks are changed.

@@ -3,9 +3,10 @@
 //! Its method, path and host come from the configured family's three headers, each present once and valid: otherwise
 //! the proxy does not set it, and the caller may. Every other header is the caller's, as `request.header.<name>`.
 //!
-//! Headers that policies name are kept, however many and long; the bound on a head limits them. Others decide
-//! nothing: they are read only for a refusal, which is remembered, and fill the room left. Bytes that are not UTF-8
-//! are percent-encoded, so that they count as a value.
+//! A caller chooses which headers to send, and how many. Headers that policies name are kept, however many and
+//! long; the bound on a head limits them. Others decide nothing: they are read only for a refusal, which is
+//! remembered, and fill the room left. Bytes that are not UTF-8 are percent-encoded, so that such values count and
+//! are not treated as absent.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -80,7 +81,7 @@ impl<'r> Original<'r> {
         let priority = priority(headers, peer, proxy, proxys)?;
         let lines = proxy.forwarded.iter().flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes);
         let client = proxy.client_ip.find(peer, lines).map_err(|error| match error {
-            // A caller can write this entry too.
+            // A caller can write this entry, as it can the host.
             ClientIpError::Unreadable { hop: 2.., .. } => Problem::bad_request(error.to_string()),
             error => proxys(error.to_string()),
         })?;
@@ -123,7 +124,7 @@ fn priority(
         );
         return Err(proxys(detail));
     }
-    // A caller may have written it.
+    // Not the proxy's problem: a caller may have written it.
     let value = String::from_utf8_lossy(line.as_bytes());
     value.parse().map_err(|error| Problem::bad_request(format!("{name}: {} {error}", quoted(&value))))
 }
@@ -148,7 +149,7 @@ pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: 
 /// Adds the headers that policies name.
 ///
 /// # Errors
-/// For one in a form that two readers take differently.
+/// If the caller sent one in a form that two readers take differently.
 fn add_named<'r>(
     headers: &'r HeaderMap,
     proxy: &Proxy,
@@ -171,7 +172,8 @@ fn add_named<'r>(
     Ok(())
 }
 
-/// Returns the first header that programs may take for one that policies name; it refuses the request.
+/// Returns the first header that no policy names and that programs may take for one that policies name. A request
+/// with one is refused.
 pub(super) fn taken_for_named<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Option<&'r HeaderName> {
     headers.keys().filter(|name| proxy.is_taken_for_named(name)).find(|name| {
         let attribute = [HEADER, name.as_str()].concat();
@@ -185,7 +187,8 @@ fn is_the_callers(name: &HeaderName, forward_auth: &ForwardAuth) -> bool {
         && forward_auth.headers().all(|own| own != name.as_str())
 }
 
-/// IPv4 by hand: the formatter takes ten times as many instructions, for each request.
+/// Formats an address. IPv4 is done by hand: the formatter takes ten times as many instructions, and this runs for
+/// each request.
 fn written(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let (mut text, mut number) = (String::with_capacity("255.255.255.255".len()), itoa::Buffer::new());
@@ -244,11 +247,11 @@ fn instead_of_missing(headers: &HeaderMap, name: &str, family: &OriginalHeaders)
     format!("{set}, or name another proxy under forward_auth")
 }
 
-/// Returns the value of a header that policies use.
+/// Returns the value of a header that policies use: one that they name, or one that says how long a caller waits.
 ///
 /// # Errors
-/// If it came with two: programs take the first, the last or both, so a caller could be limited by one and served by
-/// the other.
+/// If it came with two values: the programs behind the proxy take the first, the last or both, so a caller could be
+/// limited by one and served by the other.
 fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str>, String> {
     let mut lines = headers.get_all(name).iter();
     let first = lines.next();
@@ -262,7 +265,7 @@ fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str
     Ok(first.map(text).unwrap_or_default())
 }
 
-/// Lines are joined as RFC 9110 defines, those of a cookie as RFC 6265.
+/// Joins the lines of one header as RFC 9110 defines, those of a cookie as RFC 6265.
 fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     let mut lines = headers.get_all(name).iter().map(text);
     let Some(mut all) = lines.next() else { return Cow::Borrowed("") };
@@ -274,7 +277,7 @@ fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     all
 }
 
-/// Bytes that are not UTF-8 are percent-encoded, as in a path (RFC 3986).
+/// Returns a value as text. Bytes that are not UTF-8 are percent-encoded, as in a path (RFC 3986).
 fn text(value: &HeaderValue) -> Cow<'_, str> {
     let mut chunks = value.as_bytes().utf8_chunks();
     let Some(first) = chunks.next() else { return Cow::Borrowed("") };

@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for NamesVisitor {
     }
 }
 
-/// For error messages.
+/// The shortest body, for error messages.
 pub(super) const EXAMPLE_DRY_RUN: &str = "{\"check\": {\"attributes\": {\"client.ip\": \"203.0.113.9\"}}}";
 
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
                 )));
             }
             let name = canonical_attribute(name);
-            // Two readers may pick different values, and one would limit the wrong caller.
+            // Two readers of such a body may pick different values, and one would limit the wrong caller.
             if request.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }

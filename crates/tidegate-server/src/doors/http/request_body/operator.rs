@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::check::{Any, Object, Text, missing, once, unknown};
 
-/// An object of strings. Null counts as absent; the first field is required.
+/// Reads an object of strings. Null counts as absent; the first field is required.
 pub(super) struct StringsVisitor<const N: usize> {
     pub(super) fields: &'static [&'static str; N],
     pub(super) example: &'static str,
@@ -112,7 +112,7 @@ impl<'de, const N: usize> Visitor<'de> for OrNull<N> {
     }
 }
 
-/// For error messages.
+/// The shortest report of a signal, for error messages.
 pub(super) const EXAMPLE_SIGNAL: &str = "{\"value\": 1200}";
 
 pub(super) struct SignalVisitor;

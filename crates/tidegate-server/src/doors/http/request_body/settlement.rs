@@ -164,7 +164,7 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     }
 }
 
-/// Units; null counts as absent.
+/// Reads a number of units; null counts as absent.
 struct UnitsVisitor;
 
 impl UnitsVisitor {
@@ -202,7 +202,7 @@ impl Visitor<'_> for UnitsVisitor {
     }
 }
 
-/// Units, or `"all"`; null counts as absent.
+/// Reads what is given back: units, or `"all"`; null counts as absent.
 struct RefundVisitor;
 
 impl RefundVisitor {
@@ -241,7 +241,8 @@ impl Visitor<'_> for RefundVisitor {
     }
 }
 
-/// Names with whole numbers or words. APIs answer null for numbers that they do not have, so it counts as absent.
+/// Reads the usage: names with whole numbers or words. APIs answer null for numbers that they do not have, so it
+/// counts as absent.
 struct UsageVisitor;
 
 impl<'de> Visitor<'de> for UsageVisitor {

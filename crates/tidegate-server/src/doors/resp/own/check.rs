@@ -12,10 +12,10 @@ use crate::engine::{Conclusion, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
 
-/// For error messages.
+/// How to write the command, for error messages.
 const USAGE: &str = "write name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]";
 
-/// In capitals, unlike attribute names.
+/// The names of the options, in capitals, unlike attribute names.
 const OPTIONS: [&str; 4] = ["COST", "PRIORITY", "PEEK", "TICKET"];
 
 /// Options of other commands and servers, and what does it here.
@@ -65,8 +65,8 @@ pub(super) async fn run(
     let only = only.as_deref();
     let check = Check::of(&request).maybe_cost(options.cost).priority(options.priority.unwrap_or_default());
     let want = if options.peek { Want::Peek } else { Want::Take };
-    // Without the option, if a policy expects a settlement: nothing else returns a place before its time to live is
-    // over.
+    // Without the option, a ticket is made if a policy expects a settlement: nothing else returns a place before
+    // its time to live is over.
     let wanted = match want {
         Want::Peek => TicketFor::Nobody,
         Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
@@ -105,7 +105,7 @@ struct Over<'c> {
 }
 
 impl<'c> Over<'c> {
-    /// `None` if no policy lets it pass over its limit.
+    /// Returns the policies that let a request pass over their limits; `None` if there are none.
     fn of(conclusion: &'c Conclusion) -> Option<Self> {
         let Conclusion::Decided(decision) = conclusion else { return None };
         if !decision.allowed || !decision.policies.lets_through() {
