@@ -1,9 +1,9 @@
 //! The list of the limits whose states fit a word, by number.
 //!
 //! A slot has no room for its limit and its owner, only for a number of 15 bits; this list holds the limits, once for
-//! each owner. The first few numbers are assigned permanently; the others are reused when no slot carries them any more
-//! ([`super::classes`]). So 32,767 limits can be in use at once; the states of further limits go into the overflow,
-//! which is slower and equally exact.
+//! each owner. Equal limits share a number. The first few numbers are assigned permanently; the others are reused when
+//! no slot carries them any more ([`super::classes`]). So 32,767 limits can be in use at once; the states of further
+//! limits go into the overflow, which is slower and equally exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use tidegate_core::{Quota, Tick};
 use super::limit::{CachedClass, Class, Limit, Name, PermanentLimit, StoredLimit};
 use super::table::Table;
 
+/// The number of limits that keep their numbers permanently, and are found without searching a list that grows.
 pub(super) const FEW: usize = 8;
 
 /// A sweep begins when fewer numbers than this are left: a quarter of them, more than are used up while any table is
@@ -30,9 +31,9 @@ pub(super) struct Classes {
     pub(super) more: boxcar::Vec<StoredLimit>,
     /// Protects the assignment of numbers. While it is held, no lock is taken except those of quotas.
     pub(super) numbers: RwLock<Numbers>,
-    /// Locked before lines and numbers, and only by `try_lock`.
+    /// The sweep under way. Locked before lines and numbers, and only by `try_lock`.
     pub(super) sweep: Mutex<Sweep>,
-    /// A number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
+    /// Whether a number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
     pub(super) owes_sweep: AtomicBool,
 }
 
@@ -43,6 +44,7 @@ pub(super) struct Numbers {
 }
 
 impl Classes {
+    /// `None` for [`Class::WIDE`].
     #[inline(always)]
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
@@ -108,7 +110,7 @@ impl Classes {
         self.get(class)
     }
 
-    /// Returns a number that no limit has; `None` when all are in use.
+    /// Returns a number that no limit has; `None` when all are in use. Notes that a sweep is due when few are left.
     fn next_number(&self, numbers: &mut Numbers) -> Option<u16> {
         let given = self.given();
         let left = usize::from(Class::MAX) - given + numbers.free.len();
@@ -144,7 +146,7 @@ impl Classes {
 // numbers during all phases.
 //
 // No thread waits for a whole sweep: it is done in parts, one for each limit that asks for a new number while few are
-// left.
+// left. A part is at most [`LINES`] lines or a four-thousandth of the table, which takes some microseconds.
 //
 // A number that a slot carries is never freed: a slot gets its number under the lock of its line, and only while the
 // stamp is even ([`Limit::admits`]). If that was before the sweep locked the line, the sweep has seen the number there,
@@ -183,7 +185,7 @@ impl Sweep {
 }
 
 impl Table {
-    /// The caller must not hold the lock of a line.
+    /// Does a part of a sweep, if one is due. The caller must not hold the lock of a line.
     #[inline]
     pub(super) fn reclaim(&self, now: Tick) {
         // Relaxed: a hint.
@@ -223,6 +225,7 @@ impl Table {
         };
     }
 
+    /// Notes which numbers the slots of a line carry, and empties slots whose limits are full again.
     fn look(&self, line: usize, now: Tick, sweep: &mut Sweep) {
         let held = self.line(line).lock();
         for slot in 0..super::cache_line::WAYS {

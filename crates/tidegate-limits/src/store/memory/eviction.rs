@@ -21,6 +21,8 @@ use super::table::{Both, Sought, Table, TablePlace};
 use super::word_path::Reading;
 use crate::store::Cell;
 
+/// The use of a place, from the point of view of a new key. `Free`: empty, or its limit is full again; `Taken`: seized
+/// by another thread, or by this same step.
 #[derive(Clone, Copy, Debug)]
 enum SlotUse {
     Free,
@@ -94,6 +96,7 @@ impl Table {
         }
     }
 
+    /// Returns the best slot for a new key, with its word, and the rank of the key that is evicted for it, if any.
     fn candidate(
         &self,
         both: &Both<'_>,

@@ -23,8 +23,9 @@ use crate::store::{Answer, Cell, Later, Occupancy, Settled, Settling, Step, Stor
 /// A [`MemoryStore`] that records which of its slots change, for a [`Recorder`] that hands them out to be stored
 /// elsewhere.
 ///
-/// A check that changes a slot also sets a bit, unless the bit is set already. Takes 27 bytes per key of the capacity,
-/// 51 where keys are kept in full. A clone shares the table.
+/// It decides as the memory store does, in the same kind of table. A check that changes a slot also sets a bit, unless
+/// the bit is set already. Takes 27 bytes per key of the capacity, 51 where keys are kept in full. A clone shares the
+/// table.
 ///
 /// # Examples
 /// ```
@@ -119,7 +120,7 @@ impl Store for TrackedStore {
 // Restores a store from the pieces that were handed out.
 
 /// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference
-/// comes from a short step back. The same five minutes for which a running store's time stands still.
+/// comes from a short step back. Five minutes: the same bound for which a running store's time stands still.
 const FAR: Duration = Duration::from_secs(300);
 
 impl Recorder {
@@ -185,7 +186,8 @@ impl Recorder {
     /// Takes over the keys of another store under the same seed, which keeps keys in the same way and may have another
     /// number of keys. All of them count as changed.
     ///
-    /// If there is less room than before, keys are dropped as by [`MemoryStore::restore`].
+    /// If there is less room than before, keys further from full stay, and keys over their limit before all others; the
+    /// others are counted as evicted ([`Occupancy::evicted`]).
     ///
     /// # Errors
     /// [`RestoreError::Form`] if the other store keeps keys in another way, [`RestoreError::Seed`] if it has another
@@ -210,7 +212,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// `false`, and nothing is changed, if the key cannot have that slot.
+    /// Puts a key into an empty slot, unless it has another slot already. `false`, and nothing is changed, if the key
+    /// cannot have that slot.
     fn put_at(&self, place: TablePlace, entry: ExportedKey, now: Tick) -> bool {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -231,7 +234,7 @@ impl Table {
 }
 
 /// A piece ends after the slot with which it reaches this size, in bytes: with what an engine adds, it fits in a page
-/// of 64 KiB.
+/// of 64 KiB, where states are small.
 const ENOUGH: usize = 60 << 10;
 
 const QUOTAS: usize = 1024;
@@ -247,16 +250,17 @@ type Quotas = HashMap<u16, (CachedClass, Arc<Quota>), RandomState>;
 /// number small, go through the table again and again ([`Recorder::lines`]): once a round has handed out the whole
 /// table, all pieces from before the first piece of that round may be deleted.
 ///
-/// Checks go on meanwhile. One slot is seized at a time. So each key is consistent; two keys that were charged in one
-/// step may be in different pieces. Pieces do not contain the seed. They contain fingerprints and, in a store of full
-/// keys, keys of up to 15 bytes as they are.
+/// Checks go on meanwhile. One slot is seized at a time, for as long as it takes to copy it. So each key is consistent;
+/// two keys that were charged in one step may be in different pieces. Pieces do not contain the seed. They contain
+/// fingerprints and, in a store of full keys, keys of up to 15 bytes as they are.
 ///
-/// Takes one bit for each slot, plus what [`Recorder::changes`] states.
+/// Takes memory of one bit for each slot, plus what [`Recorder::changes`] states.
 #[derive(Debug)]
 pub struct Recorder {
     store: TrackedStore,
     /// The slots for which the pieces hold a key. Other slots need no entry that says that they are empty.
     handed_out: Vec<u64>,
+    /// The marks that were taken since the last call of [`Recorder::kept`].
     taken: Vec<(usize, u64)>,
     /// The index of the next word of marks, and the remaining marks of the word before it.
     word: usize,
@@ -353,8 +357,8 @@ impl Recorder {
         self.piece(sheet)
     }
 
-    /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines
-    /// of four slots, and of fewer when the piece reaches `most_bytes`.
+    /// Returns the keys of the next lines of the table, whether they have changed or not, so that old pieces may be
+    /// deleted: of at most `most_lines` lines of four slots, and of fewer when the piece reaches `most_bytes`.
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
         let mut sheet = ChangeWriter::new();
         let end = self.store.table().lines.count();
@@ -431,7 +435,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// Adds a slot if its key's limit is not full again at the second of the two `times`. Returns whether it did.
+    /// Adds a slot if its key's limit is not full again at the second of the two `times`; the first one is now. Returns
+    /// whether it did.
     fn show(
         &self,
         slot: usize,
