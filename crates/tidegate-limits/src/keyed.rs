@@ -1,6 +1,7 @@
 //! Limits by key, in a table of bounded memory.
 //!
-//! A key that is full again takes no memory, and a flood of new keys cannot grow the table.
+//! A key that is full again takes no memory, and a flood of new keys cannot grow the table (see [`MemoryStore`] for
+//! which key is evicted from a full table).
 
 mod shared;
 
@@ -25,7 +26,8 @@ use crate::wait::Wait;
 
 /// One limit for each key, for a bounded number of live keys.
 ///
-/// A [`Key`] is hashed under a secret seed and not stored. A clone shares the state and costs one reference count.
+/// A [`Key`] (text, bytes, an IP address, a whole number, or a tuple of these) is hashed under a secret seed and not
+/// stored. A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -48,7 +50,8 @@ impl KeyedLimiter {
     /// [`MemoryStore::MAX_KEYS`], on the [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if it is out of range or the system has
+    /// too little memory for it.
     pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -88,7 +91,7 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter in another [`Precision`]. A construction step.
+    /// Returns a limiter in another [`Precision`]. A construction step, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         self.rebuilt(|shared| shared.precision = precision)
@@ -115,10 +118,11 @@ impl KeyedLimiter {
     }
 
     /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard
-    /// limit applies. A construction step.
+    /// limit applies. A construction step, as [`KeyedLimiter::with_clock`] is.
     ///
-    /// It is called once per operation, outside every lock. It should look up rather than compute, and return clones of
-    /// one `Arc` per class of keys. When the limit of a key changes, the units spent are carried over.
+    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation,
+    /// outside every lock. It should look up rather than compute, and return clones of one `Arc` per class of keys.
+    /// When the limit of a key changes, the units spent are carried over.
     ///
     /// # Examples
     /// ```
@@ -160,8 +164,8 @@ impl KeyedLimiter {
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
     /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`]
-    /// changes this), one hash and one short lock of the key's cache line. Never allocates for a known key and a quota
-    /// whose state has a fixed size.
+    /// changes this), one hash and one short lock of the key's cache line. All others read the clock and take a little
+    /// longer. Never allocates for a known key and a quota whose state has a fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow(&self, key: impl Key) -> Answer {
@@ -193,7 +197,8 @@ impl KeyedLimiter {
     /// key with its answer to `tell`.
     ///
     /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single
-    /// calls if there are more keys than the processor's caches hold.
+    /// calls if there are more keys than the processor's caches hold. Takes any number of keys, and works on sixteen at
+    /// a time. Each key is charged or refused by itself.
     ///
     /// # Examples
     /// ```

@@ -77,7 +77,7 @@ impl Debug for Settling {
 ///
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
 /// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange. A store
-/// around another one names it in [`Store::beneath`].
+/// around another one names it in [`Store::beneath`], and overrides only what it changes.
 pub trait Store: Debug + Send + Sync {
     /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
     /// changed.
@@ -127,7 +127,8 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Returns where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this
-    /// process's memory can be settled nowhere else.
+    /// process's memory can be settled nowhere else. The default is a store of this process that cannot be told from
+    /// another one with the same default.
     fn home(&self) -> Home {
         self.beneath().map_or(Home::Process { store: 0 }, Store::home)
     }
@@ -146,7 +147,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
-    /// async; async code must not call it.
+    /// async; never call it in async code, whose thread it would block.
     ///
     /// # Errors
     /// As [`Store::settle_into`].

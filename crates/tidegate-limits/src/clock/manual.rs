@@ -1,4 +1,4 @@
-//! A clock that is set by hand.
+//! A clock that is set by hand. Moving the time wakes the sleepers that are due, in the order of their ticks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -46,6 +46,7 @@ pub struct ManualClock {
 struct Hands {
     nanos: AtomicU64,
     wall: WallAhead,
+    /// Protects the register of sleepers; wakers are called after it is released.
     sleepers: Mutex<Sleepers>,
 }
 
@@ -79,8 +80,8 @@ impl ManualClock {
         self.wake();
     }
 
-    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move: only calendar
-    /// windows and aligned refills follow.
+    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move, as a machine's
+    /// does not when its wall clock is corrected: only calendar windows and aligned refills follow.
     ///
     /// # Examples
     /// ```

@@ -10,7 +10,8 @@ use super::{Clock, HeldTime, SystemClock};
 
 /// The system clock, or another one whose steps back are held.
 ///
-/// Ticks of the system clock do not step back; those of any other clock are held ([`HeldTime`]).
+/// Limits in words do not remember when they were last changed, so ticks must not step back. Those of the system clock
+/// do not; those of any other clock are held ([`HeldTime`]).
 #[derive(Debug)]
 pub enum Time {
     /// The system clock.
@@ -54,6 +55,7 @@ impl Time {
         }
     }
 
+    /// Returns the current tick if the processor's counter has it.
     #[inline]
     pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
@@ -71,6 +73,7 @@ impl Time {
         }
     }
 
+    /// Returns a tick that all threads see for a while, if there is one.
     pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
@@ -78,7 +81,7 @@ impl Time {
         }
     }
 
-    /// Costs one load.
+    /// Returns the tick that the system clock shares while it is kept. Costs one load.
     #[inline(always)]
     pub(crate) fn shared_tick(&self) -> Option<Tick> {
         match self {

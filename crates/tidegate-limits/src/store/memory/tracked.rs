@@ -357,8 +357,8 @@ impl Recorder {
         self.piece(sheet)
     }
 
-    /// Returns the keys of the next lines of the table, whether they have changed or not, so that old pieces may be
-    /// deleted: of at most `most_lines` lines of four slots, and of fewer when the piece reaches `most_bytes`.
+    /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines
+    /// of four slots, and of fewer when the piece reaches `most_bytes`.
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
         let mut sheet = ChangeWriter::new();
         let end = self.store.table().lines.count();
