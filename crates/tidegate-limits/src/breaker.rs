@@ -1,4 +1,7 @@
 //! Circuit breakers: they refuse calls to a service that fails until it answers again.
+//!
+//! The rules are those of [`CircuitBreaker`] in `tidegate-core`; here are the lock around its state, the call that
+//! reports its outcome, and the reports to observers.
 
 mod keyed;
 mod shared;
@@ -23,9 +26,9 @@ use crate::observer::Observer;
 
 /// Refuses calls to a service while it fails, and admits them again step by step.
 ///
-/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A breaker takes about
-/// 200 bytes plus its window: a quarter of a byte for each call in a window of calls, or twelve bytes for each bucket
-/// in a window of time.
+/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A closed breaker
+/// allocates only for the first call in an empty window. A breaker takes about 200 bytes plus its window: a quarter of
+/// a byte for each call in a window of calls, or twelve bytes for each bucket in a window of time.
 ///
 /// # Examples
 /// ```
@@ -91,7 +94,7 @@ impl Breaker {
 
     /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that
     /// it refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same
-    /// calls to an observer of its own: count one of the two. A construction step.
+    /// calls to an observer of its own: count one of the two. A construction step, as [`Breaker::with_clock`] is.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let BreakerCore { law, time, .. } = &*self.shared;
@@ -121,7 +124,8 @@ impl Breaker {
     /// [`CallError`]: the refusal, or the error of the work.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it ends, it counts neither way, and a probe's place becomes free.
+    /// If the future is dropped before it ends, it counts neither as success nor as failure, and a probe's place
+    /// becomes free.
     pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
         let call = self.enter_to_run()?;
         let result = work.await;
@@ -180,7 +184,7 @@ impl Breaker {
     /// Enters the breaker without waiting, as [`Breaker::try_enter`], and says why it refuses.
     ///
     /// # Errors
-    /// [`Refusal`], in the same cases.
+    /// [`Refusal`], in the same cases: it has the reason, as of the moment of the refusal.
     #[inline(never)]
     pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
         let entered = self.shared.enter(|receipt| self.call(receipt));

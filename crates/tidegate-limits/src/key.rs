@@ -1,6 +1,7 @@
 //! Types that may be keys: text, bytes, addresses, numbers, header values, and tuples of these.
 //!
-//! A limiter hashes a key's bytes and does not keep them.
+//! A limiter hashes a key's bytes and does not keep them. So a key only has to lend its bytes for one call; nothing is
+//! formatted or allocated for it.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Enough for an address, a user's id and a path of usual length.
+/// The bytes of a tuple that fit without allocation: enough for an address, a user's id and a path of usual length.
 const ON_STACK: usize = 128;
 
 /// Identifies whose capacity is charged: the keys of [`KeyedLimiter`](crate::KeyedLimiter).
@@ -203,8 +204,8 @@ impl Key for http::HeaderValue {
 
 type Joined = SmallVec<[u8; ON_STACK]>;
 
-/// Appends a part: its length in LEB128, then its bytes. The encoding is prefix-free, so two tuples have equal bytes
-/// only if all parts are equal.
+/// Appends a part: its length in LEB128 (seven bits per byte, lowest first), then its bytes. The encoding is
+/// prefix-free, so two tuples have equal bytes only if all parts are equal.
 fn join(joined: &mut Joined, part: &[u8]) {
     let mut length = part.len();
     while length >= 0x80 {

@@ -1,7 +1,9 @@
 //! A job queue that starts jobs in order at a constant rate: a leaky bucket as a queue, with its worker.
 //!
-//! The pace counts from the *start* of a job, not from its submission. So a worker that was held up does not release a
-//! burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
+//! Jobs wait in a bounded number of places. A worker, which the caller spawns on any executor, starts them one by one,
+//! never closer together than the rate allows. The pace counts from the *start* of a job, not from its submission. So a
+//! worker that was held up does not release a burst afterwards, and when a job is cancelled the jobs behind it move up
+//! without a gap.
 //!
 //! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second would
 //! reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is never
@@ -33,7 +35,7 @@ const SLACK: Duration = Duration::from_millis(10);
 /// Takes jobs and passes them to its worker. Clones share one queue. When the last clone is dropped, the worker runs
 /// the waiting jobs and ends.
 ///
-/// Each waiting job takes two allocations; at most `places` wait.
+/// Memory grows with the waiting jobs, at most `places`: each takes one allocation for the job and one for its result.
 ///
 /// # Examples
 /// ```
@@ -108,7 +110,7 @@ impl JobQueue {
     /// Submits a job that has to start within `max_wait`.
     ///
     /// The wait is computed from the rate and the number of jobs ahead. If the worker runs one job after another and
-    /// they take longer than the rate allows, the job starts later.
+    /// they take longer than the rate allows, the job starts later than computed.
     ///
     /// # Errors
     /// [`Refused`], at once.
@@ -219,9 +221,9 @@ pub enum Refused {
 struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<WaitingJobs>,
-    /// A burst of one job: when the next job may start.
+    /// The rate with a burst of one job: determines when the next job may start.
     pace: Gcra,
-    /// A burst of as many jobs as there are places: how long the jobs ahead take.
+    /// The rate with a burst of as many jobs as there are places: determines how long the jobs ahead take.
     room: Gcra,
     places: usize,
     slack: Duration,

@@ -46,7 +46,8 @@ use std::sync::Arc;
 
 use crate::block_on::block_on;
 
-/// A boxed future of an engine's answer. Nothing happens before its first poll.
+/// A boxed future of an engine's answer. Nothing happens before its first poll: if it is dropped before that, the
+/// engine was not asked.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The outcome of a step: its answer, or the error that prevented a decision. A refusal is an answer, not an error.

@@ -1,4 +1,6 @@
-//! A clock that is set by hand. Moving the time wakes the sleepers that are due, in the order of their ticks.
+//! A clock that is set by hand.
+//!
+//! Moving the time wakes the sleepers that are due, in the order of their ticks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

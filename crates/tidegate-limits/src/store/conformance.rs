@@ -2,7 +2,8 @@
 //!
 //! [`run`] takes a function that makes an empty store. It panics, naming the law and the seed, if the store breaks a
 //! law. Most laws are checked by one differential trace: random steps run on the store and on [`PlainStore`], and their
-//! answers must be equal line by line.
+//! answers must be equal line by line. Steps run one by one and many at once ([`Store::settle_each`]), by the caller's
+//! clock, a fresh clock and the engine's clock.
 //!
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime must bring its own.
 
@@ -61,7 +62,8 @@ pub fn run<S: Store>(make: impl Fn() -> S, quotas: &[Arc<Quota>], steps: u64) {
     suite(|_| make(), None, quotas, steps);
 }
 
-/// Runs the suite against stores that use the clock handed to `make`: the suite makes it run fast, slow and backwards.
+/// Runs the suite against stores that use the clock handed to `make` as their own: the suite makes it run fast, slow
+/// and backwards.
 ///
 /// # Panics
 /// As [`run`].

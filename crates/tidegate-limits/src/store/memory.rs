@@ -186,7 +186,8 @@ impl MemoryStore {
         Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
-    /// `None` where the number of the class has since been given to another limit, or is about to be.
+    /// Returns the limit of a class that was kept between checks; `None` where its number has since been given to
+    /// another limit, or is about to be.
     #[inline]
     pub(crate) fn limit(&self, class: CachedClass) -> Option<Limit<'_>> {
         self.shared.table.classes.kept(class)

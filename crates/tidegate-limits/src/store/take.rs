@@ -36,6 +36,7 @@ pub(super) trait KeyState {
         self.decide_cost(charge, now)
     }
 
+    /// Returns the charge that has to be allowed for this one to be allowed; `None` where nothing is kept back.
     #[inline]
     fn with_kept_back<'c>(&self, charge: &Charge<'c>, _now: Tick) -> Option<Charge<'c>> {
         charge.with_kept_back()

@@ -331,7 +331,7 @@ pub(super) struct Lines<T> {
 }
 
 impl<T: Blank> Lines<T> {
-    /// `None` if the system has not enough memory.
+    /// Makes blank lines; `None` if the system has not enough memory.
     pub(super) fn new(count: usize) -> Option<Self> {
         let cells = blank((count + 1) * WAYS - 1)?;
         Some(Self { start: aligned(&cells), cells, count })
@@ -407,7 +407,7 @@ const FEW: usize = (1 << 20) / size_of::<Slot>();
 /// table still exists.
 const STRETCH: usize = 8;
 
-/// If no thread can be started, checks touch the pages.
+/// Starts the thread, unless the table is small. If no thread can be started, checks touch the pages.
 pub(super) fn start_prefault<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
     if (**shared).as_ref().slots() < FEW {
         return;

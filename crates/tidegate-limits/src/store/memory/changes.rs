@@ -150,7 +150,7 @@ pub(super) struct ReadSheet<'b> {
 }
 
 impl<'b> ReadSheet<'b> {
-    /// `piece` is the index of the sheet among the pieces, for errors.
+    /// Reads the part before the slots. `piece` is the index of the sheet among the pieces, for errors.
     pub(super) fn open(bytes: &'b [u8], piece: u64) -> Result<Self, RestoreError> {
         let damaged = RestoreError::Damaged { piece };
         let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };

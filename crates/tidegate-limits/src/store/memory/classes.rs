@@ -44,7 +44,7 @@ pub(super) struct Numbers {
 }
 
 impl Classes {
-    /// `None` for [`Class::WIDE`].
+    /// Returns a limit; `None` for [`Class::WIDE`].
     #[inline(always)]
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;

@@ -162,7 +162,7 @@ impl Limit<'_> {
         self.quota().is_some_and(|own| own == *quota)
     }
 
-    /// `None` where the number no longer belongs to the limit that was read.
+    /// Returns the quota; `None` where the number no longer belongs to the limit that was read.
     pub(super) fn quota(&self) -> Option<Arc<Quota>> {
         self.entry.quota.lock().clone().filter(|_| self.holds())
     }

@@ -97,8 +97,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// `None` where there is no memory for it. `keys` is at most
-    /// [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
+    /// Makes a table for at most [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS) keys; `None` where there is no
+    /// memory for it.
     pub(super) fn new(keys: usize, keep: Keep) -> Option<Self> {
         Self::with(keys, keep, &Seed::random())
     }
