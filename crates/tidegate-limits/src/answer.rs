@@ -122,7 +122,7 @@ impl Answer {
         self.decision().retry()
     }
 
-    /// Returns whether this charge took the last unit: the moment for a batch job to sleep, before it is refused.
+    /// Returns whether this charge took the last unit.
     #[must_use]
     pub fn used_up(&self) -> bool {
         self.decision().used_up()

@@ -1,7 +1,6 @@
 //! Circuit breakers: they refuse calls to a service that fails until it answers again.
 //!
-//! The rules are those of [`CircuitBreaker`] in `tidegate-core`; here are the lock around its state, the call that
-//! reports its outcome, and the reports to observers.
+//! The rules are those of [`CircuitBreaker`] in `tidegate-core`.
 
 mod keyed;
 mod shared;
@@ -94,7 +93,7 @@ impl Breaker {
 
     /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that
     /// it refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same
-    /// calls to an observer of its own: count one of the two. A construction step, as [`Breaker::with_clock`] is.
+    /// calls to an observer of its own: count one of the two. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let BreakerCore { law, time, .. } = &*self.shared;
@@ -184,7 +183,7 @@ impl Breaker {
     /// Enters the breaker without waiting, as [`Breaker::try_enter`], and says why it refuses.
     ///
     /// # Errors
-    /// [`Refusal`], in the same cases: it has the reason, as of the moment of the refusal.
+    /// [`Refusal`], in the same cases.
     #[inline(never)]
     pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
         let entered = self.shared.enter(|receipt| self.call(receipt));

@@ -1,9 +1,7 @@
 //! Bulkheads: limits on how much work is in flight at once, so that one kind of work cannot take every resource.
 //!
-//! A limiter counts how often something is asked for; a bulkhead counts how much of it is in flight. One atomic word
-//! counts the places taken; entering and leaving are one atomic step each. The lock of the queue is not taken while the
-//! queue is empty. The number of places is fixed, or a law of [`tidegate_core::concurrency`] moves it. The places are
-//! shared by all callers, or divided among tenants.
+//! One atomic word counts the places taken; entering and leaving are one atomic step each. The lock of the queue is not
+//! taken while the queue is empty.
 
 mod build;
 mod enter;

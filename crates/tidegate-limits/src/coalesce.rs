@@ -1,7 +1,6 @@
 //! Merges identical calls in flight into one, so that an expired cache entry does not cause a stampede.
 //!
-//! When a popular cache entry expires, every reader misses it and asks for it again. Here the first caller's call is
-//! made, and callers with the same key wait for its answer.
+//! Here the first caller's call is made, and callers with the same key wait for its answer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};

@@ -121,7 +121,6 @@ pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Car
     task_local::carry_through(Some(deadline.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }

@@ -291,7 +291,7 @@ const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {
     /// Stores the answer that `entry` makes with its turn, and takes out the oldest that are too many, too heavy or too
-    /// old. `turn_key` is a clone of `key`; the answer itself weighs at most `most.weight`.
+    /// old. The answer itself weighs at most `most.weight`.
     fn insert(
         &mut self,
         key: K,

@@ -1,7 +1,6 @@
 //! Types that may be keys: text, bytes, addresses, numbers, header values, and tuples of these.
 //!
-//! A limiter hashes a key's bytes and does not keep them. So a key only has to lend its bytes for one call; nothing is
-//! formatted or allocated for it.
+//! A limiter hashes a key's bytes and does not keep them.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -204,8 +203,8 @@ impl Key for http::HeaderValue {
 
 type Joined = SmallVec<[u8; ON_STACK]>;
 
-/// Appends a part: its length in LEB128 (seven bits per byte, lowest first), then its bytes. The encoding is
-/// prefix-free, so two tuples have equal bytes only if all parts are equal.
+/// Appends a part: its length in LEB128, then its bytes. The encoding is prefix-free, so two tuples have equal bytes
+/// only if all parts are equal.
 fn join(joined: &mut Joined, part: &[u8]) {
     let mut length = part.len();
     while length >= 0x80 {

@@ -26,8 +26,7 @@ use crate::wait::Wait;
 
 /// One limit for each key, for a bounded number of live keys.
 ///
-/// A [`Key`] (text, bytes, an IP address, a whole number, or a tuple of these) is hashed under a secret seed and not
-/// stored. A clone shares the state and costs one reference count.
+/// A [`Key`] is hashed under a secret seed and not stored. A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -91,7 +90,7 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter in another [`Precision`]. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter in another [`Precision`]. A construction step.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         self.rebuilt(|shared| shared.precision = precision)
@@ -118,7 +117,7 @@ impl KeyedLimiter {
     }
 
     /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard
-    /// limit applies. A construction step, as [`KeyedLimiter::with_clock`] is.
+    /// limit applies. A construction step.
     ///
     /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation,
     /// outside every lock. It should look up rather than compute, and return clones of one `Arc` per class of keys.
@@ -197,8 +196,7 @@ impl KeyedLimiter {
     /// key with its answer to `tell`.
     ///
     /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single
-    /// calls if there are more keys than the processor's caches hold. Takes any number of keys, and works on sixteen at
-    /// a time. Each key is charged or refused by itself.
+    /// calls if there are more keys than the processor's caches hold.
     ///
     /// # Examples
     /// ```

@@ -34,8 +34,7 @@ use crate::wait::Wait;
 
 /// One limit of any [`Quota`], or several that are charged together: all of them or none.
 ///
-/// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's
-/// state or a closure.
+/// A clone shares the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -115,8 +114,7 @@ impl Limiter {
         Self::of(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step, as
-    /// [`Limiter::with_clock`] is.
+    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
@@ -124,7 +122,7 @@ impl Limiter {
     }
 
     /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep
-    /// access to it. A construction step: the result starts full and shares nothing with earlier clones.
+    /// access to it. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
@@ -146,8 +144,7 @@ impl Limiter {
     /// the burst is refused for good: the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
     ///
     /// # Errors
-    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told. A [`Cost`]
-    /// or a `NonZero` is always valid.
+    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told.
     ///
     /// # Examples
     /// ```
@@ -338,10 +335,9 @@ where
 
 // Leases: units that a thread draws in advance and spends without touching shared memory.
 //
-// A thread keeps a few leases, one for each limiter that it checks ([`PLACES`], indexed by the limiter's number). A
-// lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn no
-// longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units go back
-// into the limit before anything else is drawn, and at the latest when the thread ends.
+// A lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
+// no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units go
+// back into the limit before anything else is drawn, and at the latest when the thread ends.
 
 /// The most units drawn at once: spread over this many, a draw costs less than the thread's own counter.
 const LARGEST: u64 = 64;

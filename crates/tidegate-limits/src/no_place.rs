@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a [`Bulkhead`](crate::Bulkhead) refused an entry ([`Denied::no_place`](crate::Denied::no_place)).
 ///
-/// The cause is found when the entry is refused; what it says of the free places is a snapshot.
+/// What it says of the free places is a snapshot.
 ///
 /// # Examples
 /// ```

@@ -130,8 +130,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law, which may
-    /// move it with each finished piece of work. Changes from different threads may be reported in another order than
-    /// they happened; their ticks order them.
+    /// move it with each finished piece of work; ticks order the changes.
     fn on_limit(&self, moved: &LimitMoved) {
         let _ = moved;
     }
@@ -162,9 +161,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
         self.on_call(did);
     }
 
-    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended. The
-    /// bulkhead or breaker within a layer reports the same to an observer of its own, by [`Observer::on_place`] or
-    /// [`Observer::on_call`].
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended.
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
     }
@@ -247,8 +244,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
 /// An observer that hands each event on with a name: made by [`Observer::named`].
 ///
-/// Costs a call through a pointer for each event. Parts without an observer have no name either, so it costs them
-/// nothing.
+/// Costs a call through a pointer for each event.
 #[derive(Clone, Debug)]
 pub struct Named<O> {
     name: Arc<str>,

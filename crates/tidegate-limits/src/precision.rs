@@ -1,6 +1,6 @@
 //! The choice between exact time and fast checks.
 
-/// How exactly a limiter measures time, and so how much a check costs: chosen once, when the limiter is built.
+/// How exactly a limiter measures time, and so how much a check costs.
 ///
 /// All variants count exactly: no permit is lost and none is granted twice, whatever the threads do. They differ in how
 /// old the tick under which a permit is booked may be. With `rate` units returning per second, over any span of time:

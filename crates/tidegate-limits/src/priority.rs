@@ -70,7 +70,6 @@ pub fn carry_through<F: Future>(priority: impl Into<Priority>, future: F) -> Car
     task_local::carry_through(Some(priority.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }

@@ -1,9 +1,7 @@
 //! A job queue that starts jobs in order at a constant rate: a leaky bucket as a queue, with its worker.
 //!
-//! Jobs wait in a bounded number of places. A worker, which the caller spawns on any executor, starts them one by one,
-//! never closer together than the rate allows. The pace counts from the *start* of a job, not from its submission. So a
-//! worker that was held up does not release a burst afterwards, and when a job is cancelled the jobs behind it move up
-//! without a gap.
+//! The pace counts from the *start* of a job, not from its submission. So a worker that was held up does not release a
+//! burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
 //!
 //! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second would
 //! reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is never
@@ -35,7 +33,7 @@ const SLACK: Duration = Duration::from_millis(10);
 /// Takes jobs and passes them to its worker. Clones share one queue. When the last clone is dropped, the worker runs
 /// the waiting jobs and ends.
 ///
-/// Memory grows with the waiting jobs, at most `places`: each takes one allocation for the job and one for its result.
+/// Each waiting job takes two allocations; at most `places` wait.
 ///
 /// # Examples
 /// ```

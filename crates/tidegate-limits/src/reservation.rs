@@ -14,11 +14,10 @@ use crate::store::Ending;
 
 /// Capacity that is charged now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and
-/// dropped the reservation itself; a refund would then let the capacity be spent twice. A holder that does not use the
-/// capacity calls [`Reservation::cancel`], and one that spent more or less than was reserved calls
-/// [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use [`crate::Limiter::wait`]:
-/// there the future is the holder.
+/// Dropping it keeps the charge. Its holder may have passed the tick on, and a refund would then let the capacity be
+/// spent twice. A holder that does not use the capacity calls [`Reservation::cancel`], and one that spent more or less
+/// than was reserved calls [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use
+/// [`crate::Limiter::wait`]: there the future is the holder.
 ///
 /// # Examples
 /// ```

@@ -24,8 +24,7 @@ pub struct Buffers {
 
 /// A thread's buffers while a check uses them. Returned to the thread when dropped.
 ///
-/// A nested check, such as one made by a store over several gates, finds no buffers and allocates its own. So does the
-/// first check of a thread.
+/// A nested check, and the first one of a thread, allocate their own.
 #[derive(Debug)]
 pub struct Borrowed(Option<Box<Buffers>>);
 

@@ -3,8 +3,7 @@
 //!
 //! Escape sequences move the cursor or inject input, direction marks change the order in which a line reads, and
 //! zero-width characters make two names look the same. Everything printed for people passes through here once, where it
-//! is printed. Such characters are replaced by Rust's escapes, such as `\u{1b}`, so that readers see that they were
-//! there.
+//! is printed. Such characters are replaced by Rust's escapes, such as `\u{1b}`.
 //!
 //! Joiners (U+200C, U+200D) and variation selectors (U+FE00 to U+FE0F) are kept where they may have an effect: behind a
 //! character from U+0600 on, as in Persian words and emoji. Letters that look alike, and spaces of all widths, are

@@ -18,13 +18,13 @@ use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
-/// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
+/// One breaker for each key, for a bounded number of keys.
 ///
 /// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is as
 /// good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
 /// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
-/// whose breaker is nearest to that is evicted first. A call changes the state of its key in place. A closed key
-/// allocates only for its first call. [Observers](KeyedBreaker::with_observer) receive a digest of the key.
+/// whose breaker is nearest to that is evicted first. A closed key allocates only for its first call.
+/// [Observers](KeyedBreaker::with_observer) receive a digest of the key.
 ///
 /// # Examples
 /// ```
@@ -163,8 +163,7 @@ impl KeyedBreaker {
         key.with_bytes(|key| self.shared.force(key, now, Absent::Begins, Some(forced)));
     }
 
-    /// Ends the forced state of a key, as [`Breaker::auto`](crate::Breaker::auto) does: after [`Force::Open`] it is
-    /// tried by probes first.
+    /// As [`Breaker::auto`](crate::Breaker::auto), for one key.
     pub fn auto(&self, key: impl Key) {
         let now = self.shared.time.now();
         key.with_bytes(|key| self.shared.force(key, now, Absent::Stays, None));
@@ -270,7 +269,6 @@ impl Keys {
         DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
-    /// Settles a rare operation through the store, on a copy of the state.
     fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
         let step = Step::new(self.time.now(), op, &charges);

@@ -222,7 +222,6 @@ impl fmt::Debug for Call {
     }
 }
 
-/// Which part of a call counts as its latency: by default all of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     /// When the work began, if the call waited for its turn before.

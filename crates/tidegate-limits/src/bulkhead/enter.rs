@@ -68,7 +68,6 @@ pub struct Enter {
     stage: EnterStage,
 }
 
-/// When a wait ends, and the cause that its caller is told.
 type Expiry = (Tick, NoPlace);
 
 const TOO_LATE: TurnedAway = TurnedAway::forever(NoPlace::DeadlineExceeded);
@@ -192,7 +191,7 @@ impl Enter {
         block_on(self)
     }
 
-    /// Lets an entry that was tried in vain and did not count as an arrival arrive again.
+    /// Lets an entry that did not count as an arrival arrive again.
     fn again(&mut self) {
         if matches!(self.stage, EnterStage::Tried) {
             self.stage = EnterStage::New;
@@ -212,7 +211,6 @@ impl Enter {
         named_or_carried(self.priority)
     }
 
-    /// Checks the deadline and the number of places, and asks the throttle once. `Err` is the refusal.
     fn arrive(&mut self, places: Cost) -> Result<(), TurnedAway> {
         if self.bound.has_passed(&*self.shared.clock) {
             return Err(TOO_LATE);

@@ -70,7 +70,6 @@ impl Moving {
         self.counts_ignored.store(law.counts_ignored(), Ordering::Relaxed);
     }
 
-    /// Passes a sample to the law, or leaves it in the inbox. `apply` sets the resulting limit.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = match self.law.try_lock() {
             Some(law) => law,
@@ -187,7 +186,6 @@ impl MeanLatency {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    /// Returns the longest wait in a short queue: half the mean, but at least 5 ms and at most 1 s.
     pub(super) fn short_wait(&self) -> Duration {
         let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
         half.clamp(LEAST_WAIT, MOST_WAIT)

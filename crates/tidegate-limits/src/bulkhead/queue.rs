@@ -249,7 +249,6 @@ impl Queues {
         }
     }
 
-    /// Returns the class of a tenant, and makes its queue if it has none.
     pub(super) fn class_of(&mut self, tenant: &[u8], now: Tick) -> Class {
         let Self::Divided(divided) = self else { return Class::default() };
         let Divided { known, queues, order, .. } = &mut **divided;

@@ -334,7 +334,6 @@ impl Waiters {
         wakers
     }
 
-    /// Lets callers use the fast path again if nobody waits.
     fn open_if_empty(&self, places: &Places) {
         if self.queues.len() == 0 && !self.queues.are_divided() {
             places.open();

@@ -82,8 +82,8 @@ impl ManualClock {
         self.wake();
     }
 
-    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move, as a machine's
-    /// does not when its wall clock is corrected: only calendar windows and aligned refills follow.
+    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move: only calendar
+    /// windows and aligned refills follow.
     ///
     /// # Examples
     /// ```

@@ -27,8 +27,7 @@ const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 
 /// Time that never steps back: the latest tick, and the progress of a clock that is far behind it.
 ///
-/// For stores that callers use with several clocks. A tick before the latest one counts as the latest; a clock that is
-/// more than five minutes behind is followed at half its speed.
+/// For stores that callers use with several clocks. See [`HeldTime::hold`].
 ///
 /// # Examples
 /// ```
@@ -96,7 +95,6 @@ impl HeldTime {
         Tick::from_nanos(self.latest.load(Ordering::Relaxed))
     }
 
-    /// Moves the time by half of the progress of a clock that is far behind.
     #[cold]
     fn follow(&self, tick: u64) -> Tick {
         let mut behind = self.behind.lock();

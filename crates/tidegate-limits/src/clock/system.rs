@@ -25,7 +25,6 @@ use super::Clock;
 /// units, seldom enough to take less than half a percent of one core.
 const BEAT: Duration = Duration::from_millis(1);
 
-/// The keeper asks once in this many beats whether the tick is still used.
 const BEATS_PER_QUESTION: u32 = 128;
 
 static SHARED_TICK: SharedTick = SharedTick::new();
@@ -248,7 +247,6 @@ impl WallSteps {
             && self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the time of the wall clock, read between two readings of the ticks.
     fn take(&self, before: u64, wall: u64, after: u64) {
         if after.saturating_sub(before) > LONGEST {
             return;

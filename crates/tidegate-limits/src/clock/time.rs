@@ -10,8 +10,7 @@ use super::{Clock, HeldTime, SystemClock};
 
 /// The system clock, or another one whose steps back are held.
 ///
-/// Limits in words do not remember when they were last changed, so ticks must not step back. Those of the system clock
-/// do not; those of any other clock are held ([`HeldTime`]).
+/// Ticks of the system clock do not step back; those of any other clock are held ([`HeldTime`]).
 #[derive(Debug)]
 pub enum Time {
     /// The system clock.
@@ -55,7 +54,6 @@ impl Time {
         }
     }
 
-    /// Returns the current tick if the processor's counter has it.
     #[inline]
     pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
@@ -73,7 +71,6 @@ impl Time {
         }
     }
 
-    /// Returns a tick that all threads see for a while, if there is one.
     pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),

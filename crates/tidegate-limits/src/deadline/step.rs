@@ -80,7 +80,7 @@ pub enum OutOfTime {
     #[error("the work was not done in its time")]
     CutOff,
     /// The deadline that the task carries passed, and it was dropped. Less than half of its usual time was left when it
-    /// began: its caller was impatient, or the request came to it late, which says nothing of the work.
+    /// began, which says nothing of the work.
     #[error("the work was not done in the short time that was left for it")]
     CutShort,
 }

@@ -231,9 +231,7 @@ impl Source for KeySource {
     }
 }
 
-// Decides the check of a key on the key's word in the table, without the general form of its state. This is possible
-// without an observer and without limits per key, for a GCRA quota whose states fit a word. Every other check is
-// decided through [`crate::store::settle`], by the same arithmetic.
+// Decides the check of a key on the key's word in the table, without the general form of its state.
 //
 // This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a processor
 // prefetches for as many checks as fit its instruction window. So the usual path has few instructions, no calls and
@@ -302,7 +300,6 @@ impl KeyedState {
 }
 
 impl KeyedState {
-    /// Sets the class that the fast path uses, or 0 if checks need more than the standard limit.
     pub(super) fn publish_class(&self) {
         let _guard = self.publishing.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();

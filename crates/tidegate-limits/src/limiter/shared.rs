@@ -83,8 +83,6 @@ impl Limits {
     }
 }
 
-/// The fast path that a check tries first, chosen by precision and clock when the limiter is made: by the shared tick
-/// of the system clock, from the thread's lease, or by the clock, read on every check.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastPath {
     Tick,

@@ -159,7 +159,6 @@ impl KeepFor {
         Some(least)
     }
 
-    /// Returns the smallest capacity that has `units` besides each of the parts that `which` selects.
     fn least_beside(&self, units: u64, which: impl Fn(Criticality, Kept) -> bool) -> Option<u64> {
         let parts = self.parts().filter(|(level, kept)| which(*level, *kept));
         parts.map(|(_, kept)| kept).try_fold(units, |least, kept| {

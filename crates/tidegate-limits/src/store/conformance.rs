@@ -2,8 +2,7 @@
 //!
 //! [`run`] takes a function that makes an empty store. It panics, naming the law and the seed, if the store breaks a
 //! law. Most laws are checked by one differential trace: random steps run on the store and on [`PlainStore`], and their
-//! answers must be equal line by line. Steps run one by one and many at once ([`Store::settle_each`]), by the caller's
-//! clock, a fresh clock and the engine's clock.
+//! answers must be equal line by line.
 //!
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime must bring its own.
 

@@ -10,8 +10,7 @@
 //! limit is evicted last; otherwise an attacker could wash away its own debt with invented keys.
 //!
 //! All policies of a gate share the table, and each has an even share of every eight slots, which the others cannot
-//! take from it ([`eviction`]). So invented keys of one policy evict keys of that policy, even where its limit is one
-//! unit, so that each key is over its limit at once. The count of evictions shows whether the table is large enough.
+//! take from it ([`eviction`]). The count of evictions shows whether the table is large enough.
 //!
 //! # Fingerprints
 //! Unless keys are kept in full, they are kept as 64-bit fingerprints under a seed of the process, so no caller's
@@ -28,10 +27,9 @@
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
-//! latest one counts as that one. If ticks stay more than five minutes behind, after a clock has jumped forward and
-//! back, time goes on at half their speed until they are at most ten seconds behind: meanwhile limits refill at half
-//! their rate, a wait or retry that was reported takes up to twice as long, and nothing is granted twice
-//! (`clock/monotonic.rs`).
+//! latest one counts as that one. If ticks stay more than five minutes behind, time goes on at half their speed until
+//! they have nearly caught up (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as
+//! long, and nothing is granted twice.
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
@@ -164,7 +162,6 @@ impl MemoryStore {
         Self { shared }
     }
 
-    /// Returns an empty store of the same kind, with room for `keys` keys.
     pub(crate) fn new_like(&self, keys: usize) -> Result<Self, CapacityError> {
         Self::made(keys, |keys| Table::new(keys, self.shared.table.keep()))
     }
@@ -353,7 +350,6 @@ impl MemoryStore {
     }
 }
 
-/// Returns whether every binding refusal of a step is over by a later tick.
 fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
     let passed = later.since(settled.at);
     let over = |retry: Retry| retry <= Retry::After(passed);
@@ -407,7 +403,6 @@ impl From<CapacityError> for QuotaError {
     }
 }
 
-/// Checks a number of keys; every table that a caller asks for goes through here.
 fn in_range(keys: usize) -> Result<usize, CapacityError> {
     match keys {
         0 => Err(CapacityError::OutOfRange { keys }),

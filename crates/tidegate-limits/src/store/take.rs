@@ -14,15 +14,12 @@ use super::guard_changes::{self, Moved};
 use super::kept_back;
 use super::step::{Charge, Settled, Settlement, Step};
 
-/// The ruling on one charge by itself, and its next state and receipt in case the step is allowed.
 type Decided<H> = (Ruling, Option<(<H as KeyState>::Next, Receipt)>);
 
-/// The state of one charge's key while a step works on it, in the form that the store keeps.
 pub(super) trait KeyState {
     type Next;
 
-    /// Decides one charge by itself, ignoring what is kept back from it. The next state and the receipt are for the
-    /// case that the step is allowed.
+    /// Decides one charge by itself, ignoring what is kept back from it.
     fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
 
     /// Decides one charge by itself, including what is kept back from it. This is the only place where a reserve

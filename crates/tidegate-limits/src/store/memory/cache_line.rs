@@ -99,7 +99,6 @@ impl Slot {
     }
 }
 
-/// Four slots in one cache line; the table aligns them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheLine<'t> {
     slots: &'t [Slot; WAYS],
@@ -259,7 +258,6 @@ impl Seized<'_> {
         self.word = word;
     }
 
-    /// Gives the slot to another key; `held` is the lock of its line.
     pub(super) fn rename(&mut self, held: &LockedLine<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         // Release, with the Acquire in `Slot::read`: who sees the name also sees the slot seized, or a later word.
@@ -274,7 +272,6 @@ impl Drop for Seized<'_> {
     }
 }
 
-/// A locked line; dropping it unlocks the line.
 #[derive(Debug)]
 pub(super) struct LockedLine<'l> {
     line: CacheLine<'l>,
@@ -320,7 +317,6 @@ impl Drop for LockedLine<'_> {
 /// needed.
 pub(super) const PAGE: usize = 4096;
 
-/// Blank cells of sixteen bytes, four to a cache line.
 #[derive(Debug)]
 pub(super) struct Lines<T> {
     cells: Box<[T]>,
@@ -437,9 +433,8 @@ impl Table {
 //
 // A full key takes sixteen bytes for each slot, in separate lines: a check has a second cache miss, which overlaps with
 // the first; keys are compared while the slot is seized. Of a key longer than [`LONGEST`], 120 bits are kept, from two
-// SipHash values under keys of the process: if longer keys were kept as they are, the table would grow with the keys
-// that callers send. Two of `n` longer keys are taken for the same one only if they agree in these 120 bits and in the
-// 48 of their slots' names: odds of about `n² · 2⁻¹⁶⁹`.
+// SipHash values under keys of the process. Two of `n` longer keys are taken for the same one only if they agree in
+// these and in the 48 bits of their slots' names: odds of about `n² · 2⁻¹⁶⁹`.
 
 /// The longest key, in bytes, that is kept as it is; the sixteenth byte holds its length.
 const LONGEST: usize = 15;

@@ -1,7 +1,6 @@
 //! Settles steps on cells, under the locks of all their lines: the slow path.
 //!
-//! It can settle any step: with new keys among several, waits, charges that end, limits that changed, and states that
-//! do not fit a word. A cell becomes a word again as soon as its state fits one.
+//! A cell becomes a word again as soon as its state fits one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

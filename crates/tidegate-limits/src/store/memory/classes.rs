@@ -17,7 +17,6 @@ use tidegate_core::{Quota, Tick};
 use super::limit::{CachedClass, Class, Limit, Name, PermanentLimit, StoredLimit};
 use super::table::Table;
 
-/// The number of limits that keep their numbers permanently, and are found without searching a list that grows.
 pub(super) const FEW: usize = 8;
 
 /// A sweep begins when fewer numbers than this are left: a quarter of them, more than are used up while any table is
@@ -225,7 +224,6 @@ impl Table {
         };
     }
 
-    /// Notes which numbers the slots of a line carry, and empties slots whose limits are full again.
     fn look(&self, line: usize, now: Tick, sweep: &mut Sweep) {
         let held = self.line(line).lock();
         for slot in 0..super::cache_line::WAYS {

@@ -96,7 +96,6 @@ impl Table {
         }
     }
 
-    /// Returns the best slot for a new key, with its word, and the rank of the key that is evicted for it, if any.
     fn candidate(
         &self,
         both: &Both<'_>,

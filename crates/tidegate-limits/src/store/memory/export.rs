@@ -34,10 +34,10 @@ impl MemoryStore {
     /// not full again, with their notes of resets and of charges ended out of order, and the states in the overflow.
     /// Returns `None` for a store whose seed no other process can have ([`MemoryStore::with_seed`]).
     ///
-    /// The export is made while checks go on. It locks one line of four keys at a time, for as long as it takes to copy
-    /// them. Each key is consistent, and at least as new as when the export began; two keys charged in one step may be
-    /// from before and after it. A key that was evicted and came again while the export was under way may be missing,
-    /// or be there twice; the later entry counts.
+    /// The export is made while checks go on. It locks one line of four keys at a time. Each key is consistent, and at
+    /// least as new as when the export began; two keys charged in one step may be from before and after it. A key that
+    /// was evicted and came again while the export was under way may be missing, or be there twice; the later entry
+    /// counts.
     ///
     /// The bytes do not contain the seed. They contain fingerprints and, in a store of full keys, keys of up to 15
     /// bytes as they are: store them only where the keys themselves may be stored. About 90 bytes a key.
@@ -157,7 +157,6 @@ impl Iterator for Export<'_> {
 }
 
 impl Table {
-    /// Copies the keys of a line whose limits are not full again.
     pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[ExportedKey; WAYS]> {
         let held = self.line(line).lock();
         let mut entries = SmallVec::new();

@@ -184,7 +184,6 @@ fn address(quota: &Arc<Quota>) -> u64 {
 // └─────────────────────────┴────────────────┴──────┘
 // ```
 
-/// The bit that locks a line; used in the name of its first slot.
 pub(super) const LOCK: u64 = 1;
 
 const TAG: u64 = !0 << 16;

@@ -97,8 +97,7 @@ impl Hashing {
         })
     }
 
-    /// Returns a number that is the same for every table that hashes as this one does: under the same seed, by the same
-    /// functions.
+    /// Returns a number that is the same for every table that hashes as this one does.
     pub(super) fn probe(&self) -> u64 {
         const KEY: &[u8] = b"a key of more than sixteen bytes, to tell tables apart";
         let [low, high] = self.long(KEY);

@@ -33,7 +33,6 @@ impl Fingerprint {
     }
 }
 
-/// A key that is searched for: its fingerprint, and in a table of full keys also the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought {
     fingerprint: Fingerprint,

@@ -23,9 +23,8 @@ use crate::store::{Answer, Cell, Later, Occupancy, Settled, Settling, Step, Stor
 /// A [`MemoryStore`] that records which of its slots change, for a [`Recorder`] that hands them out to be stored
 /// elsewhere.
 ///
-/// It decides as the memory store does, in the same kind of table. A check that changes a slot also sets a bit, unless
-/// the bit is set already. Takes 27 bytes per key of the capacity, 51 where keys are kept in full. A clone shares the
-/// table.
+/// A check that changes a slot also sets a bit, unless the bit is set already. Takes 27 bytes per key of the capacity,
+/// 51 where keys are kept in full. A clone shares the table.
 ///
 /// # Examples
 /// ```
@@ -186,8 +185,7 @@ impl Recorder {
     /// Takes over the keys of another store under the same seed, which keeps keys in the same way and may have another
     /// number of keys. All of them count as changed.
     ///
-    /// If there is less room than before, keys further from full stay, and keys over their limit before all others; the
-    /// others are counted as evicted ([`Occupancy::evicted`]).
+    /// If there is less room than before, keys are dropped as by [`MemoryStore::restore`].
     ///
     /// # Errors
     /// [`RestoreError::Form`] if the other store keeps keys in another way, [`RestoreError::Seed`] if it has another
@@ -250,11 +248,11 @@ type Quotas = HashMap<u16, (CachedClass, Arc<Quota>), RandomState>;
 /// number small, go through the table again and again ([`Recorder::lines`]): once a round has handed out the whole
 /// table, all pieces from before the first piece of that round may be deleted.
 ///
-/// Checks go on meanwhile. One slot is seized at a time, for as long as it takes to copy it. So each key is consistent;
-/// two keys that were charged in one step may be in different pieces. Pieces do not contain the seed. They contain
-/// fingerprints and, in a store of full keys, keys of up to 15 bytes as they are.
+/// Checks go on meanwhile. One slot is seized at a time. So each key is consistent; two keys that were charged in one
+/// step may be in different pieces. Pieces do not contain the seed. They contain fingerprints and, in a store of full
+/// keys, keys of up to 15 bytes as they are.
 ///
-/// Takes memory of one bit for each slot, plus what [`Recorder::changes`] states.
+/// Takes one bit for each slot, plus what [`Recorder::changes`] states.
 #[derive(Debug)]
 pub struct Recorder {
     store: TrackedStore,

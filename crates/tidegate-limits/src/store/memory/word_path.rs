@@ -19,7 +19,6 @@ use super::table::{Fingerprint, Keep, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
 use crate::store::{Answer, Charge, Op, Settled, Settlement, Step};
 
-/// A charge that its word permits, as read without seizing the slot.
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
@@ -30,7 +29,6 @@ struct Permit<'t> {
 }
 
 impl<'t> Permit<'t> {
-    /// Seizes the slot, if it has not changed since it was read.
     #[inline]
     fn try_seize(&self) -> Option<Seized<'t>> {
         let seized = self.slot.try_seize(self.seen)?;
@@ -59,7 +57,6 @@ impl<'t> Permit<'t> {
     }
 }
 
-/// The word of a seized slot, with the form of its limit and the scaled time.
 struct Word {
     form: GcraWord,
     now: u64,
@@ -339,7 +336,6 @@ pub(crate) enum WordOutcome {
     Undecided,
 }
 
-/// What is needed to read a word: a limit, and the present time, as a tick and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     pub(crate) limit: Limit<'t>,
