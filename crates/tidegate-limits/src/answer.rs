@@ -19,7 +19,7 @@ use crate::store::Settled;
 /// cost. Delayed: the longest wait. Allowed at once: the least remaining.
 ///
 /// The other values are computed on demand, since a division costs as much as the decision itself. All values describe
-/// the moment of the decision.
+/// the moment of the decision, even if they are read much later.
 #[derive(Clone, Copy)]
 pub struct Answer {
     allowed: bool,
@@ -28,7 +28,7 @@ pub struct Answer {
 
 #[derive(Clone, Copy)]
 enum Detail {
-    /// Of a limit in one word: its report after the decision, and the refused units (0 if permitted).
+    /// A decision by a limit in one word: its report after the decision, and the refused units (0 if permitted).
     Word {
         report: GcraReport,
         refused: u64,
@@ -188,11 +188,12 @@ impl Event {
 
 /// The result type of a check: the whole answer, or only whether it is allowed.
 ///
-/// A check that returns only a `bool` costs half as much.
+/// The deciding code is generic over it: a check that returns only a `bool` costs half as much, since an answer of five
+/// numbers passes through memory and needs divisions.
 pub(crate) trait CheckResult: Copy {
     fn permitted(report: GcraReport) -> Self;
 
-    /// `report` is computed only if the type needs it. `None` if computing it fails.
+    /// Makes the answer for a permit; `report` is computed only if the type needs it. `None` if computing it fails.
     fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
 
     fn refused(report: GcraReport, units: u64) -> Self;

@@ -15,11 +15,12 @@ use futures_timer::Delay;
 use crate::block_on::thread_waker;
 use crate::store::Later;
 
-/// The capacity of the channel, and the most futures that run at once. Further futures are dropped: their units stay
-/// charged until time returns them.
+/// The capacity of the channel, and the most futures that run at once. Further futures are dropped: the units that they
+/// would have given back stay charged until time returns them.
 const MOST: usize = 1024;
 
-/// Longer than waits for engines usually take, and short enough that futures whose engine never answers do not pile up.
+/// The time limit of one future: longer than waits for engines usually take, and short enough that futures whose engine
+/// never answers do not pile up.
 const LONGEST: Duration = Duration::from_secs(30);
 
 type Run = dyn Fn(Later<()>) + Send + Sync;
@@ -61,6 +62,7 @@ fn one_thread() -> Option<(SyncSender<Later<()>>, Thread)> {
     Some((sender, worker.thread().clone()))
 }
 
+/// Runs futures concurrently, so that one with an unresponsive engine does not hold up the others.
 fn run_all(receiver: &Receiver<Later<()>>) {
     let waker = thread_waker();
     let mut running: Vec<Later<()>> = Vec::new();
@@ -75,7 +77,7 @@ fn run_all(receiver: &Receiver<Later<()>>) {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        // Polls all at each turn: there are few, so a waker of their own is not worthwhile.
+        // Polls all at each turn: there are usually few, so a waker of their own for each is not worthwhile.
         running.retain_mut(|later| is_pending(later, &waker));
         if !running.is_empty() {
             // If it was woken or sent more in the meantime, `park` returns at once: `unpark` leaves a token.
@@ -84,7 +86,8 @@ fn run_all(receiver: &Receiver<Later<()>>) {
     }
 }
 
-/// A future that panics, when polled or dropped, is over, and does not affect the others.
+/// Polls a future once and returns whether it is pending. A future that panics, when polled or dropped, is over, and
+/// does not affect the others.
 fn is_pending(later: &mut Later<()>, waker: &Waker) -> bool {
     let poll = || later.as_mut().poll(&mut Context::from_waker(waker)).is_pending();
     let pending = catch_unwind(AssertUnwindSafe(poll)).unwrap_or(false);

@@ -1,6 +1,8 @@
 //! Thread pools for work that blocks, with a bounded queue in front of the threads.
 //!
-//! Each dependency gets a pool of its own: work beyond its capacity is refused, and the rest of the service continues.
+//! A call into a slow library or a driver without async support blocks its thread; on one pool shared by all, one slow
+//! dependency takes the threads from the others. So each dependency gets a pool of its own: work beyond its capacity is
+//! refused, and the rest of the service continues.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -21,8 +23,8 @@ use crate::sync::{Condvar, Mutex, thread};
 
 /// A pool of threads. Clones share it. When the last clone is dropped, the threads run the waiting work and end.
 ///
-/// Work that has begun cannot be cancelled: it continues after its caller has gone. Work that waits for other work on
-/// the same pool can block all threads; give each level a pool of its own.
+/// Work that has begun cannot be cancelled: it continues after its caller has gone, and is bounded by the number of
+/// threads. Work that waits for other work on the same pool can block all threads; give each level a pool of its own.
 ///
 /// Costs two allocations per piece of work.
 ///
@@ -46,6 +48,7 @@ pub struct BlockingPool {
     observer: Option<Arc<dyn Observer>>,
 }
 
+/// Closes the queue when the last clone is dropped.
 struct Pool {
     queue: Arc<Queue>,
 }
@@ -314,7 +317,8 @@ struct Queue {
 
 #[derive(Debug)]
 struct QueuedJobs {
-    /// A map, not a deque, because jobs whose callers give up leave from the middle.
+    /// The waiting jobs by arrival number. A map, not a deque, because jobs whose callers give up leave from the
+    /// middle.
     jobs: BTreeMap<u64, Job>,
     arrivals: u64,
     running: usize,
@@ -327,7 +331,8 @@ impl Queue {
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
     }
 
-    /// Returns the arrival number. Gives the job back if all threads are busy and all places are taken.
+    /// Appends a job and returns its arrival number. Gives the job back if all threads are busy and all places are
+    /// taken.
     fn join(&self, job: Job) -> Result<u64, Job> {
         let mut inner = self.inner.lock();
         // Jobs for which a thread is free, but has not woken up yet, count as running.
@@ -380,6 +385,7 @@ impl Queue {
     }
 }
 
+/// Marks a job from [`Queue::next`] as done when dropped.
 struct JobDone(Arc<Queue>);
 
 impl Drop for JobDone {

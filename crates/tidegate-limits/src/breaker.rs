@@ -1,4 +1,6 @@
 //! Circuit breakers: they refuse calls to a service that fails until it answers again.
+//!
+//! The rules are those of [`CircuitBreaker`] in `tidegate-core`.
 
 mod keyed;
 mod shared;
@@ -23,9 +25,9 @@ use crate::observer::Observer;
 
 /// Refuses calls to a service while it fails, and admits them again step by step.
 ///
-/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A breaker takes about
-/// 200 bytes plus its window: a quarter of a byte for each call in a window of calls, or twelve bytes for each bucket
-/// in a window of time.
+/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A closed breaker
+/// allocates only for the first call in an empty window. A breaker takes about 200 bytes plus its window: a quarter of
+/// a byte for each call in a window of calls, or twelve bytes for each bucket in a window of time.
 ///
 /// # Examples
 /// ```
@@ -121,7 +123,8 @@ impl Breaker {
     /// [`CallError`]: the refusal, or the error of the work.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it ends, it counts neither way, and a probe's place becomes free.
+    /// If the future is dropped before it ends, it counts neither as success nor as failure, and a probe's place
+    /// becomes free.
     pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
         let call = self.enter_to_run()?;
         let result = work.await;

@@ -35,7 +35,8 @@ use crate::priority::named_or_carried;
 ///
 /// A clone shares the places. Entering and leaving are one atomic step each, without a lock or an allocation, when
 /// nobody waits, no law, throttle, short queue or observer needs the time that the work took, and the places are not
-/// divided among tenants. Each waiter takes an entry in a bounded list.
+/// divided among tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all
+/// bulkheads of the process share.
 ///
 /// # Examples
 /// ```
@@ -89,6 +90,8 @@ impl Bulkhead {
         Times { began, answered: None, deadline: self.shared.deadline(|| None) }
     }
 
+    /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
+    /// the fast path.
     #[inline(never)]
     fn enter_through_line(&self) -> Result<Permit, Denied> {
         let request = PlaceRequest { places: 1, priority: named_or_carried(None), tenant: &[] };
@@ -157,7 +160,7 @@ impl Bulkhead {
     }
 
     /// Tells the law how much of the machine is in use; for bulkheads without a [watch](Bulkhead::with_signals). A
-    /// throttle is told how many places are free and how many callers wait.
+    /// throttle is told how many places are free and how many callers wait. Without either it does nothing.
     pub fn sense(&self, signal: Signal) {
         self.shared.sense(signal);
     }
@@ -183,6 +186,8 @@ impl Bulkhead {
     }
 }
 
+/// A caller that the throttle has admitted and that has no place yet. When dropped, the caller is reported to the
+/// throttle as turned away.
 struct Admitted<'b> {
     shared: Option<&'b BulkheadState>,
     at: Tick,
@@ -212,7 +217,8 @@ pub struct Permit {
 }
 
 enum Holder {
-    /// The counter alone, if the bulkhead neither measures how long work takes nor has tenants.
+    /// The counter alone, if the bulkhead neither measures how long work takes (as one with an observer does) nor has
+    /// tenants. No reference count is touched.
     Counter(&'static Counter),
     Bulkhead {
         shared: Arc<BulkheadState>,
@@ -222,8 +228,9 @@ enum Holder {
 }
 
 impl Permit {
-    /// No foreign code runs between taking places and this call, since a panic there would lose them; so the clock is
-    /// read earlier, by [`BulkheadState::begin`].
+    /// Makes a permit for granted places, and tells the observer how long they were waited for. No other foreign code
+    /// runs between taking places and this call, since a panic there would lose them; so the clock is read earlier, by
+    /// [`BulkheadState::begin`].
     #[inline]
     fn new(shared: &Arc<BulkheadState>, granted: Granted, times: Times, waited: Duration) -> Self {
         // A bulkhead whose permits need only the counter has no observer, so the fast path does not ask for one.
@@ -273,8 +280,8 @@ impl Permit {
     }
 
     /// Returns the places and reports how the work ended. A law, a throttle and a short queue learn from the time since
-    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. Other
-    /// bulkheads ignore it.
+    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. An observer
+    /// is told both ([`Observer::on_place`](crate::observer::Observer::on_place)). Other bulkheads ignore it.
     #[inline]
     pub fn leave(mut self, outcome: Outcome) {
         if let Holder::Bulkhead { outcome: reported, .. } = &mut self.holder {

@@ -3,8 +3,9 @@
 //! Code below a limiter or a gate never reads the time itself: a clock is read once per check and the tick is passed
 //! down.
 //!
-//! A clock includes its timer, as provided methods. To wait on another runtime's timer, wrap a clock and override
-//! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
+//! A clock includes its timer, as provided methods, so a limiter on a virtual clock cannot wait by a real one. To wait
+//! on another runtime's timer, wrap a clock and override [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`)
+//! does.
 
 mod manual;
 mod monotonic;
@@ -32,7 +33,8 @@ pub use tokio::TokioClock;
 /// A sleep in progress; dropping it cancels it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Timers add it to an `Instant`, which cannot represent the longest time that a limit may take, 146 years.
+/// The longest single sleep. Timers add it to an `Instant`, which cannot represent the longest time that a limit may
+/// take, 146 years. Sleepers check the clock again afterwards, so a longer sleep is only split.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 /// A source of the current tick, and of sleeps until a tick.
@@ -54,10 +56,11 @@ pub trait Clock: Debug + Send + Sync {
     /// `Instant`.
     ///
     /// The default gives the tick the same distance from this clock's present as the `Instant` has from the machine's,
-    /// exact to the time between the two readings.
+    /// exact to the time between the two readings. That is right for every clock that runs with real time.
     #[allow(clippy::disallowed_methods, reason = "where the machine's clock and this one are compared")]
     fn tick_of(&self, instant: Instant) -> Tick {
-        // This clock is read first, so no wait ends after its deadline.
+        // This clock is read first: the tick is then early by the time between the readings, so no wait ends after its
+        // deadline.
         let now = self.now();
         let here = Instant::now();
         match instant.checked_duration_since(here) {
@@ -68,7 +71,7 @@ pub trait Clock: Debug + Send + Sync {
 
     /// Returns how far the wall clock is ahead of this clock's ticks; `None` if the ticks are the wall clock's. Called
     /// once for each limit. Calendar windows and aligned refills follow the number from then on, so a clock that
-    /// returns one keeps it right.
+    /// returns one keeps it right. The default is `None`.
     fn wall(&self) -> Option<WallAhead> {
         None
     }
@@ -76,7 +79,8 @@ pub trait Clock: Debug + Send + Sync {
     /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or more
     /// per wait: a sleep may end early, and the waiter then asks again.
     ///
-    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none.
+    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none. It is right for every
+    /// clock that runs with real time.
     fn sleep_until(&self, tick: Tick) -> Sleep {
         let span = tick.since(self.now()).min(LONGEST_SLEEP);
         Box::pin(futures_timer::Delay::new(span))
@@ -84,7 +88,7 @@ pub trait Clock: Debug + Send + Sync {
 
     /// Blocks the calling thread until the clock reaches `tick`. Called by the blocking waits only.
     ///
-    /// The default puts the thread to sleep.
+    /// The default puts the thread to sleep, which is right for every clock that runs with real time.
     #[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]
     fn block_until(&self, tick: Tick) {
         loop {
@@ -125,7 +129,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// Awaits a future until the clock reaches a tick. Returns `None` if the future was not ready by then, and drops it.
 ///
-/// A future that is ready when first polled is in time.
+/// A future that is ready when first polled is in time, and no sleep is started for it.
 ///
 /// # Cancel safety
 /// Dropping this future drops the inner future.

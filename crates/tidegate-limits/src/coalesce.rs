@@ -62,6 +62,7 @@ type Answer<V> = Result<V, CoalesceError>;
 
 type Calls<K, V> = HashMap<K, InFlight<V>, RandomState>;
 
+/// A call in flight, which lives as long as a caller waits for it.
 struct InFlight<V> {
     number: u64,
     begun: Tick,
@@ -106,7 +107,7 @@ where
 
     /// Sets how long after its beginning a call may be joined; 30 s if not set. A caller that comes later makes a new
     /// call, which replaces the old one for later callers; callers that already wait for the old one get its answer. So
-    /// a call that hangs holds up its key for this long at most.
+    /// a call that hangs holds up its key for this long at most. `Duration::MAX`: a call may always be joined.
     #[must_use]
     pub fn joinable_for(self, longest: Duration) -> Self {
         Self { joinable_for: longest, ..self }
@@ -125,8 +126,9 @@ where
     /// answers it is not kept after the call has ended.
     ///
     /// The call carries no [deadline](crate::deadline::carried), because it may outlast the first caller's, and no
-    /// [priority](crate::priority::carried), because callers that join may have a higher one. Each caller waits until
-    /// the deadline that it carries itself. A caller whose deadline has passed neither makes a call nor joins one.
+    /// [priority](crate::priority::carried), because callers that join may have a higher one. Set its own with
+    /// [`carry_through`](crate::deadline::carry_through). Each caller waits until the deadline that it carries itself.
+    /// A caller whose deadline has passed neither makes a call nor joins one.
     ///
     /// # Errors
     /// [`CoalesceError::Panicked`] if the call panicked, and [`CoalesceError::TimedOut`] at the caller's deadline.
@@ -230,6 +232,7 @@ where
     }
 }
 
+/// A call's entry in the list. Removed when the call ends or is dropped, unless a later call has replaced it.
 struct Listed<K: Hash + Eq, V: Clone> {
     calls: Weak<Mutex<Calls<K, V>>>,
     key: K,

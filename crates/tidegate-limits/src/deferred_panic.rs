@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+/// A panic of foreign code, if there was one. It is held back until places are in order, and then resumed.
 #[derive(Debug, Default)]
 #[must_use = "a panic is resumed"]
 pub(crate) struct DeferredPanic(Option<Box<dyn Any + Send>>);
@@ -30,7 +31,8 @@ impl DeferredPanic {
         }
     }
 
-    /// Does nothing during another panic, which would abort the process: for code that runs on a drop.
+    /// Resumes the panic, but not during another one, since that would abort the process: for code that runs when a
+    /// permit, an entry or a call is dropped.
     pub(crate) fn resume_unless_panicking(self) {
         if !std::thread::panicking() {
             self.resume();

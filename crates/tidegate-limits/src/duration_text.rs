@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A hundred years, so that all numbers of an answer fit an integer of a structured header field (RFC 9651) and of
-/// JavaScript.
+/// The longest wait in answers, in seconds: a hundred years. A longer one is shown as this, in every unit, so that all
+/// numbers of an answer say the same, and fit an integer of a structured header field (RFC 9651) and of JavaScript.
 const LONGEST_SECS: u64 = 100 * 31_557_600;
 
 /// Rounds a duration up to whole seconds; at most a hundred years, 3,155,760,000.

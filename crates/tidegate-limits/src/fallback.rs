@@ -83,12 +83,13 @@ impl<T, E> OrFallback<T, E> for Result<T, E> {
 /// answers. For one answer, the key is `()`.
 ///
 /// **The key has to include everything that the answer depends on**: the user or the tenant, the language, the
-/// requested thing. Use a user name that was verified, not one that the caller sent.
+/// requested thing. A caller is shown the answer that is kept under its key, even if it was made for another caller.
+/// Use a user name that was verified, not one that the caller sent.
 ///
 /// Holds at most `most_keys` answers, and each key twice. The answers may have any size unless
 /// [`weighing`](LastAnswers::weighing) bounds their sum. A new key in a full store evicts the answer that was stored
-/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely can evict
-/// the answers of all others: use keys of which there are few, such as the path.
+/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely, such as
+/// by a query string, can evict the answers of all others: use keys of which there are few, such as the path.
 ///
 /// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs
 /// that lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It
@@ -151,12 +152,13 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one.
+    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one, such
+    /// as the bytes of an answer and twice those of its key. The default has no such bound.
     ///
     /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is
     /// not kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once,
     /// when it is stored, before the lock is taken; what changes its size later is not noticed. The returned store is
-    /// empty.
+    /// empty, and shares its answers with clones made afterwards.
     ///
     /// # Examples
     /// ```
@@ -252,7 +254,9 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     }
 }
 
-/// Both maps hold the same keys.
+/// The answers by key, and the keys in the order in which answers were stored. Both maps hold the same keys. All
+/// answers may stand in for the same time, so the one stored longest ago is the first that becomes too old. It is also
+/// the one that is evicted, which needs no count of reads.
 struct Table<K, T> {
     by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
@@ -275,17 +279,19 @@ struct Most {
     weight: u64,
 }
 
+/// What was taken out of a table, to be dropped after the lock is released.
 type TakenOut<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
 type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<K, T>>);
 
 /// How many answers are taken out when one is stored, besides those that make room for its weight: one for its key, and
-/// one that is too old.
+/// one that is too old, so that a store whose keys change holds fewer with time. The number bounds the time that the
+/// lock is held.
 const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {
     /// Stores the answer that `entry` makes with its turn, and takes out the oldest that are too many, too heavy or too
-    /// old.
+    /// old. The answer itself weighs at most `most.weight`.
     fn insert(
         &mut self,
         key: K,

@@ -23,8 +23,9 @@ impl Future for Job {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // What is caught here comes from foreign code that runs after the work: the drop of a result, or a waker. It
-        // must not end the thread that runs other jobs.
+        // A panic of the work is caught within and becomes its result. What is caught here comes from foreign code that
+        // runs afterwards: the drop of a result whose caller has gone, or a waker. It must not end the thread that runs
+        // other jobs.
         catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(cx))).unwrap_or_else(|panic| {
             discard(panic);
             Poll::Ready(())
@@ -66,7 +67,7 @@ enum Outcome<T> {
 }
 
 impl<T> Slot<T> {
-    /// Until there is one, registers the caller's waker in place of an earlier one.
+    /// Takes the result out, once. Until there is one, registers the caller's waker in place of an earlier one.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
         // Wakers are foreign code: cloned before the lock is taken, and dropped after it is released.
         let waker = cx.waker().clone();
@@ -84,7 +85,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Stores [`JobError::Aborted`] if it is dropped before a result was sent.
+/// The worker's end of a slot. Stores [`JobError::Aborted`] if it is dropped before a result was sent.
 struct Reply<T>(Arc<Slot<T>>);
 
 impl<T> Reply<T> {
@@ -137,7 +138,8 @@ pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// The drop may panic itself: that second payload is leaked.
+/// Drops a panic's payload. The drop is foreign code and may panic itself: that second payload is leaked, since its
+/// drop could panic again.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         let _leaked = ManuallyDrop::new(second);

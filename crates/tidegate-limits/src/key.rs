@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Enough for an address, a user's id and a path of usual length.
+/// The bytes of a tuple that fit without allocation: enough for an address, a user's id and a path of usual length.
 const ON_STACK: usize = 128;
 
 /// Identifies whose capacity is charged: the keys of [`KeyedLimiter`](crate::KeyedLimiter).

@@ -1,6 +1,7 @@
 //! Limits by key, in a table of bounded memory.
 //!
-//! A key that is full again takes no memory, and a flood of new keys cannot grow the table.
+//! A key that is full again takes no memory, and a flood of new keys cannot grow the table (see [`MemoryStore`] for
+//! which key is evicted from a full table).
 
 mod shared;
 
@@ -48,7 +49,8 @@ impl KeyedLimiter {
     /// [`MemoryStore::MAX_KEYS`], on the [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if it is out of range or the system has
+    /// too little memory for it.
     pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -117,8 +119,9 @@ impl KeyedLimiter {
     /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard
     /// limit applies. A construction step.
     ///
-    /// It is called once per operation, outside every lock. It should look up rather than compute, and return clones of
-    /// one `Arc` per class of keys. When the limit of a key changes, the units spent are carried over.
+    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation,
+    /// outside every lock. It should look up rather than compute, and return clones of one `Arc` per class of keys.
+    /// When the limit of a key changes, the units spent are carried over.
     ///
     /// # Examples
     /// ```
@@ -160,8 +163,8 @@ impl KeyedLimiter {
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
     /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`]
-    /// changes this), one hash and one short lock of the key's cache line. Never allocates for a known key and a quota
-    /// whose state has a fixed size.
+    /// changes this), one hash and one short lock of the key's cache line. All others read the clock and take a little
+    /// longer. Never allocates for a known key and a quota whose state has a fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow(&self, key: impl Key) -> Answer {

@@ -174,8 +174,8 @@ impl Limiter {
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
     ///
-    /// With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which [`Reservation::cancel`] can undo;
-    /// [`Duration::MAX`] accepts any delay.
+    /// Reservations act in the order in which they were made. With a `max_wait` of zero this is [`Limiter::allow`] with
+    /// a receipt, which [`Reservation::cancel`] can undo; [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
     /// [`TakeError::Denied`] if the delay would be longer. Its `retry()` is the wait after which the same ask with the
@@ -205,7 +205,7 @@ impl Limiter {
         Ok(Reservation::new(self.source(), held))
     }
 
-    /// Waits until `cost` may be spent: first come, first served. See [`Wait`].
+    /// Waits until `cost` may be spent: first come, first served. See [`Wait`] for deadlines and dropping.
     ///
     /// # Examples
     /// ```
@@ -266,7 +266,8 @@ impl Limiter {
     /// Replaces the quota by `quota`, for all clones. `how` determines what is carried over of the units spent: with
     /// [`Replace::AsIs`] no caller gets a fresh burst from a change.
     ///
-    /// Reservations keep their times. Those made before a change give nothing back when settled after it.
+    /// Reservations keep their times. Those made before a change give nothing back when settled or cancelled after it,
+    /// since their receipts belong to another limit.
     ///
     /// # Errors
     /// [`QuotaError`] if the new quota is out of range; the old one then stays.
@@ -348,10 +349,12 @@ const PART: u64 = 8;
 /// answers stay right, but are no faster than without leases.
 const PLACES: usize = 16;
 
-/// Each field is a cell of its own, so that spending writes one number.
+/// The units that a thread has drawn from one limiter. Each field is a cell of its own, so that spending writes one
+/// number.
 // Aligned, so that an element's address is computed by a shift.
 #[repr(align(128))]
 struct Lease {
+    /// The number of the limiter; 0 for none.
     number: cell::Cell<u64>,
     tick: cell::Cell<u64>,
     left: cell::Cell<u64>,
@@ -372,7 +375,8 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// The receipt of the draw, moved by the amount that leases have given back since.
+    /// Returns the receipt of the draw, its position moved by the amount that leases have given back since; `None` for
+    /// a draw of zero units, which does not occur.
     fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
         Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
@@ -414,6 +418,7 @@ thread_local! {
     static LEASE_OWNERS: RefCell<LeaseOwners> = const { RefCell::new(LeaseOwners([const { Weak::new() }; PLACES])) };
 }
 
+/// The limiters that the leases of a thread go back to. A lease does not keep its limiter alive.
 struct LeaseOwners([Weak<LimiterState>; PLACES]);
 
 impl Drop for LeaseOwners {
@@ -449,7 +454,7 @@ fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, u
     let terms = shared.word.terms();
     let (form, word) = shared.word.read()?;
     let now = form.scaled(tick)?;
-    // By multiplication: most draws are of the largest size, or impossible.
+    // Tested by multiplication rather than computed by division: most draws are of the largest size, or impossible.
     let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
     if !holds(units.saturating_add(1)) {
         return None;
@@ -469,7 +474,8 @@ fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, u
     lease.result()
 }
 
-/// `None` while the thread ends.
+/// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when
+/// nothing is leased any more.
 fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
     LEASE_OWNERS
         .try_with(|owners| {
@@ -482,9 +488,10 @@ fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
         .ok()
 }
 
-/// A lease may be hours old. Time has then refilled the limit, and others have spent the units again. Of the units
-/// drawn, only those are still charged that lie between now and the arrival time of the draw, minus the amount that
-/// leases gave back since. Time has returned the others, and giving those back too would return them twice.
+/// Gives back the units that a lease still holds and that time has not given back already. A lease may be hours old.
+/// Time has then refilled the limit, and others have spent the units again. Of the units drawn, only those are still
+/// charged that lie between now and the arrival time of the draw, minus the amount that leases gave back since. Time
+/// has returned the others, and giving those back too would return them twice.
 fn give_back(owner: &Weak<LimiterState>, lease: &Lease) {
     let left = lease.left.replace(0);
     let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), owner.upgrade())

@@ -1,7 +1,8 @@
 //! Observers: code that is called with each event of a limiter, a guard, a layer or a retrier, for metrics, logs and
 //! alerts.
 //!
-//! A limiter or a layer without an observer pays one branch per check. Events contain digests of keys only.
+//! A limiter or a layer without an observer pays one branch per check. Events contain digests of keys only, so that a
+//! metric or a log line cannot become a list of callers' addresses.
 
 mod events;
 
@@ -102,7 +103,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when an allowed charge is undone, with the event of its decision: a reservation was cancelled, or a
-    /// waiter was dropped before it acted.
+    /// waiter was dropped before it acted. The amount given back may be less than its cost; see
+    /// [`crate::Reservation::settle`].
     fn on_cancel(&self, event: &Event) {
         let _ = event;
     }
@@ -114,7 +116,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
-    /// alone is reported with the next call. Ticks order the changes of several threads.
+    /// alone is reported with the next call that enters, leaves or forces a state. Changes from different threads may
+    /// be reported in another order than they happened; their ticks order them.
     fn on_change(&self, change: &Change) {
         let _ = change;
     }
@@ -126,8 +129,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         self.on_change(change);
     }
 
-    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law; ticks order
-    /// the changes.
+    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law, which may
+    /// move it with each finished piece of work; ticks order the changes.
     fn on_limit(&self, moved: &LimitMoved) {
         let _ = moved;
     }
@@ -145,8 +148,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Called when a [`Breaker`](crate::Breaker) refuses a call, and when a call that entered has ended. A change of
     /// state that the call brought about is reported before.
     ///
-    /// Of this and the layer's report count one, as for [`Observer::on_place`]. The reason of a refusal is reported
-    /// here only.
+    /// Around a breaker in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same calls: count one of the
+    /// two, as for [`Observer::on_place`]. The reason of a refusal is reported here only.
     fn on_call(&self, did: &CallDid) {
         let _ = did;
     }
@@ -164,8 +167,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when one of `Switches` is turned off or on: each time by hand, but by a signal only if the set of
-    /// affected priorities changes. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in
-    /// advance.
+    /// affected priorities changes, also because other policies no longer have a trigger or a switch. The end of a
+    /// timed turn-off is not reported: [`TurnedOff::until`] gives it in advance.
     fn on_switch(&self, turned: &SwitchTurned<'_>) {
         let _ = turned;
     }

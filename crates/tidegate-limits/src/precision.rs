@@ -13,7 +13,7 @@
 ///
 /// `tick` is the greatest age of [`crate::Clock::recent`]: a millisecond for the [`crate::SystemClock`] under load,
 /// zero while it is read seldom, and zero for clocks without a cheaper reading. No precision refuses by an old tick:
-/// the clock is read before a refusal, so `retry_after` is exact.
+/// the clock is read before a refusal, so no request is refused too early and `retry_after` is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Precision {
@@ -28,7 +28,10 @@ pub enum Precision {
     /// threads ask millions of times a second: most checks then touch no shared memory.
     ///
     /// Units that a thread draws are spent from the limit at once. Unspent ones go back when the thread next asks after
-    /// the shared tick has moved on, or when the thread ends; so a thread that stops asking keeps at most 64 units.
+    /// the shared tick has moved on, or when the thread ends; so a thread that stops asking keeps at most 64 units. A
+    /// draw takes at most an eighth of the remaining units, so near the limit threads take single units, and no unit is
+    /// granted twice. An answer's remainder is the limit's remainder at the draw minus the units that this thread has
+    /// spent since.
     ///
     /// Only limiters with one limit lease: a [`crate::KeyedLimiter`] treats it as `Shared`.
     Leased,

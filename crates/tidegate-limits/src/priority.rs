@@ -74,6 +74,7 @@ pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     task_local::carry_through(None, future)
 }
 
+/// Returns a function during which [`carried()`] returns the priority that the caller carries now, on any thread.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let priority = carried();
     move || task_local::carry(priority, work)

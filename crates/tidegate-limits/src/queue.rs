@@ -108,7 +108,7 @@ impl JobQueue {
     /// Submits a job that has to start within `max_wait`.
     ///
     /// The wait is computed from the rate and the number of jobs ahead. If the worker runs one job after another and
-    /// they take longer than the rate allows, the job starts later.
+    /// they take longer than the rate allows, the job starts later than computed.
     ///
     /// # Errors
     /// [`Refused`], at once.
@@ -219,9 +219,9 @@ pub enum Refused {
 struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<WaitingJobs>,
-    /// A burst of one job: when the next job may start.
+    /// The rate with a burst of one job: determines when the next job may start.
     pace: Gcra,
-    /// A burst of as many jobs as there are places: how long the jobs ahead take.
+    /// The rate with a burst of as many jobs as there are places: determines how long the jobs ahead take.
     room: Gcra,
     places: usize,
     slack: Duration,

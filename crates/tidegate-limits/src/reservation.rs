@@ -43,8 +43,9 @@ pub struct Reservation {
 #[derive(Debug)]
 pub(crate) struct HeldCharge {
     pub(crate) event: Event,
+    /// One receipt per quota of the limiter.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// After a further change of the limit nothing is refunded.
+    /// How often the limit had been changed when the charge was made: after a further change nothing is refunded.
     pub(crate) terms: u64,
     /// The quota that the key was charged under; `None` for a limiter without keys.
     pub(crate) quota: Option<Arc<Quota>>,
@@ -95,7 +96,8 @@ impl Reservation {
     ///
     /// No limit ends up fuller than if only `used` had been charged; if nothing was charged since, it is exactly as
     /// full. Later reservations keep their times, so the capacity that those times rely on is not granted again.
-    /// Nothing is refunded after a change of the limit, nor if time has returned the units already.
+    /// Nothing is refunded after a change of the limit, nor if time has returned the units already; a cost above the
+    /// charge is booked in any case.
     pub fn settle(self, used: u64) {
         self.source.settle(&self.held, used);
     }

@@ -207,6 +207,8 @@ impl Retrier {
         }
     }
 
+    /// Decides what follows a try that did not succeed. Returns the tick of the next try, which is then spent from the
+    /// budget.
     fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
         let now = self.clock.now();
         let next = self.next(tried, now, deadline);
@@ -242,8 +244,9 @@ const SHARE: f64 = 0.5;
 /// Counts the first tries and the retries that arrive at a server, and decides whether there are so many retries that
 /// callers must not try again.
 ///
-/// If one retry arrives for every two first tries, many callers have no budget, and a third of the requests of an
-/// overloaded server are retries. Clones share the counts.
+/// A caller with the default [`RetryBudget`] sends at most one retry for five calls, and ten retries a second in
+/// addition. If one retry arrives for every two first tries, many callers have no budget, and a third of the requests
+/// of an overloaded server are retries. Clones share the counts.
 ///
 /// # Examples
 /// ```

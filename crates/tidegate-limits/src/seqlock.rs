@@ -19,7 +19,8 @@ impl<const N: usize> SeqLock<N> {
         Self { version: AtomicU64::new(1), numbers: [const { AtomicU64::new(0) }; N] }
     }
 
-    /// `with` may see numbers of two different writes; its result counts only if they stayed unchanged.
+    /// Passes the numbers to `with`, and returns its result if they stayed unchanged until it returned. Otherwise
+    /// `with` may have seen numbers of two different writes, which it must tolerate.
     #[inline]
     pub(crate) fn read<R>(&self, with: impl FnOnce([u64; N]) -> R) -> Option<R> {
         // Acquire, paired with the Release at the end of `write`: the numbers below are of this version or of a later

@@ -1,10 +1,10 @@
 //! Signals of the machine for laws and switches: the processor time and memory in use, as a share of what this process
 //! may use.
 //!
-//! A process in a container may use less than the machine has. So use is measured against the least allowance that
-//! applies: the quota or limit of this process's control group (version 1 or 2) or of any visible group around it, or
-//! else the machine's processors and memory. Memory that the kernel can reclaim at once, such as cached files, does not
-//! count.
+//! A process in a container may use less than the machine has: half of its processors may be all that the container
+//! gets. So use is measured against the least allowance that applies: the quota or limit of this process's control
+//! group (version 1 or 2) or of any visible group around it, or else the machine's processors and memory. Memory that
+//! the kernel can reclaim at once, such as cached files, does not count.
 //!
 //! [`Watch`] is a thread that reads four times a second for the whole process, and ends when no handle is left. Linux
 //! only: elsewhere it returns [`Unavailable`].

@@ -46,7 +46,8 @@ use std::sync::Arc;
 
 use crate::block_on::block_on;
 
-/// A boxed future of an engine's answer. Nothing happens before its first poll.
+/// A boxed future of an engine's answer. Nothing happens before its first poll: if it is dropped before that, the
+/// engine was not asked.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The outcome of a step: its answer, or the error that prevented a decision. A refusal is an answer, not an error.
@@ -77,7 +78,7 @@ impl Debug for Settling {
 ///
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
 /// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange. A store
-/// around another one names it in [`Store::beneath`].
+/// around another one names it in [`Store::beneath`], and overrides only what it changes.
 pub trait Store: Debug + Send + Sync {
     /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
     /// changed.
@@ -127,7 +128,8 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Returns where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this
-    /// process's memory can be settled nowhere else.
+    /// process's memory can be settled nowhere else. The default is a store of this process that cannot be told from
+    /// another one with the same default.
     fn home(&self) -> Home {
         self.beneath().map_or(Home::Process { store: 0 }, Store::home)
     }
@@ -146,7 +148,7 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
-    /// async; async code must not call it.
+    /// async; never call it in async code, whose thread it would block.
     ///
     /// # Errors
     /// As [`Store::settle_into`].

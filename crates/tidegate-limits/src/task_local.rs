@@ -46,7 +46,7 @@ impl<T: Carried, F: Future> Future for Carrying<T, F> {
     }
 }
 
-/// Also if the work panics.
+/// Restores the previously carried value when dropped, also if the work panics.
 struct Restored<T: Carried>(Option<T>);
 
 impl<T: Carried> Drop for Restored<T> {

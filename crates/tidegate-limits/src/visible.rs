@@ -6,7 +6,8 @@
 //! is printed. Such characters are replaced by Rust's escapes, such as `\u{1b}`.
 //!
 //! Joiners (U+200C, U+200D) and variation selectors (U+FE00 to U+FE0F) are kept where they may have an effect: behind a
-//! character from U+0600 on, as in Persian words and emoji.
+//! character from U+0600 on, as in Persian words and emoji. Letters that look alike, and spaces of all widths, are
+//! kept.
 
 use std::borrow::Cow;
 
@@ -17,7 +18,8 @@ pub fn is_acted_on(char: char) -> bool {
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Those that Unicode allows programs to ignore by default, without the joiners below.
+/// Returns whether a character is invisible in every context: those that Unicode allows programs to ignore by default,
+/// without the joiners below.
 fn is_invisible(char: char) -> bool {
     matches!(char,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'

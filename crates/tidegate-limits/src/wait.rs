@@ -1,9 +1,10 @@
 //! Waiting for capacity.
 //!
 //! A waiter reserves when it is first polled and sleeps until its tick. So waiters are served in order of arrival
-//! without a queue. A deadline that cannot be met is refused at once and costs nothing. The price: if a waiter in the
-//! middle goes away, those behind it keep their ticks. The part of its share that they do not rely on goes to later
-//! callers, who may then start before them; the rest goes unused. No unit is granted twice.
+//! without a queue. A deadline that cannot be met is refused at once and costs nothing. No waiter starves, since later
+//! small costs cannot take what a large one was promised. The price: if a waiter in the middle goes away, those behind
+//! it keep their ticks. The part of its share that they do not rely on goes to later callers, who may then start before
+//! them; the rest goes unused. No unit is granted twice.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,9 +22,10 @@ use crate::reservation::{Reservation, Source};
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
 /// Nothing happens before the first poll, which reserves the cost and starts the timeout. It waits no longer than the
-/// deadline that the task [carries](crate::deadline::carried) at that moment: a cost that cannot be spent by then is
-/// refused at once. Waiters are served first come, first served. It owns its limiter, so it can be stored and spawned.
-/// It runs on any executor, with the timer of the limiter's clock. If it does not have to sleep, it does not allocate.
+/// deadline that the task [carries](crate::deadline::carried) at that moment, whatever its own bound is: a cost that
+/// cannot be spent by then is refused at once. Waiters are served first come, first served. It owns its limiter, so it
+/// can be stored and spawned. It runs on any executor, with the timer of the limiter's clock. If it does not have to
+/// sleep, it does not allocate.
 ///
 /// # Errors
 /// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never be
@@ -85,7 +87,8 @@ impl Wait {
     }
 
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed
-    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare.
+    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare, because no one waits for the
+    /// result any more.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
@@ -210,7 +213,8 @@ impl TimeBound {
     /// No bound: waits as long as it takes.
     pub(crate) const NONE: Self = Self::Within(Duration::MAX);
 
-    /// At the first poll, since an `Instant` and the clock may drift apart later.
+    /// Returns the same bound with its deadline as a tick of `clock`. To be called at the first poll, since an
+    /// `Instant` and the clock may drift apart later.
     pub(crate) fn on_clock(self, clock: &dyn Clock) -> Self {
         match self {
             Self::Within(_) => self,
@@ -218,7 +222,8 @@ impl TimeBound {
         }
     }
 
-    /// `None` if the bound has passed at `now`, even if there is nothing to wait for.
+    /// Returns the longest wait from `now`, the tick of the first poll; `None` if the bound has passed by then, even if
+    /// there is nothing to wait for.
     pub(crate) fn max_wait(self, now: Tick, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Within(timeout) => Some(timeout),
@@ -229,7 +234,7 @@ impl TimeBound {
         }
     }
 
-    /// Reads the clock only if there is a deadline.
+    /// Returns whether the bound has passed at the first poll. Reads the clock only if there is a deadline.
     pub(crate) fn has_passed(self, clock: &dyn Clock) -> bool {
         matches!(self, Self::Until(_)) && self.max_wait(clock.now(), clock).is_none()
     }
@@ -245,7 +250,7 @@ impl TimeBound {
         }
     }
 
-    /// Reads the clock only if needed.
+    /// Returns the tick at which the wait ends; `None` if it has no bound. Reads the clock only if needed.
     pub(crate) fn deadline(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(Duration::MAX) => None,

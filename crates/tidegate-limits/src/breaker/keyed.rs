@@ -20,9 +20,11 @@ use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy
 
 /// One breaker for each key, for a bounded number of keys.
 ///
-/// A key whose breaker is as good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
+/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is as
+/// good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
 /// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
 /// whose breaker is nearest to that is evicted first. A closed key allocates only for its first call.
+/// [Observers](KeyedBreaker::with_observer) receive a digest of the key.
 ///
 /// # Examples
 /// ```
@@ -54,7 +56,8 @@ impl KeyedBreaker {
     /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if memory is short.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if the system has too little memory for
+    /// it.
     pub fn new<L>(law: L, capacity: usize) -> Result<Self, QuotaError>
     where
         L: TryInto<CircuitBreaker>,
@@ -78,7 +81,8 @@ impl KeyedBreaker {
     /// Returns a breaker that reports to `observer`, with a digest of the key, its changes of state
     /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change
     /// by time alone is reported when a call of the key next enters or leaves. Evictions and
-    /// [resets](KeyedBreaker::reset) are not reported. A construction step.
+    /// [resets](KeyedBreaker::reset) are not reported. A layer of `tidegate-tower` around the breaker reports the same
+    /// calls to an observer of its own: count one of the two. A construction step.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
@@ -146,7 +150,8 @@ impl KeyedBreaker {
     /// Forces the breaker of one key into a state, for `time`, or until [`KeyedBreaker::auto`] if that is `None`; see
     /// [`Breaker::force`](crate::Breaker::force).
     ///
-    /// A key forced with an end gives its room back after that end, once it was unused for
+    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. A key
+    /// forced with an end gives its room back after that end, once it was unused for
     /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
     /// forgets](super::BreakerBuilder::forget_after)), or right at the end if it was forced to admit calls and none
     /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table
@@ -203,7 +208,7 @@ impl Keys {
         self.change(key, self.time.now(), Absent::Begins, enter).expect(BEGINS)
     }
 
-    /// `admit` makes the call; see [`shared::BreakerCore::enter`].
+    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
         let mut changes = Changes::new();
@@ -215,7 +220,8 @@ impl Keys {
         entered
     }
 
-    /// If the key was reset meanwhile, its state is younger than the receipt, and the outcome does not count.
+    /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
+    /// outcome does not count.
     pub(super) fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = measured.answered(receipt, now);
@@ -235,7 +241,7 @@ impl Keys {
         self.tell(key, &changes, None);
     }
 
-    /// `None` if the key has no state and is not given one.
+    /// Changes the breaker of a key. `None` if the key has no state and is not given one.
     fn change<R>(
         &self,
         key: &[u8],

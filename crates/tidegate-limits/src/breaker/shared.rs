@@ -44,8 +44,8 @@ impl BreakerCore {
         self.law.enter_in_place(&mut self.state.lock(), ask, &mut |_| ())
     }
 
-    /// `admit` makes the call, which exists before the observer is told: if that panics, the call is dropped, and a
-    /// probe's place becomes free.
+    /// Enters, or returns the refusal with its reason; tells the observer. `admit` makes the call, which exists before
+    /// the observer is told: if that panics, the call is dropped, and a probe's place becomes free.
     pub(super) fn enter<C>(&self, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
         let (entered, changes) = self.change(|law, state, tell| enter(law, state, ask, tell));
@@ -124,7 +124,7 @@ pub(super) fn told_refusal(refused: &Refused) -> CallDid {
     CallDid::Refused { reason: refused.reason.clone(), retry: refused.retry }
 }
 
-/// A breaker has no units, so the limit is 1: one call may enter or none.
+/// Makes the denial of a breaker. A breaker has no units, so the limit is 1: one call may enter or none.
 pub(super) fn refused(retry: Retry) -> Denied {
     let reset_after = retry.after().unwrap_or(Duration::MAX);
     let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };
@@ -132,7 +132,8 @@ pub(super) fn refused(retry: Retry) -> Denied {
 }
 
 /// A call that a [`Breaker`](crate::Breaker) or a [`KeyedBreaker`](crate::KeyedBreaker) has admitted. Dropping it
-/// reports no outcome, as neither a panic nor a caller who hung up shows one, and a probe's place becomes free.
+/// reports no outcome: a panic, or a caller who hung up, is neither success nor failure, and a probe's place becomes
+/// free.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct Call {
     entered: Entered,
@@ -223,6 +224,7 @@ impl fmt::Debug for Call {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
+    /// When the work began, if the call waited for its turn before.
     began: Option<Tick>,
     /// When the answer began, if it was streamed.
     answered: Option<Tick>,
@@ -233,7 +235,7 @@ impl Measured {
         self.began = Some(now);
     }
 
-    /// Only the first time counts.
+    /// Notes that the answer begins now. Only the first time counts.
     pub(super) fn answer_begins(&mut self, now: impl FnOnce() -> Tick) {
         if self.answered.is_none() {
             self.answered = Some(now());

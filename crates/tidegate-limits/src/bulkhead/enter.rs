@@ -31,8 +31,8 @@ use crate::wait::TimeBound;
 /// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) at the first poll or
 /// try, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority enter first; among
 /// equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the waiter whose turn
-/// is next, even if that waiter needs more places than are free. The future owns its bulkhead and runs on any executor.
-/// It does not allocate unless it has to wait.
+/// is next, even if that waiter needs more places than are free. The future owns its bulkhead, so it can be stored and
+/// spawned, and runs on any executor. It does not allocate unless it has to wait.
 ///
 /// # Errors
 /// In each case no place is taken, and [`Denied::no_place`](crate::Denied::no_place) says why.
@@ -111,7 +111,7 @@ impl Enter {
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows
     /// deadlines ([`HillClimb`](tidegate_core::concurrency::HillClimb)) counts work that ends later as lost. If it has
     /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places
-    /// are free.
+    /// are free, since its result comes too late.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
@@ -120,7 +120,7 @@ impl Enter {
     /// Sets the priority. A more important caller enters first, replaces the least important waiter of a full queue,
     /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default the one that
     /// the task [carries](crate::priority::carried) at the first poll or try, or
-    /// [`Criticality::Critical`](crate::Criticality::Critical).
+    /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     pub fn priority(mut self, priority: impl Into<Priority>) -> Self {
         self.priority = Some(priority.into());
         self
@@ -206,7 +206,7 @@ impl Enter {
         PlaceRequest { places: places.units(), priority: self.effective_priority(), tenant: &self.tenant }
     }
 
-    /// Called only where it matters, since reading the task's priority has a cost.
+    /// Returns the priority. Called only where it matters, since reading the task's priority has a cost.
     fn effective_priority(&self) -> Priority {
         named_or_carried(self.priority)
     }
@@ -232,6 +232,8 @@ impl Enter {
         if matches!(self.stage, EnterStage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
+    /// Enters at once or joins the queue. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when
+    /// the caller entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
         self.again();
@@ -277,7 +279,7 @@ impl Enter {
         Times { began, answered: None, deadline: self.deadline }
     }
 
-    /// `began` is when the work begins, or when the caller learns of the refusal.
+    /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
         let admitted = matches!(self.stage, EnterStage::Admitted | EnterStage::InQueue { .. });
         self.stage = EnterStage::Ended;

@@ -1,7 +1,8 @@
 //! A limit that a law moves.
 //!
-//! A thread that finds the law locked puts its sample into an inbox, and the next sample takes it along. So a sample
-//! may be late by one permit. A thread that finds the inbox full as well waits for the law.
+//! Each permit that is left brings a sample. Usually no thread waits for another's sample: a thread that finds the law
+//! locked puts its sample into an inbox, and the next sample takes it along. So a sample may be late by one permit, and
+//! none is lost. A thread that finds the inbox full as well waits for the law.
 
 use std::time::Duration;
 use std::{fmt, mem};
@@ -12,7 +13,8 @@ use tidegate_core::time::nanos;
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// Many more than arrive while the law processes one sample.
+/// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
+/// holds it is preempted.
 const INBOX: usize = 256;
 
 pub(super) struct Moving {
@@ -20,7 +22,7 @@ pub(super) struct Moving {
     /// taken while that lock is held.
     law: Mutex<Box<dyn ErasedLaw>>,
     inbox: Mutex<Vec<Sample>>,
-    /// Read without the law's lock.
+    /// Whether the law counted work of unknown outcome when it was last told something. Read without the law's lock.
     counts_ignored: AtomicBool,
 }
 
@@ -52,7 +54,8 @@ impl Moving {
         self.counts_ignored.load(Ordering::Relaxed)
     }
 
-    /// Passes a sample of unknown outcome to the law if it counts such work now.
+    /// Passes a sample of unknown outcome to the law if it counts such work now. Waits for the law's lock. `apply` sets
+    /// the resulting limit.
     pub(super) fn count_ignored<T>(&self, sample: &Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = self.law.lock();
         if !law.counts_ignored() {
@@ -161,15 +164,17 @@ const MOST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Times {
     pub(super) began: Tick,
     pub(super) answered: Option<Tick>,
+    /// Until when the caller waits, if it said so and there is a law.
     pub(super) deadline: Option<Tick>,
 }
 
-/// In nanoseconds; zero until the first permit has left.
+/// The mean time from entering to leaving, in nanoseconds; zero until the first permit has left.
 #[derive(Debug, Default)]
 pub(super) struct MeanLatency(AtomicU64);
 
 impl MeanLatency {
-    /// Of two samples at once one may be lost, which does not matter in a mean of about a hundred.
+    /// Adds one sample to the mean. Of two samples at once one may be lost, which does not matter in a mean of about a
+    /// hundred.
     pub(super) fn learn(&self, latency: Duration) {
         let latency = nanos(latency);
         // Relaxed, here and below: no other data depends on the number.
@@ -190,7 +195,8 @@ impl MeanLatency {
 /// The weight of one measurement in the average is 1/8, so about the last dozen turns count.
 const PACE_WEIGHT: u64 = 8;
 
-/// Measured only while the queue was never empty in between: otherwise it would measure the time between arrivals.
+/// The average time between two places given to waiters. Measured only while the queue was never empty in between:
+/// otherwise it would measure the time between arrivals, not how fast places become free.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the last waiter was served, or when the first waiter joined an empty queue. `None` while nobody waits.
@@ -218,7 +224,7 @@ impl Pace {
         });
     }
 
-    /// `None` before the first measurement.
+    /// Returns the expected time until this many places have been given; `None` before the first measurement.
     pub(super) fn expected(&self, places: u64) -> Option<Duration> {
         self.per_place.map(|nanos| Duration::from_nanos(nanos.saturating_mul(places)))
     }

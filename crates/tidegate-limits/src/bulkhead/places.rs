@@ -16,13 +16,13 @@ use super::waiters::Granted;
 use crate::no_place::NoPlace;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered limit, and one caller
-/// alone takes at most that many.
+/// The places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered
+/// limit, and one caller alone takes at most that many.
 const TAKEN: u64 = (1 << 24) - 1;
 const LIMIT: u32 = 24;
 /// Set while every caller has to take the lock: somebody waits, or the places are divided among tenants.
 const LOCKED: u64 = 1 << 63;
-/// Set with [`LOCKED`] once the bulkhead is dropped.
+/// Set with [`LOCKED`] once the bulkhead is dropped: nobody enters any more.
 const CLOSED: u64 = 1 << 62;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Count {
         self.0 & CLOSED != 0
     }
 
-    /// `kept` places have to stay free.
+    /// Says whether `places` more are free when `kept` places have to stay free.
     const fn has(self, places: u64, kept: u64) -> bool {
         // No overflow: each of the three is below 2⁶³. The caller checks `places`, and `kept` is at most the limit.
         self.taken() + places + kept <= self.limit()
@@ -94,8 +94,9 @@ impl Places {
         Count(self.0.load(Ordering::Relaxed))
     }
 
-    /// `kept` returns how many places of a limit have to stay free. `alone`: a caller may take more places than the
-    /// limit while none is taken.
+    /// Takes places unless the lock has to be taken first. Returns how many are taken afterwards. `kept` returns how
+    /// many places of a limit have to stay free. `alone`: a caller may take more places than the limit while none is
+    /// taken.
     #[inline]
     pub(super) fn enter(
         &self,
@@ -144,7 +145,7 @@ impl Places {
         }
     }
 
-    /// Returns false if the lock has to be taken first.
+    /// Returns places; false, and nothing is done, if the lock has to be taken first.
     #[inline]
     pub(super) fn leave_unlocked(&self, places: u64) -> bool {
         let mut count = self.count();
@@ -163,40 +164,42 @@ impl Places {
         false
     }
 
-    /// Returns true if they were the last ones, after the bulkhead was dropped.
+    /// Returns places after the bulkhead was dropped. True if they were the last ones.
     pub(super) fn leave_closed(&self, places: u64) -> bool {
         // Acquire as well: the thread that returns the last place hands the counter on.
         let count = Count(self.0.fetch_sub(places, Ordering::AcqRel) - places);
         count.is_closed() && count.is_empty()
     }
 
-    /// Returns true if no place is taken.
+    /// Closes the counter: nobody enters any more. Returns true if no place is taken.
     pub(super) fn close(&self) -> bool {
         Count(self.0.fetch_or(CLOSED | LOCKED, Ordering::AcqRel)).is_empty()
     }
 
-    /// For a caller with sole use of the counter.
+    /// Starts again with `limit` places, none of them taken. For a caller with sole use of the counter.
     pub(super) fn reset(&self, limit: u64) {
         self.0.store(limit << LIMIT, Ordering::Release);
     }
 
-    /// Returns true if the lock has to be taken to give them to a waiter.
+    /// Returns places. True if the lock has to be taken to give them to a waiter.
     #[inline]
     pub(super) fn leave(&self, places: u64) -> bool {
         // Release, paired with the acquire of the next caller to enter.
         Count(self.0.fetch_sub(places, Ordering::Release)).is_locked()
     }
 
-    /// For the holder of the lock, which reads the count again afterwards.
+    /// Sets the flag that makes every caller take the lock. For the holder of the lock, which reads the count again
+    /// afterwards.
     pub(super) fn lock(&self) {
         self.0.fetch_or(LOCKED, Ordering::AcqRel);
     }
 
+    /// Clears that flag, so that callers use the fast path again. For the holder of the lock.
     pub(super) fn open(&self) {
         self.0.fetch_and(!LOCKED, Ordering::AcqRel);
     }
 
-    /// For the holder of the lock: the limit does not change between the two steps.
+    /// Changes the limit. For the holder of the lock: the limit does not change between the two steps.
     pub(super) fn change(&self, limit: u64) {
         let old = self.count().limit();
         if limit >= old {
@@ -209,9 +212,11 @@ impl Places {
 
 // The counter of a bulkhead's places, which a permit can reach even after the bulkhead is gone.
 //
-// A permit writes to the counter when it is dropped, and the bulkhead may have been dropped by then. So counters are
-// never freed: when the bulkhead is gone and the last place has been returned, the counter goes to a pool, from which
-// the next bulkhead takes it.
+// A permit writes to the counter when it is dropped, and the bulkhead may have been dropped by then. A reference count
+// in each permit would solve that, at the price of two more atomic operations, as many as the place itself costs.
+// Instead, counters are never freed: when the bulkhead is gone and the last place has been returned, the counter goes
+// to a pool, from which the next bulkhead takes it. So the process keeps 64 bytes for each bulkhead of the largest
+// number that ever existed at the same time.
 //
 // # Invariants
 // * A counter with places taken is not in the pool. A permit that holds a place may therefore use the counter, and must
@@ -232,7 +237,7 @@ pub(super) trait Owner: std::fmt::Debug + Send + Sync {
     fn return_places(&self, granted: &Granted);
 }
 
-/// On a cache line of its own, since each permit writes to it twice.
+/// The places of a bulkhead, on a cache line of its own, since each permit writes to it twice.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Counter {
@@ -249,7 +254,8 @@ impl Counter {
         }
     }
 
-    /// The permit still holds its places when this starts, so the owner found here is the bulkhead that gave them.
+    /// Returns places when a waiter may be due, or the bulkhead is gone. The permit still holds its places when this
+    /// starts, so the owner found here is the bulkhead that gave them.
     #[cold]
     fn leave_locked(&'static self, granted: &Granted) {
         // A separate statement, so that the lock ends here: dropping the last reference to the owner takes the same
@@ -268,6 +274,7 @@ impl Counter {
     }
 }
 
+/// The sole right to close a counter. Each bulkhead owns one, and closes its counter when it is dropped.
 #[derive(Debug)]
 pub(super) struct OwnedCounter(&'static Counter);
 

@@ -1,4 +1,7 @@
 //! The queue of waiters, in the order in which they are served.
+//!
+//! A higher priority always comes first. When the queue is full and a newcomer would be served before the last waiter,
+//! the last waiter is refused.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -145,7 +148,7 @@ impl Queue {
         (!self.newest_first(now)).then(|| self.wanted.range(..=rank).map(|(_, places)| places).sum())
     }
 
-    /// `None` to refuse the newcomer.
+    /// Returns the waiter that a full queue refuses to make room for a newcomer; `None` to refuse the newcomer.
     pub(super) fn gives_way_to(&self, priority: Priority, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         let rank = rank(priority);
@@ -164,7 +167,7 @@ impl Queue {
         if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
     }
 
-    /// Tells CoDel; true if the waiter waited too long and is refused.
+    /// Tells CoDel how long a waiter has waited at its turn; true if it waited too long and is refused.
     pub(super) fn waited_too_long(&mut self, since: Tick, now: Tick) -> bool {
         let QueueOrder::Adaptive(codel) = self.order else { return false };
         let state = self.codel.get_or_insert_with(|| codel.start(now));
@@ -415,7 +418,8 @@ impl Queues {
 }
 
 impl Divided {
-    /// Leaves out a first waiter that could only be served from places kept for others: it would hold those others up.
+    /// Returns each waiting tenant's first waiter, as the tenant's number and the places asked for. Leaves out a first
+    /// waiter that could only be served from places kept for others: it would hold those others up.
     fn firsts(
         &self,
         now: Tick,
@@ -450,6 +454,7 @@ impl Divided {
     }
 
     /// Returns the waiter to refuse when the queues are full: one of the tenant with the most waiters for its weight.
+    /// If the newcomer's tenant would have as many with the newcomer, the rule of that tenant's own queue decides.
     fn gives_way_to(&self, newcomer: usize, priority: Priority, now: Tick) -> Option<(usize, Turn)> {
         // Waiters per weight, in fixed-point arithmetic.
         let per_weight = |number: usize, more: usize| {

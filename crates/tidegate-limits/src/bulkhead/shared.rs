@@ -133,6 +133,7 @@ impl BulkheadState {
         self.waiters.lock().waiting()
     }
 
+    /// Returns the share of arrivals that the throttle refuses now, in millionths.
     pub(super) fn refused_share(&self) -> u32 {
         self.throttling.as_ref().map_or(0, |throttling| throttling.refused_share(self.clock.now()))
     }
@@ -141,7 +142,8 @@ impl BulkheadState {
         self.timed
     }
 
-    /// Call it before a place is taken, since the clock is foreign code.
+    /// Returns until when the caller waits, if a law learns from it: the earlier of its `own` deadline and the one that
+    /// the task carries. Call it before a place is taken, since the clock is foreign code.
     #[inline]
     pub(super) fn deadline(&self, own: impl FnOnce() -> Option<Tick>) -> Option<Tick> {
         self.moving.as_ref()?;
@@ -164,13 +166,15 @@ impl BulkheadState {
         self.reports_all || self.moving.as_ref().is_some_and(Moving::counts_ignored)
     }
 
-    /// Read before a place is taken: the clock is foreign code, and a panic after that would lose the place.
+    /// Returns the tick at which work that enters now begins; does not read the clock if work is not timed. Call it
+    /// before a place is taken: the clock is foreign code, and a panic after that would lose the place.
     #[inline]
     pub(super) fn begin(&self) -> Tick {
         if self.timed { self.clock.now() } else { Tick::EPOCH }
     }
 
-    /// Says whether the throttle admits a caller, or its tenant's guarantee does. Once per arrival.
+    /// Says whether the throttle admits a caller, or its tenant's guarantee does: what is guaranteed to a tenant is not
+    /// shed because others ask for too much. Call it once per arrival.
     pub(super) fn admits<'a>(&self, at: Tick, request: impl FnOnce() -> PlaceRequest<'a>) -> bool {
         let Some(throttling) = &self.throttling else { return true };
         let request = request();
@@ -182,8 +186,9 @@ impl BulkheadState {
         }
         let free = self.standing().remaining;
         if free > 0 {
-            // The throttle hears of free places when admitted work ends, which after a rest is too seldom. Nobody waits
-            // for the lock here: if it is held, somebody enters or leaves.
+            // The throttle hears of free places when admitted work ends, which after a rest is too seldom: it would go
+            // on to refuse as it did before the rest. Nobody waits for the lock here: if it is held, somebody enters or
+            // leaves.
             let waiting = self.waiters.try_lock().map(|waiters| waiters.waiting() as u64);
             if let Some(waiting) = waiting {
                 throttling.sense(at, Room { free, waiting });
@@ -209,7 +214,7 @@ impl BulkheadState {
         Ok(Granted::new(places, in_flight, Class::default()))
     }
 
-    /// The throttle must have admitted the caller before.
+    /// Enters without waiting, or refuses. The throttle must have admitted the caller before.
     #[inline]
     pub(super) fn enter<'a>(&self, places: u64, request: impl Fn() -> PlaceRequest<'a>) -> Answer {
         match self.enter_past_line(places, || request().priority) {
@@ -281,6 +286,7 @@ impl BulkheadState {
         }
     }
 
+    /// Fetches a waiter's answer if there is one; otherwise `waker` replaces the waiter's waker.
     pub(super) fn ask(&self, ticket: &Ticket, waker: Waker) -> Option<Answer> {
         let (answer, wakers) = self.waiters.lock().ask(ticket, waker);
         let panicked = wakers.wake_all();
@@ -298,6 +304,8 @@ impl BulkheadState {
         self.answered(answer.unwrap_or(Err(TurnedAway::now(why))), wakers.wake_all())
     }
 
+    /// Removes a waiter that was dropped, and tells the observer. A place that it was given and has not fetched goes to
+    /// the next waiter.
     pub(super) fn remove_dropped(&self, ticket: &Ticket, arrived: Tick) {
         let (now, panicked) = self.now_or_panic();
         let wakers = self.waiters.lock().remove_dropped(&self.rules, &self.places, ticket, now);
@@ -329,7 +337,8 @@ impl BulkheadState {
         }
     }
 
-    /// [`BulkheadState::announce`] calls the wakers and the observer, since the caller may hold the law.
+    /// Changes the number of places. [`BulkheadState::announce`] calls the wakers and the observer, since the caller
+    /// may hold the law.
     pub(super) fn set_limit(&self, to: u64, at: Tick) -> LimitChange {
         let from = self.standing().limit;
         if from == to {
@@ -339,7 +348,7 @@ impl BulkheadState {
         LimitChange(Some((wakers, LimitMoved { at, from, to })))
     }
 
-    /// Not to be called with a lock held.
+    /// Wakes the waiters that a new limit has served, and tells the observer. Not to be called with a lock held.
     pub(super) fn announce(&self, change: Option<LimitChange>) {
         let Some(LimitChange(Some((wakers, event)))) = change else { return };
         let panicked = wakers.wake_all();
@@ -375,7 +384,7 @@ impl BulkheadState {
     #[inline(never)]
     fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
         // A throttle has counted the arrival, so it is told of unknown outcomes too, and so is a law that waits for
-        // those inside to leave. To a short queue they say nothing.
+        // those inside to leave. A short queue is not: such work shows nothing about the service.
         let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
         if !locked && !told {
             return;
@@ -453,7 +462,7 @@ impl BulkheadState {
         self.observer.is_some()
     }
 
-    /// Its panic goes on, unless another one is under way.
+    /// Tells the observer, if there is one. Its panic goes on, unless another one is under way.
     pub(super) fn tell(&self, did: PlaceDid) {
         self.tell_held(did).resume_unless_panicking();
     }
@@ -485,7 +494,8 @@ impl BulkheadState {
     }
 }
 
-/// Fixed, so that the same arrivals get the same answers in every process and every replay.
+/// The seed of the random draws. Fixed, so that the same arrivals get the same answers in every process and every
+/// replay.
 const SEED: u64 = 0;
 
 pub(super) struct Throttling {
@@ -521,7 +531,7 @@ impl Throttling {
         self.throttle.lock().learn(at, Duration::ZERO, Outcome::Overloaded);
     }
 
-    /// `latency` includes its wait for a place.
+    /// Records that an admitted caller has ended its work. `latency` includes its wait for a place.
     pub(super) fn learn(&self, at: Tick, latency: Duration, outcome: Outcome) {
         self.throttle.lock().learn(at, latency, outcome);
     }

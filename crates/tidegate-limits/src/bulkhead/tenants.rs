@@ -12,6 +12,7 @@ const MOST: usize = 4096;
 /// The longest key that gets a share of its own, in bytes. Bounded, so that keys sent by callers do not fill the
 /// memory.
 const LONGEST_KEY: usize = 256;
+/// The number of the partition shared by all tenants without terms of their own.
 const REST: usize = 0;
 
 /// The tenants of a [`Bulkhead`](crate::Bulkhead): how its places are divided among the callers that name their tenant
@@ -19,7 +20,7 @@ const REST: usize = 0;
 ///
 /// Named tenants are always known. Other tenants get terms of their own when they first come, up to the number given to
 /// [`Tenants::each`]. A further tenant replaces an idle one; while none is idle, it shares the *rest* with all others
-/// that have no terms of their own.
+/// that have no terms of their own. Without [`Tenants::each`], all tenants that are not named share the rest.
 ///
 /// # Examples
 /// ```
@@ -119,7 +120,7 @@ impl KnownTenants {
         let mut partitions = Partitions::new(limit);
         let mut numbers = HashMap::new();
         for (number, terms) in tenants.terms().enumerate() {
-            // Cannot fail: the terms were checked when the tenants were named.
+            // Cannot fail: the terms were checked when the tenants were named. Numbers are given in order.
             let _ = partitions.add(terms, now);
             if let Some(named) = number.checked_sub(1) {
                 numbers.insert(tenants.named[named].0.clone(), number);
@@ -148,7 +149,8 @@ impl KnownTenants {
         number
     }
 
-    /// Makes no tenant known: tenants that are not named have no guarantee.
+    /// Says whether a tenant stays within its guarantee with this many more places. Makes no tenant known: tenants that
+    /// are not named have no guarantee.
     pub(super) fn is_own(&self, key: &[u8], places: impl FnOnce(usize) -> u64) -> bool {
         let has_own_terms = self.each.is_some() && !key.is_empty() && key.len() <= LONGEST_KEY;
         let shared = (!has_own_terms).then_some(REST);

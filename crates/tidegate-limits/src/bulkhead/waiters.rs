@@ -1,9 +1,9 @@
 //! The queue of waiters behind the lock of a bulkhead: who waits for a place, and whose turn is next.
 //!
 //! Places are given under the lock, and wakers are called after it is released. A place that becomes free is given at
-//! once to the waiter whose turn is next. So nobody overtakes, and a place given to a waiter that has gone goes to the
-//! next. Wakers are foreign code: they are cloned before the lock is taken, and called and dropped after it is
-//! released.
+//! once to the waiter whose turn is next, and is not left for the first caller to take it. So nobody overtakes, and a
+//! place given to a waiter that has gone goes to the next. Wakers are foreign code: they are cloned before the lock is
+//! taken, and called and dropped after it is released.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -19,7 +19,8 @@ use super::queue::{Class, Queues, Turn, Waiting};
 use crate::deferred_panic::DeferredPanic;
 use crate::no_place::NoPlace;
 
-/// Small, since each permit carries it between the two atomic steps.
+/// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
+/// delays the second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
     places: u32,
@@ -36,7 +37,7 @@ impl Granted {
         Self { places: places as u32, in_flight: in_flight as u32, waited: 0, class }
     }
 
-    /// More than 71 minutes count as 71.
+    /// Sets the wait. More than 71 minutes count as 71.
     pub(super) fn after(self, wait: Duration) -> Self {
         Self { waited: wait.as_micros().min(u32::MAX.into()) as u32, ..self }
     }
@@ -49,6 +50,7 @@ impl Granted {
         self.places as u64
     }
 
+    /// Returns how many places were taken after this caller entered, its own included.
     pub(super) const fn in_flight(self) -> u64 {
         self.in_flight as u64
     }
@@ -147,7 +149,7 @@ impl Waiters {
         (answer.ok_or_else(none), wakers)
     }
 
-    /// Takes the waker only if the caller joins.
+    /// Enters, or joins the queue. Takes the waker only if the caller joins.
     pub(super) fn join(
         &mut self,
         rules: &BulkheadRules,
@@ -178,7 +180,7 @@ impl Waiters {
     }
 
     /// Says whether a newcomer's turn is expected after its deadline. Never for the first one, by whose turn the pace
-    /// is measured.
+    /// is measured, so that a wrong measurement does not last.
     fn is_late(&self, request: PlaceRequest<'_>, now: Tick, deadline: Option<Tick>) -> bool {
         let Some(ahead) = self.queues.ahead_of(request.priority, now) else { return false };
         let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
@@ -186,6 +188,7 @@ impl Waiters {
         expected.is_some_and(|expected| now.after(expected) > deadline)
     }
 
+    /// Joins the queue; `None` if it is full and no waiter gives way.
     fn wait(
         &mut self,
         rules: &BulkheadRules,
@@ -238,7 +241,8 @@ impl Waiters {
         )
     }
 
-    /// Places in the answer then belong to the caller.
+    /// Removes a waiter from the queue, and returns its answer if there was one. Places in the answer then belong to
+    /// the caller.
     pub(super) fn give_up(
         &mut self,
         rules: &BulkheadRules,
@@ -284,7 +288,8 @@ impl Waiters {
         wakers
     }
 
-    /// Waiters that ask for more places than they may have now are refused, wherever they stand in the queue.
+    /// Changes the number of places. Waiters that ask for more places than they may have now are refused, wherever they
+    /// stand in the queue.
     pub(super) fn change(
         &mut self,
         rules: &BulkheadRules,
@@ -336,6 +341,7 @@ impl Waiters {
     }
 }
 
+/// Wakers to call, or only to drop, once the lock is released.
 #[derive(Debug, Default)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct PendingWakers {
@@ -344,8 +350,8 @@ pub(super) struct PendingWakers {
 }
 
 impl PendingWakers {
-    /// Not to be called with the lock held. If a waker panics, the others are called all the same: a waiter that is not
-    /// woken would hold places without knowing it. Returns the first panic.
+    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
+    /// waiter that is not woken would hold places without knowing it. Returns the first panic.
     pub(super) fn wake_all(self) -> DeferredPanic {
         let mut first = DeferredPanic::default();
         for waker in self.to_wake {

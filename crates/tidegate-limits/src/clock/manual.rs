@@ -1,4 +1,6 @@
 //! A clock that is set by hand.
+//!
+//! Moving the time wakes the sleepers that are due, in the order of their ticks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -46,6 +48,7 @@ pub struct ManualClock {
 struct Hands {
     nanos: AtomicU64,
     wall: WallAhead,
+    /// Protects the register of sleepers; wakers are called after it is released.
     sleepers: Mutex<Sleepers>,
 }
 

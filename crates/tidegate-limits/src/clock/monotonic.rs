@@ -7,6 +7,8 @@
 //! So a clock that is more than [`FAR`] behind is followed at half its speed, until it has nearly caught up. Time still
 //! never steps back, and no stretch of it counts twice: after the jump, limits refill at half their rate for two hours,
 //! and then as usual. Following the clock at full speed would keep the gap, and calendar windows, wrong for ever.
+//! Stepping back to it would grant again what was granted in the hour. A clock that jumps to and fro gains at most half
+//! of the time that it claims to have moved forward.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,12 +16,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// Five minutes, in nanoseconds: longer than a busy machine delays a thread between reading a tick and using it, and
-/// more than a wall clock is usually set back.
+/// A clock that is further behind than this is followed. Five minutes, in nanoseconds: longer than a busy machine
+/// delays a thread between reading a tick and using it, and more than a wall clock is usually set back without
+/// intervention.
 const FAR: u64 = Duration::from_secs(300).as_nanos() as u64;
 
-/// A followed clock that is no more nanoseconds behind than this has caught up. Not zero, since then every slightly
-/// older tick would move time.
+/// A followed clock has caught up when it is no further behind than this: ten seconds, in nanoseconds, for which time
+/// then stands still. Not zero, since then every thread with a slightly older tick would move time.
 const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 
 /// Time that never steps back: the latest tick, and the progress of a clock that is far behind it.

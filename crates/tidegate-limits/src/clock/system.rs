@@ -1,9 +1,10 @@
 //! The machine's clock, and a tick of it that the whole process shares.
 //!
 //! Reading a clock costs more than deciding: about 20 ns through the operating system or 8 to 10 by the processor's
-//! counter, against 5 for the compare-exchange that spends a permit. So while many checks are made, one thread, the
-//! *keeper*, reads the clock for all of them, once a millisecond, and shares the tick. While few checks are made there
-//! is no keeper: no thread wakes, and each check reads the clock itself.
+//! counter, against 5 for the compare-exchange that spends a permit. It also keeps the cache misses of neighbouring
+//! checks from overlapping. So while many checks are made, one thread, the *keeper*, reads the clock for all of them,
+//! once a millisecond, and shares the tick. While few checks are made there is no keeper: no thread wakes, and each
+//! check reads the clock itself.
 
 mod counter;
 mod shared_tick;
@@ -34,7 +35,8 @@ static WALL: WallSteps = WallSteps::new();
 ///
 /// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock: setting
 /// the wall clock neither adds nor blocks capacity. Calendar windows and aligned refills follow such a step within a
-/// second: while the clock is in use, it looks at the wall clock once a second.
+/// second: while the clock is in use, it looks at the wall clock once a second. All values of this type in a process
+/// are one clock, so their ticks can be compared.
 ///
 /// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself uses
 /// the processor's counter (`tsc` on x86-64, the architected counter on ARM), it reads that counter relative to the
@@ -42,9 +44,10 @@ static WALL: WallSteps = WallSteps::new();
 ///
 /// # Staleness
 /// [`Clock::recent`] is at most one millisecond old, plus the time by which the keeper's thread is scheduled late.
-/// While no keeper runs it reads the clock, so an idle gap never makes it old. A process whose keeper is gone (after a
-/// fork) or was stopped with it notices before the next refusal. Until then a limit can have admitted one burst too
-/// many, but never a second one.
+/// While no keeper runs it reads the clock, so an idle gap never makes it old: the keeper shares the tick only while it
+/// is being used, and withdraws it before it sleeps. A process whose keeper is gone (after a fork) or was stopped with
+/// it (stopped and continued) notices when it next reads the clock, which is before the next refusal. Until then a
+/// limit can have admitted one burst too many, but never a second one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock(());
 
@@ -64,8 +67,9 @@ impl SystemClock {
         Tick::from_nanos(tick.as_nanos().saturating_add_signed(ahead))
     }
 
-    /// Shares the tick of this moment, as the keeper does, but does not renew it. The next clock reading at least 50 ms
-    /// later withdraws it.
+    /// Shares the tick of this moment, as the keeper does, but does not renew it. For code that counts the instructions
+    /// of a check, where waiting for the keeper would depend on the speed of the machine. The next clock reading at
+    /// least 50 ms later withdraws it; if a keeper runs, its next beat renews it.
     #[doc(hidden)]
     pub fn share_tick() {
         SHARED_TICK.begin(read());
@@ -76,7 +80,8 @@ impl SystemClock {
         SHARED_TICK.tick().map(Tick::from_nanos)
     }
 
-    /// The tick is not less than the shared one, since the calibration, which is read after it, starts there or later.
+    /// Returns the current tick, if one is kept and the counter has the time. It is not less than the shared one, since
+    /// the calibration, which is read after it, starts there or later.
     #[inline]
     pub(crate) fn fast_tick() -> Option<Tick> {
         SHARED_TICK.tick()?;
@@ -137,6 +142,7 @@ fn now_without_keeper() -> Tick {
     Tick::from_nanos(now)
 }
 
+/// Reads the operating system's clock, which never steps back. Returns no less than the keeper's latest tick.
 fn read() -> u64 {
     let (origin, wall) = anchor();
     wall.saturating_add(nanos(origin.elapsed())).max(SHARED_TICK.floor())
@@ -214,7 +220,7 @@ const EVERY: u64 = Duration::from_secs(1).as_nanos() as u64;
 /// A difference that changes by less is not followed, in nanoseconds: time services work smaller ones off by the speed.
 const LEAST: u64 = Duration::from_millis(100).as_nanos() as u64;
 
-/// Three readings that take longer, in nanoseconds, are not used: the thread was held up.
+/// Three readings that take longer, in nanoseconds, are not used: the thread was held up between them.
 const LONGEST: u64 = Duration::from_millis(10).as_nanos() as u64;
 
 #[derive(Debug)]
@@ -232,7 +238,7 @@ impl WallSteps {
         self.ahead.get_or_init(WallAhead::default)
     }
 
-    /// Of several callers, only one gets `true`.
+    /// Says whether the caller has to read the wall clock. Of several concurrent callers, only one gets `true`.
     #[inline]
     fn is_due(&self, now: u64) -> bool {
         // Relaxed: it only chooses who reads.

@@ -78,7 +78,7 @@ impl Time {
         }
     }
 
-    /// Costs one load.
+    /// Returns the tick that the system clock shares while it is kept. Costs one load.
     #[inline(always)]
     pub(crate) fn shared_tick(&self) -> Option<Tick> {
         match self {

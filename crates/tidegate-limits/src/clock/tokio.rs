@@ -11,7 +11,8 @@ use super::{Clock, LONGEST_SLEEP, Sleep, SystemClock};
 /// Tokio's monotonic clock, anchored to the Unix epoch when it is made; waits sleep on tokio's timer.
 ///
 /// The timer is tokio's own, so there is no extra thread, waits are rounded up to its millisecond, and
-/// `tokio::time::pause` also stops and skips this clock's time. Outside a runtime it waits like [`SystemClock`].
+/// `tokio::time::pause` also stops and skips this clock's time. Outside a runtime it waits like [`SystemClock`]. A copy
+/// shares the anchor.
 ///
 /// # Examples
 /// ```

@@ -47,7 +47,8 @@ pub fn read_grpc_timeout(value: &[u8]) -> Option<Duration> {
 }
 
 /// Writes the value of a [`GRPC_TIMEOUT`] header in the smallest unit that needs no more than eight digits, rounded
-/// down so that the next service is not given more time than there is.
+/// down so that the next service is not given more time than there is. A time above 99,999,999 hours is written as
+/// 99,999,999 hours.
 ///
 /// # Examples
 /// ```
@@ -74,6 +75,7 @@ pub fn read_millis(value: &[u8]) -> Option<Duration> {
     number(value, 20).map(Duration::from_millis)
 }
 
+/// Reads one to `most` digits; `None` for anything else, or if the number exceeds 64 bits.
 fn number(digits: &[u8], most: usize) -> Option<u64> {
     if digits.is_empty() || digits.len() > most || !digits.iter().all(u8::is_ascii_digit) {
         return None;

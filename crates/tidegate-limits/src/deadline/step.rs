@@ -12,7 +12,8 @@ use crate::clock;
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Observer, StepDid};
 
-/// One kind of work within requests, such as a query. Clones share the counts.
+/// One kind of work within requests, such as a query: how long it may take, how long it takes at least, and how often
+/// there was not enough time for it. Clones share the counts.
 ///
 /// The work gets the smaller of its own time and the time left until the deadline that the task [carries](carried()),
 /// or until the default deadline if it carries none. Work that cannot be done in the time left is not begun.
@@ -109,6 +110,7 @@ pub enum StepError<E> {
 
 impl<E> StepError<E> {
     /// Returns the outcome to report: that of [`OutOfTime::outcome`], or [`Outcome::Failure`] for work that failed.
+    /// Work that was not begun, or that was cut short, is [`Outcome::Ignored`].
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
@@ -247,6 +249,7 @@ impl Step {
         StepCounts { begun, not_begun, cut_off }
     }
 
+    /// Returns the present tick, and how much time work that begins now has; `None` if that is too little.
     fn time(&self) -> Option<(Tick, Duration)> {
         let now = self.clock.now();
         let deadline =

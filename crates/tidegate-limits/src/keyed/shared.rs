@@ -24,6 +24,7 @@ use crate::store::{
     WordOutcome,
 };
 
+/// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 pub(super) struct KeyedState {
@@ -34,11 +35,13 @@ pub(super) struct KeyedState {
     pub(super) time: Time,
     pub(super) store: MemoryStore,
     pub(super) standard: ArcSwap<Standard>,
+    /// Held while `fast_class` is set.
     pub(super) publishing: Mutex<()>,
     pub(super) resolver: Option<Arc<Resolver>>,
     pub(super) capacity: usize,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Not the store's seed, so that a logged digest reveals nothing about the table.
+    /// The hasher of digests for observers. Not the store's seed, so that a logged digest reveals nothing about the
+    /// table.
     pub(super) digests: RandomState,
 }
 
@@ -98,7 +101,7 @@ impl KeyedState {
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 
-    /// Returns the event, and what `keep` takes from the settlement.
+    /// Decides once and reports to the observer. Returns the event, and what `keep` takes from the settlement.
     pub(super) fn take<R>(
         &self,
         key: &[u8],
@@ -167,8 +170,8 @@ impl KeyedState {
         })
     }
 
-    /// After a change of the limit nothing is given back, and units spent beyond the charge are charged to the current
-    /// limit.
+    /// Settles a charge with the units really spent. After a change of the limit nothing is given back, and units spent
+    /// beyond the charge are charged to the current limit.
     fn settle_held(&self, key: &[u8], held: &HeldCharge, used: u64) {
         let arguments = self.arguments(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
@@ -237,11 +240,12 @@ impl Source for KeySource {
 /// Keys looked up together: the number of cache misses that a core keeps in flight at once, and a few more.
 const BATCH: usize = 16;
 
+/// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
 impl KeyedState {
-    /// The usual check is decided without a call, so that no register has to be saved: a saved register could be
-    /// restored only after the locked instruction.
+    /// Decides a check. The usual check is decided without a call, so that no register has to be saved: a saved
+    /// register could be restored only after the locked instruction.
     #[inline]
     pub(super) fn decide<T: CheckResult>(&self, key: &[u8], cost: Cost) -> T {
         match self.permit(key, cost.units()) {
@@ -304,7 +308,8 @@ impl KeyedState {
         self.fast_class.store(class.map_or(0, CachedClass::bits), Ordering::Relaxed);
     }
 
-    /// `None` if it is refused, or cannot be decided without a call.
+    /// Spends units of a key by the shared tick of the system clock, and returns the standing afterwards. `None` if it
+    /// is refused, or cannot be decided without a call.
     #[inline(always)]
     fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
         if key.len() > SHORT || self.precision == Precision::Exact {
@@ -336,7 +341,7 @@ impl KeyedState {
         reading
     }
 
-    /// A refusal is decided by the clock.
+    /// Spends units of a key by its word. A refusal is decided by the clock.
     #[inline(always)]
     fn decide_on_word<T: CheckResult>(
         &self,

@@ -23,6 +23,7 @@ pub(super) struct LimiterState {
     pub(super) fast_path: FastPath,
     pub(super) precision: Precision,
     pub(super) time: Time,
+    /// Identifies the limiter within the process, for leases.
     pub(super) number: u64,
     pub(super) returns: Returns,
     /// Counts changes of the quotas: a charge that was made under an earlier count gives nothing back. Changed under the
@@ -42,6 +43,7 @@ pub(super) struct LimiterState {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Returns {
+    /// The units that leases have given back, in scaled time; wraps around.
     pub(super) sum: AtomicU64,
     /// The tick, in nanoseconds, after which no receipt of a reservation can be settled. Until then leases are given
     /// back under the lock, as charges are settled: a receipt finds its position only if the word was not lowered
@@ -52,7 +54,8 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Called under the limiter's lock, while `NO_WORD` stands in place of the word.
+    /// Records a receipt that may be settled until `tick`. Called under the limiter's lock, while `NO_WORD` stands in
+    /// place of the word.
     fn issued(&self, tick: Tick) {
         // Relaxed: putting the word back releases it, and a thread that gives back has loaded the word before.
         self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);
@@ -124,6 +127,7 @@ impl LimiterState {
         shared
     }
 
+    /// Runs `then` on the cells under the lock. Meanwhile `NO_WORD` stands in place of the word.
     pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock();
         limits.word_to_cell(&self.word, now);
@@ -216,8 +220,8 @@ impl Source for LimiterState {
         Ok(HeldCharge { event, receipts, terms, quota: None })
     }
 
-    /// After a change of the quotas nothing is given back, and units spent beyond the charge are charged to each
-    /// current quota.
+    /// Settles a charge with the units really spent. After a change of the quotas nothing is given back, and units
+    /// spent beyond the charge are charged to each current quota.
     fn settle(&self, held: &HeldCharge, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {
@@ -277,8 +281,8 @@ impl LimiterState {
         }
     }
 
-    /// Not inlined: on some machines reading the clock is a call, and values kept across it would slow the other paths
-    /// down.
+    /// Decides by the clock on every check. Not inlined: on some machines reading the clock is a call, and values kept
+    /// across it would slow the other paths down.
     #[inline(never)]
     fn decide_by_clock<T: CheckResult>(self: &Arc<Self>, cost: Cost) -> T {
         match self.decide_fast(cost.units()) {
@@ -347,6 +351,8 @@ impl LimiterState {
         Ok(T::permitted(form.report(next, now)))
     }
 
+    /// Spends units by the shared tick, or by any recent tick. `None` if that does not decide: the units are refused,
+    /// or there is no word. `lost` is the number of exchanges lost so far.
     pub(super) fn permit_by_tick<T: CheckResult>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
@@ -360,7 +366,8 @@ impl LimiterState {
         None
     }
 
-    /// Lock-free: if the word has changed, another check has made progress.
+    /// Spends or refuses units, by the clock; `None` if the lock has to be taken. Lock-free: if the word has changed,
+    /// another check has made progress.
     pub(super) fn spend_by_clock<T: CheckResult>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
@@ -377,7 +384,8 @@ impl LimiterState {
         None
     }
 
-    /// `None` if the lock has to decide: the cost would have to wait, or there is no word.
+    /// Charges a cost that may be settled later, by the word, or refuses it if it may not wait. `None` if the lock has
+    /// to decide: the cost would have to wait, or there is no word.
     ///
     /// The receipt is the one that the general form would have made. Leases lower the word, and receipts find their
     /// position only in a word that was not lowered, so a limiter with leases charges under the lock.
@@ -419,7 +427,8 @@ impl LimiterState {
         }
     }
 
-    /// `None` if the word changed meanwhile, or the lock has to decide.
+    /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or the
+    /// lock has to decide.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
         let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.now())?;
@@ -431,10 +440,10 @@ impl LimiterState {
     }
 }
 
-/// A lost exchange means that another core checks as fast as this one. If both went on, each would wait for the cache
-/// line to move on every check; left alone, the other core makes its checks at full speed meanwhile. The pause grows
-/// with each loss in a row, up to a few microseconds, so that many cores get a turn too. Without a loss there is no
-/// pause.
+/// Leaves the word to the core that has it, for as long as a few dozen checks take. A lost exchange means that another
+/// core checks as fast as this one. If both went on, each would wait for the cache line to move on every check; left
+/// alone, the other core makes its checks at full speed meanwhile. The pause grows with each loss in a row, up to a few
+/// microseconds, so that many cores get a turn too. Without a loss there is no pause.
 #[inline]
 fn pause(lost: u32) {
     if lost > 0 {

@@ -20,11 +20,13 @@ use crate::seqlock::SeqLock;
 use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};
 
+/// Not a word: the holder of the lock has the state, or it does not fit a word.
 const NO_WORD: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(super) struct Word {
     word: CachePadded,
+    /// The form of the quota; empty if the limiter has none.
     form: SeqLock<6>,
 }
 
@@ -92,6 +94,7 @@ impl Word {
     }
 }
 
+/// Why a fast path did not decide, which determines the next path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undecided {
     NotAsked,
@@ -101,7 +104,7 @@ pub(super) enum Undecided {
 }
 
 impl Limits {
-    /// Called with the lock held, before the cells are read.
+    /// Turns the word into a cell. Called with the lock held, before the cells are read.
     pub(super) fn word_to_cell(&mut self, word: &Word, now: Tick) {
         let held = word.word.0.swap(NO_WORD, Ordering::AcqRel);
         let (Some(form), [quota]) = (word.form(), self.quotas.as_slice()) else { return };
@@ -111,7 +114,7 @@ impl Limits {
         }
     }
 
-    /// Called with the lock held, after the cells have changed.
+    /// Puts a word back if the state fits one. Called with the lock held, after the cells have changed.
     pub(super) fn cell_to_word(&mut self, word: &Word, now: Tick) {
         let ([quota], [cell]) = (self.quotas.as_slice(), self.cells.as_slice()) else {
             return word.form.write(None);

@@ -167,7 +167,7 @@ impl Event {
     }
 }
 
-/// Stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
+/// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyDigest(#[doc(hidden)] pub u64);
 

@@ -45,8 +45,9 @@ impl fmt::Display for Kept {
 ///
 /// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its
 /// level must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower
-/// level must leave in addition. If the lower level must leave no more, or is refused altogether (100 %), its own level
-/// alone decides.
+/// level must leave in addition. So the users of one level are refused one after the other, and each of them after all
+/// users of lower levels. If the lower level must leave no more, or is refused altogether (100 %), its own level alone
+/// decides.
 ///
 /// # Examples
 /// ```
@@ -227,7 +228,7 @@ pub fn graded(kept: u64, below: u64, priority: Priority) -> u64 {
     kept + (more / u128::from(Priority::COHORTS)) as u64
 }
 
-/// The next request pays by waiting.
+/// Returns whether a limit grants any cost as soon as it grants one unit: the next request pays by waiting.
 const fn grants_any_cost(quota: &Quota) -> bool {
     matches!(quota, Quota::WarmUp(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_))
 }

@@ -34,6 +34,8 @@ impl Reading {
 #[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
+/// Reads how much of the processor time and memory that this process may use is in use. Each reading opens about ten
+/// small files.
 pub(super) struct Meter {
     files: Box<dyn Files>,
     groups: ControlGroups,
@@ -51,6 +53,7 @@ struct Last {
 }
 
 impl Meter {
+    /// Finds the files to read; [`Unavailable`] if neither the machine's processors nor its memory can be read.
     pub(super) fn new() -> Result<Self, Unavailable> {
         Self::of(kernel)
     }
@@ -66,7 +69,8 @@ impl Meter {
         Ok(Self { files: Box::new(files), groups, allowed, average: Average::default(), last: None })
     }
 
-    /// `now` is a tick of any clock that runs with real time, the same for all readings.
+    /// Takes a reading at `now`, a tick of any clock that runs with real time; use the same clock for all readings. A
+    /// reading at the tick of the previous one has no processor time.
     pub(super) fn sample(&mut self, now: Tick) -> Reading {
         Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
@@ -84,7 +88,8 @@ impl Meter {
         let used: Vec<Option<u64>> = self.groups.processors.iter().zip(&quotas).map(used).collect();
         let seen = Last { at: now, used, machine };
         let share = self.last.as_ref().map(|last| last.share(&seen, &quotas));
-        // A reading at the tick of the last one, or before it, has no processor time.
+        // A reading at the tick of the last one, or before it, has no processor time. The next reading is then compared
+        // with the last one.
         if self.last.as_ref().is_none_or(|last| last.at < now) {
             self.last = Some(seen);
         }
@@ -152,11 +157,12 @@ const HALF: f64 = 1.0;
 /// An average in which a sample weighs by the time since the previous one.
 ///
 /// It is kept as a fraction, so it gets arbitrarily close to a lasting value. An average in whole thousandths, rounded
-/// down, would stop below full load.
+/// down, would stop below full load and never cross a threshold near it.
 #[derive(Debug, Default)]
 pub(super) struct Average(Option<(f64, Tick)>);
 
 impl Average {
+    /// Adds a sample and returns the average. A sample at the tick of the previous one, or earlier, changes nothing.
     pub(super) fn add(&mut self, now: Tick, sample: f64) -> f64 {
         let Some((average, at)) = self.0 else {
             self.0 = Some((sample, now));

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 
+/// A quota of processor time in each period, both in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) micros: u64,
@@ -39,6 +40,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
+/// Reads the first average of `/proc/loadavg`, in hundredths.
 pub(super) fn loadavg(text: &str) -> Option<u32> {
     let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     let (whole, hundredths): (u32, u32) = (whole.parse().ok()?, hundredths.parse().ok()?);
@@ -51,6 +53,7 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(value)
 }
 
+/// Reads the machine's memory in bytes: the total, and the available part.
 pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
     let field = |key: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -62,7 +65,7 @@ pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
     Some((field("MemTotal")?, available))
 }
 
-/// In the kernel's units.
+/// Time spent by processors since the machine started, in the kernel's units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
     pub(super) busy: u64,
@@ -70,7 +73,7 @@ pub(super) struct Spent {
     pub(super) processors: u64,
 }
 
-/// Summed over the processors that this process may run on, or over all if none of those is listed.
+/// Reads `/proc/stat`, summed over the processors that this process may run on, or over all if none of those is listed.
 pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
     let sum = |wanted: &dyn Fn(u64) -> bool| {
         let mut sum = Spent::default();
@@ -98,7 +101,7 @@ pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
     sum(&is_allowed).or_else(|| sum(&|_| true))
 }
 
-/// As inclusive ranges.
+/// Reads from `/proc/self/status` which processors a process may run on, as inclusive ranges.
 pub(super) fn allowed_processors(status: &str) -> Vec<(u64, u64)> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let range = |part: &str| {
@@ -170,8 +173,9 @@ fn unescaped(path: &str) -> String {
 
 // The control groups that this process is in, and the allowance of each.
 //
-// In a container only the part of the tree below the container's own group is visible, and the group's path there
-// differs from the one that the process is told. The mount states which group is at its top.
+// A group's allowance is bounded by those of the groups around it, so all visible ones are read. In a container only
+// the part of the tree below the container's own group is visible, and the group's path there differs from the one that
+// the process is told. The mount states which group is at its top.
 
 const DEEPEST: usize = 32;
 
@@ -265,7 +269,8 @@ pub(super) struct ControlGroups {
 }
 
 impl ControlGroups {
-    /// The lists are empty if the process is in no group, or its groups are not visible.
+    /// Finds the groups whose allowances apply. The lists are empty if the process is in no group, or its groups are
+    /// not visible.
     pub(super) fn find(files: &dyn Files) -> Self {
         let own = files.text("/proc/self/cgroup").unwrap_or_default();
         let mounts: Vec<Mount> = mounts(&files.text("/proc/self/mountinfo").unwrap_or_default()).collect();

@@ -13,6 +13,7 @@ use super::step::Charge;
 /// States of more bytes are long lists of charges.
 const LONG_STATE: usize = 1024;
 
+/// The most decisions that the search for a wait takes on such a state.
 const FEW: u32 = 6;
 
 const CELL: u8 = 0;
@@ -66,7 +67,8 @@ impl Cell {
         Self { quota, state, forgotten: None }
     }
 
-    /// Returns whether the cell holds only quota and state, without a note of a reset.
+    /// Returns whether the cell holds only quota and state: without a note that the key was reset, or came under a
+    /// limit of another kind, while charges from before might still be ended.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.forgotten.is_none()
@@ -101,7 +103,8 @@ pub(super) fn met<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) ->
     cell.filter(|cell| cell.is_under(charge) || cell.full_at().is_none_or(|full| full > now))
 }
 
-/// A state that a fast clock has written, too far ahead of `now`, is set back ([`Quota::set_back`]).
+/// Returns the state of a cell, converted to the charge's quota. A state that a fast clock has written, too far ahead
+/// of `now`, is set back ([`Quota::set_back`]).
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
     if cell.is_under(charge) {
@@ -120,8 +123,8 @@ fn carried(charge: &Charge<'_>, cell: &Cell, now: Tick) -> State {
 /// Returns when a refused charge is worth repeating. `ruled` is the retry that the charge's limit gave for the state
 /// from [`current`].
 ///
-/// Until a charge is allowed, the units refill by the old limit, and a later charge converts what is then left. The
-/// wait that the new limit gave does not account for that.
+/// A refusal does not carry the key over to a changed limit. Until a charge is allowed, the units refill by the old
+/// limit, and a later charge converts what is then left. The wait that the new limit gave does not account for that.
 pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: Retry) -> Retry {
     match (ruled, met(charge, cell, now)) {
         (Retry::After(wait), Some(cell)) if !cell.is_under(charge) => {
@@ -132,8 +135,9 @@ pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: 
 }
 
 /// Searches for the least wait after which the charge is allowed if the key stays under its old limit until then. The
-/// result is at least that wait, and at most a thousandth more. For a long log or many buckets, each decision carries
-/// the whole list over, so at most [`FEW`] are made, and the wait may be longer than necessary.
+/// result is at least that wait, and at most a thousandth more. The search starts from the wait that the new limit
+/// named, and takes about twenty to thirty decisions. For a long log or many buckets, each decision carries the whole
+/// list over, so at most [`FEW`] are made, and the wait may be longer than necessary.
 #[cold]
 fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Duration) -> Retry {
     let decide = |wait: u64| {
@@ -172,7 +176,8 @@ fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Durati
     Retry::After(Duration::from_nanos(enough))
 }
 
-/// Clones the quota's `Arc` only where the quota changed, because all keys share its reference count.
+/// Replaces the state of a cell. Clones the quota's `Arc` only where the quota changed, because all keys share its
+/// reference count.
 pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, now: Tick) {
     let forgotten = match cell {
         Some(cell) if Arc::ptr_eq(&cell.quota, quota) && cell.forgotten.is_none() => {

@@ -61,7 +61,8 @@ pub fn run<S: Store>(make: impl Fn() -> S, quotas: &[Arc<Quota>], steps: u64) {
     suite(|_| make(), None, quotas, steps);
 }
 
-/// Runs the suite against stores that use the clock handed to `make`: the suite makes it run fast, slow and backwards.
+/// Runs the suite against stores that use the clock handed to `make` as their own: the suite makes it run fast, slow
+/// and backwards.
 ///
 /// # Panics
 /// As [`run`].

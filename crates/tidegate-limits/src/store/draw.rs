@@ -8,7 +8,7 @@ use super::cell::{Cell, current};
 use super::step::{Charge, Settled, Step};
 use super::take::{KeyState as _, take};
 
-/// Takes as much as fits of all charges, or of none; returns whether cells changed.
+/// Finds how much of each charge fits, and takes that amount of all charges or of none; returns whether cells changed.
 pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
     let fitting = |(charge, cell): (&Charge<'_>, &Option<Cell>)| {
         Cost::new(most(charge, cell, step.now)).unwrap_or(Cost::ONE)
@@ -19,11 +19,11 @@ pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Se
     take(&Step { charges: &charges, ..*step }, cells, true, settled)
 }
 
-/// At least 1.
+/// Returns the most units of a charge that its limit allows; 1 where it allows none.
 ///
-/// Limits are monotone, so the largest allowed cost is found by bisection, in as many decisions as the cost has bits.
-/// First the units that are left at once are tried, which without a wait are nearly always the answer: two or three
-/// decisions.
+/// Limits are monotone: one that allows a cost allows every lower one. So the largest allowed cost is found by
+/// bisection, in as many decisions as the cost has bits. First the units that are left at once are tried, which without
+/// a wait are nearly always the answer: two or three decisions.
 fn most(charge: &Charge<'_>, cell: &Option<Cell>, now: Tick) -> u64 {
     let fits = |units: u64| {
         let cost = Cost::new(units).unwrap_or(Cost::ONE);

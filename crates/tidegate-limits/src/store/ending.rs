@@ -113,7 +113,8 @@ const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
     Charge { max_wait: Duration::ZERO, kept_back: 0, ..*charge }
 }
 
-/// Sets `counted` if a breaker counts the call.
+/// Returns the state after a place of a guard was left, and the guard's quota; `None` where nothing changes. Sets
+/// `counted` if a breaker counts the call.
 fn leave<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
@@ -138,6 +139,8 @@ fn leave<'c>(
     (next != *state).then_some((Some(quota), next))
 }
 
+/// Returns the state after one ending of a charge that is on no guard, and the quota that it is under if the cell has
+/// one; `None` where nothing changes.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
@@ -164,6 +167,8 @@ fn next<'c>(
     (cell.is_none() || next != state).then_some((quota, next))
 }
 
+/// Returns the quota of a cell, its state after places are held longer, and their new receipt; `None` if the places are
+/// not there.
 fn extended(
     charge: &Charge<'_>,
     cell: Option<&Cell>,
@@ -179,12 +184,13 @@ fn extended(
 }
 
 impl Cell {
+    /// Returns whether a charge is void: the key was reset, or its limit changed to another kind, since it was made.
     fn is_void(&self, receipt: &Receipt, now: Tick) -> bool {
         self.forgotten.as_ref().is_some_and(|forgotten| now < forgotten.until && receipt.at <= forgotten.at)
     }
 }
 
-/// The receipt's cost becomes the number of units that came back; `None` where none came back.
+/// Returns the receipt of a charge. Its cost becomes the number of units that came back; `None` where none came back.
 fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<Receipt> {
     // Compares what is in use, not what is left: the size of an adaptive limit may differ before and after.
     let in_use = |standing: &Standing| {
@@ -196,6 +202,7 @@ fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<R
     Some(Receipt { cost, ..*receipt })
 }
 
+/// Returns the standing of a cell under its own limit; without a cell, that of a new key under the charge's limit.
 fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     match cell {
         Some(cell) => cell.quota.standing(&cell.state, now),

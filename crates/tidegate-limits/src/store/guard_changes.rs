@@ -35,7 +35,7 @@ impl Moved {
     }
 }
 
-/// A law does not move a limit when work enters.
+/// Adds the changes of a breaker that a call enters which is let in. A law does not move a limit when work enters.
 pub(super) fn by_entry(key: &[u8], quota: &Quota, before: &State, ask: Ask, moved: &mut Vec<Moved>) {
     if let (Quota::Breaker(breaker), State::Breaker(state)) = (quota, before) {
         // Entered once more, in a copy: the usual entry tells nobody, and only steps that are watched come here.

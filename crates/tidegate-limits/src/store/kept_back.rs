@@ -1,4 +1,7 @@
 //! Converts the share of an adaptive limit that is kept back for requests of higher priority into places.
+//!
+//! The planner of a charge does not know the present size of such a limit, because its state is in the store. So the
+//! charge carries a share.
 
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Cost, Quota};

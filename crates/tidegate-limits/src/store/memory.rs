@@ -9,12 +9,14 @@
 //! was used once takes longer to be full again than a limit per second that is almost used up. A key that is over its
 //! limit is evicted last; otherwise an attacker could wash away its own debt with invented keys.
 //!
-//! All policies of a gate share the table ([`eviction`]).
+//! All policies of a gate share the table, and each has an even share of every eight slots, which the others cannot
+//! take from it ([`eviction`]). The count of evictions shows whether the table is large enough.
 //!
 //! # Fingerprints
 //! Unless keys are kept in full, they are kept as 64-bit fingerprints under a seed of the process, so no caller's
 //! address lies in memory. The slot holds 48 of the bits, and the others choose the lines, so two given keys are taken
-//! for the same key with odds of about 2⁻⁴⁸ · 4 / lines.
+//! for the same key with odds of about 2⁻⁴⁸ · 4 / lines. Among `n` live keys in a table made for `n`, which has
+//! `11n/30` lines, the odds that any two collide are about `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
 //!
 //! An outsider cannot choose keys that meet in one line, whether keys are kept in full or not: tests with keys that
 //! collide under another seed, and with patterns of keys, found them spread as random keys are (`table.rs`). The hash,
@@ -25,7 +27,9 @@
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
-//! latest one counts as that one. If ticks stay far behind, time goes on at half their speed (`clock/monotonic.rs`).
+//! latest one counts as that one. If ticks stay more than five minutes behind, time goes on at half their speed until
+//! they have nearly caught up (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as
+//! long, and nothing is granted twice.
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
@@ -67,11 +71,12 @@ use crate::clock::HeldTime;
 ///
 /// Memory is allocated when the store is made and does not grow: 24 bytes per key of the capacity, 48 where keys are
 /// kept in full. Beyond a megabyte a background thread touches all of it once (13 ms for a million keys), so that no
-/// check waits for the system to provide memory. States that do not fit a word (all but GCRA's: logs, windows of many
-/// buckets) allocate their own size as they come.
+/// check waits for the system to provide memory, and a machine that has too little shows it at the start. States that
+/// do not fit a word (all but GCRA's: logs, windows of many buckets) allocate their own size as they come.
 ///
 /// A check of one known key is one locked instruction on its cache line. A step over several keys seizes all their
-/// slots: it first tries each slot once; if one is taken, it seizes all in ascending order, so steps never deadlock.
+/// slots: it first tries each slot once; if one is taken, it seizes all in ascending order, so steps never deadlock. A
+/// clone shares the table.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     shared: Arc<MemoryShared>,
@@ -108,9 +113,10 @@ impl MemoryStore {
     /// Makes an empty store that compares whole keys and not only their fingerprints. Among a million keys, two have
     /// the same fingerprint with odds of one in fifty million; this is for limits where that is too much.
     ///
-    /// Takes 48 bytes per key of the capacity. A check has a second cache miss. Keys of up to 15 bytes are kept as they
-    /// are; of longer keys, 120 bits are kept besides the fingerprint, so that memory does not grow with the keys that
-    /// callers send: among `n` of them, two are taken for the same key with odds of about `n² · 2⁻¹⁶⁹`.
+    /// Takes 48 bytes per key of the capacity. A check has a second cache miss, and takes about twice as long among a
+    /// million keys. Keys of up to 15 bytes are kept as they are; of longer keys, 120 bits are kept besides the
+    /// fingerprint, so that memory does not grow with the keys that callers send: among `n` of them, two are taken for
+    /// the same key with odds of about `n² · 2⁻¹⁶⁹`.
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
@@ -171,11 +177,14 @@ impl MemoryStore {
         self.shared.table.touch(fingerprint)
     }
 
+    /// Returns the class of a quota for owner 0; `None` where its states do not fit a word.
     pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<CachedClass> {
         self.shared.table.reclaim(tick);
         Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
+    /// Returns the limit of a class that was kept between checks; `None` where its number has since been given to
+    /// another limit, or is about to be.
     #[inline]
     pub(crate) fn limit(&self, class: CachedClass) -> Option<Limit<'_>> {
         self.shared.table.classes.kept(class)
@@ -187,8 +196,8 @@ impl MemoryStore {
         self.shared.table.classes.at_hand(class)
     }
 
-    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. Makes no
-    /// function call.
+    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
+    /// that did not succeed, for whatever reason. Makes no function call.
     #[inline(always)]
     pub(crate) fn permit(
         &self,
@@ -216,7 +225,8 @@ impl MemoryStore {
         self.shared.table.permit_or_read(fingerprint, by, units)
     }
 
-    /// Ticks must come from a clock that does not step back.
+    /// Spends units of a key in its word; waits for a slot that is seized. Ticks must come from a clock that does not
+    /// step back.
     pub(crate) fn take(
         &self,
         fingerprint: Fingerprint,
@@ -276,7 +286,8 @@ impl MemoryStore {
         self.settle_step::<true, false>(step, &mut settled).map(|()| settled)
     }
 
-    /// Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots change.
+    /// Settles a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
+    /// change.
     #[inline(always)]
     fn settle_step<const RECEIPTS: bool, const TRACK: bool>(
         &self,

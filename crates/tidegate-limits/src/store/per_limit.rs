@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tidegate_core::Quota;
 
-/// Adding a limit copies one part and not the whole map.
+/// The number of parts of the map: adding a limit copies one part and not the whole map.
 const PARTS: usize = 64;
 
 /// The most limits in a part: 4,096 in all. A part that is full is cleared, and its values are computed again as its

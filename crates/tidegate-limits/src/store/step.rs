@@ -60,7 +60,8 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// The charge that has to be allowed for this one to be allowed.
+    /// Returns the charge that has to be allowed for this one to be allowed: its cost plus the units kept back. `None`
+    /// where nothing is kept back.
     #[inline]
     pub(super) fn with_kept_back(&self) -> Option<Self> {
         if self.kept_back == 0 {
@@ -136,7 +137,7 @@ pub struct Step<'a> {
     /// Ignored by stores whose [`super::Caps::one_tag`] is `false`.
     pub tag: u64,
     /// Whether the charges will be ended. If `false`, receipts may be absent from the answer; the rest of it is the
-    /// same.
+    /// same. Making receipts is part of the cost of a check, and most checks need none.
     pub receipts: bool,
     /// Whether somebody watches the guards: the answer then has what the step has changed of them ([`Settled::moved`]).
     pub watched: bool,

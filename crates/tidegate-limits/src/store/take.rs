@@ -33,26 +33,29 @@ pub(super) trait KeyState {
         self.decide_cost(charge, now)
     }
 
+    /// Returns the charge that has to be allowed for this one to be allowed; `None` where nothing is kept back.
     #[inline]
     fn with_kept_back<'c>(&self, charge: &Charge<'c>, _now: Tick) -> Option<Charge<'c>> {
         charge.with_kept_back()
     }
 
-    /// `ruled` by its limit, or a corrected time where the key is still under another limit.
+    /// Returns when a refused charge is worth repeating: `ruled` by its limit, or a corrected time where the key is
+    /// still under another limit.
     #[inline]
     fn retry(&self, _charge: &Charge<'_>, _now: Tick, ruled: Retry) -> Retry {
         ruled
     }
 
-    /// In the state `next`, or in the present one if that is `None`.
+    /// Returns the standing of the limit in the state `next`, or in the present one if that is `None`.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
 
     fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
 
-    /// Before the charge is kept; words have no guards.
+    /// Adds to `moved` what the charge changes of a guard, before it is kept. Words have no guards.
     fn watch(&self, _charge: &Charge<'_>, _now: Tick, _moved: &mut Vec<Moved>) {}
 
-    /// Updates a key that was denied if it is new and fills up from now on, or was written by a clock that runs ahead.
+    /// Updates a key that was denied if it is new and fills up from now on, or its state was written by a clock that
+    /// runs ahead. Returns whether the state changed.
     fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
         false
     }
@@ -118,7 +121,7 @@ impl KeyState for Option<Cell> {
     }
 }
 
-/// Of an adaptive limit, the share is of its present size.
+/// Returns the charge plus what is kept back from it; for an adaptive limit, that share is of its present size.
 #[cold]
 fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
     if !kept_back::moves(charge.quota) {
@@ -129,7 +132,8 @@ fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option
     Charge { kept_back, ..*charge }.with_kept_back()
 }
 
-/// Keeps the next states only if no binding charge was refused; returns whether any state changed.
+/// Decides each charge by itself, and keeps the next states only if no binding charge was refused; returns whether any
+/// state changed.
 pub(super) fn take<H: KeyState>(
     step: &Step<'_>,
     states: &mut [H],

@@ -2,7 +2,8 @@
 //!
 //! With each beat the keeper compares the two and publishes a *calibration*: a counter value, the nanoseconds that it
 //! stands for, and the speed to continue at. A new calibration starts where the old one leads to, and a difference from
-//! the system's clock is worked off by a slightly different speed.
+//! the system's clock is worked off by a slightly different speed. So readings neither jump nor step back, and do not
+//! drift.
 //!
 //! Counters of different cores agree only if the kernel has made sure of it, which it has if it uses the counter as its
 //! own clock. Otherwise, or if the system does not say, there is no counter and the system's clock is read.
@@ -22,7 +23,8 @@ const LOST: u64 = 1_000_000;
 /// A difference is worked off in about this many beats.
 const PATIENCE: u64 = 64;
 
-/// The readers' side.
+/// The readers' side: the calibration, and the library that knows the instruction to read the counter on each
+/// processor.
 #[derive(Debug)]
 pub(super) struct Counter {
     calibration: SeqLock<4>,
@@ -55,7 +57,8 @@ impl Counter {
 
     /// Returns the nanoseconds while the keeper is on time; `None` if [`Counter::now`] has to be called.
     ///
-    /// One comparison detects counts before the calibration, a late keeper, and products beyond 64 bits.
+    /// It returns the same reading as that, with the fewest steps between the counter and the result, for which a check
+    /// waits. One comparison detects counts before the calibration, a late keeper, and products beyond 64 bits.
     #[inline]
     pub(super) fn fast_tick(&self) -> Option<u64> {
         // The count is read first, so that few values are kept across the call by which the library reads it on some
@@ -76,7 +79,7 @@ impl Counter {
         self.calibration.read(|[at, nanos, speed, _]| Calibration { at, nanos, speed }.nanos(raw.raw()))
     }
 
-    /// Called only by the keeper.
+    /// Publishes a calibration. Called only by the keeper.
     fn publish(&self, calibration: Option<Calibration>) {
         self.calibration.write(calibration.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
     }
@@ -86,7 +89,7 @@ impl Counter {
 #[derive(Debug)]
 pub(super) struct Source {
     raw: quanta::Clock,
-    /// Count and nanoseconds since the keeper woke: the longer ago, the more exact is the speed.
+    /// The first count since the keeper woke and its nanoseconds: the longer ago it was, the more exact is the speed.
     first: Option<(u64, u64)>,
     calibration: Option<Calibration>,
 }
@@ -116,7 +119,7 @@ impl Source {
         now
     }
 
-    /// Nothing corrects the calibration while the keeper sleeps.
+    /// Drops the calibration, because nothing corrects it while the keeper sleeps.
     pub(super) fn rest(&mut self, counter: &Counter) {
         (self.first, self.calibration) = (None, None);
         counter.publish(None);

@@ -14,13 +14,16 @@
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// No tick is kept.
 const ASLEEP: u64 = 0;
+/// The keeper asks whether the tick is used.
 const ASKING: u64 = 1;
+/// A reader has answered: the tick is used.
 const WANTED: u64 = 2;
 
 /// The keeper is woken when this many readings have found no tick within [`MISSED_WITHIN`].
 const MISSES: u32 = 64;
-/// In nanoseconds; with [`MISSES`] a hundred thousand checks a second.
+/// The time for [`MISSES`], in nanoseconds: together they mean a hundred thousand checks a second.
 const MISSED_WITHIN: u64 = 640_000;
 
 /// A keeper that is later than this, in nanoseconds, counts as dead: a forked process has none.
@@ -75,6 +78,7 @@ impl SharedTick {
         busy && !self.wanted.swap(true, Ordering::Relaxed)
     }
 
+    /// Called by a reader that found the keeper gone: ends the keeping of the tick.
     pub(super) fn give_up(&self, tick: u64) {
         // Fails if the keeper has come back meanwhile.
         let _ = self.tick.compare_exchange(tick, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);

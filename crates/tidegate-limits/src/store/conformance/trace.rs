@@ -284,7 +284,7 @@ impl History {
         }
     }
 
-    /// All charges of a take or a draw, and the [`Ending::Once`] of an ending.
+    /// Keeps the charges of a step, to be ended later: all of a take or a draw, and the [`Ending::Once`] of an ending.
     fn keep(&mut self, asked: &StepParts, settled: &Settled) {
         for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);

@@ -5,7 +5,9 @@
 //! # Locks
 //! A slot is *seized* by exchanging its word for [`SEIZED`], and released by writing a word. A check of a known key
 //! takes no other locked instruction than this one, on a line that it has to fetch anyway. The new word is computed
-//! before the exchange, because a processor that waits for a locked instruction starts little of what follows.
+//! before the exchange, because a processor that waits for a locked instruction starts little of what follows. A
+//! compare-exchange from the old word to the new one would save the release, but could not detect that the slot was
+//! meanwhile given to another key.
 //!
 //! A line is *locked* by the lowest bit of its first name, to add keys or to remove them. A name changes only while its
 //! line is locked and its slot seized, so it is stable for a thread that holds either of them.
@@ -36,7 +38,7 @@ const SEIZED: u64 = GcraWord::NONE;
 /// The number of tries after which a waiting thread yields to others: one of them may be the holder.
 const SPINS: u32 = 100;
 
-/// All zeros: empty.
+/// A name and a word; a slot of all zeros is empty.
 #[derive(Debug, Default)]
 #[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 pub(super) struct Slot {
@@ -51,7 +53,7 @@ impl Slot {
         let _ = self.word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// [`SEIZED`] while another thread holds it.
+    /// Reads the word without seizing the slot; [`SEIZED`] while another thread holds it.
     #[inline]
     pub(super) fn word(&self) -> u64 {
         self.word.load(Ordering::Relaxed)
@@ -112,7 +114,8 @@ impl<'t> CacheLine<'t> {
     ///
     /// Compares all four names without a branch: no predictor can know which one matches, and a misprediction would
     /// keep the memory of the next checks from being fetched meanwhile. Only the first name has a lock bit to be
-    /// masked.
+    /// masked. Fewer instructions help, because all of them wait for the line to come from memory, and a processor has
+    /// few places for waiting instructions. Both together save half of the time of a check among a million keys.
     #[inline(always)]
     fn glance(self, name: Name) -> Option<&'t Slot> {
         let [first, rest @ ..] = self.slots;
@@ -125,7 +128,8 @@ impl<'t> CacheLine<'t> {
         found
     }
 
-    /// Spends units of the key with this name, if that needs no waiting, and returns the new word.
+    /// Spends units of the key with this name, if that needs no waiting, and returns the new word. `None` where that
+    /// did not succeed, for whatever reason.
     #[inline(always)]
     pub(super) fn permit(self, name: Name, form: &GcraWord, now: u64, units: u64) -> Option<u64> {
         let slot = self.glance(name)?;
@@ -158,7 +162,7 @@ impl<'t> CacheLine<'t> {
         }
     }
 
-    /// Waits for a seized slot. `None` where no slot has the name.
+    /// Spends units of the key with this name, or refuses; waits for a seized slot. `None` where no slot has the name.
     pub(super) fn take(
         self,
         name: Name,
@@ -236,7 +240,7 @@ fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
     }
 }
 
-/// Dropping it releases the slot with `word`.
+/// A seized slot. Dropping it releases the slot with `word`: the former word, unless it was changed.
 #[derive(Debug)]
 pub(super) struct Seized<'l> {
     slot: &'l Slot,
@@ -278,7 +282,7 @@ impl<'l> LockedLine<'l> {
         self.line.slots[at].name()
     }
 
-    /// `None` while the slot is seized.
+    /// Returns a slot's present word; `None` while the slot is seized.
     pub(super) fn word(&self, at: usize) -> Option<u64> {
         // Acquire, with the Release of `Seized::drop`: a cell that was put into the overflow before is visible then,
         // too.
@@ -293,7 +297,7 @@ impl<'l> LockedLine<'l> {
         self.line.seize(at)
     }
 
-    /// `is` returns whether a slot with the key's name is that key's.
+    /// Finds the slot of a key under any limit. `is` returns whether a slot with the key's name is that key's.
     pub(super) fn find(&self, key: Name, is: impl Fn(usize) -> bool) -> Option<usize> {
         let named = |at: usize| self.name(at).is_key_of(key) && self.name(at) != Name::EMPTY;
         (0..WAYS).find(|at| named(*at) && is(*at))
@@ -323,6 +327,7 @@ pub(super) struct Lines<T> {
 }
 
 impl<T: Blank> Lines<T> {
+    /// Makes blank lines; `None` if the system has not enough memory.
     pub(super) fn new(count: usize) -> Option<Self> {
         let cells = blank((count + 1) * WAYS - 1)?;
         Some(Self { start: aligned(&cells), cells, count })
@@ -365,7 +370,7 @@ pub(super) trait Blank: Default {}
 impl<T: Default> Blank for T {}
 
 /// Returns blank cells, in memory that the system provides when it is first touched: so making a table for a million
-/// keys takes no time, and its pages are touched afterwards ([`start_prefault`]).
+/// keys takes no time, and its pages are touched afterwards ([`start_prefault`]). `None` if there is not enough memory.
 #[cfg(not(tidegate_loom))]
 pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
     // Not allocated as whole lines: with an alignment of 64 bytes, the allocator would write zeros instead of returning
@@ -385,17 +390,20 @@ fn aligned<T>(cells: &[T]) -> usize {
 
 // Prefaults the memory of a large table: a background thread makes the system provide it before checks need it.
 //
-// A new table is blank memory: the system provides each page at the first write to it. So a background thread touches
-// them as soon as the table is made, and then ends. A check that reaches a page before it pays for it as without the
-// thread.
+// A new table is blank memory: the system provides each page at the first write to it. On a virtual machine whose host
+// has to find the page in turn, such a write has been measured at 25 to 50 µs; a table of a million keys has some 5,700
+// pages, and a flood of new keys touches them all. Touching them while the table is made would delay the caller
+// instead, by 13 ms for a million keys. So a background thread touches them as soon as the table is made, and then
+// ends. A check that reaches a page before it pays for it as without the thread.
 
+/// Tables of fewer slots are not prefaulted.
 const FEW: usize = (1 << 20) / size_of::<Slot>();
 
 /// The number of pages, about ten microseconds' worth, after which the thread yields the core and checks whether the
 /// table still exists.
 const STRETCH: usize = 8;
 
-/// If no thread can be started, checks touch the pages.
+/// Starts the thread, unless the table is small. If no thread can be started, checks touch the pages.
 pub(super) fn start_prefault<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
     if (**shared).as_ref().slots() < FEW {
         return;
@@ -424,11 +432,14 @@ impl Table {
 // Keeps keys in full besides their fingerprints, for limits where two keys must not be taken for the same one.
 //
 // A full key takes sixteen bytes for each slot, in separate lines: a check has a second cache miss, which overlaps with
-// the first; keys are compared while the slot is seized.
+// the first; keys are compared while the slot is seized. Of a key longer than [`LONGEST`], 120 bits are kept, from two
+// SipHash values under keys of the process. Two of `n` longer keys are taken for the same one only if they agree in
+// these and in the 48 bits of their slots' names: odds of about `n² · 2⁻¹⁶⁹`.
 
 /// The longest key, in bytes, that is kept as it is; the sixteenth byte holds its length.
 const LONGEST: usize = 15;
 
+/// The last byte of a longer key, in place of the length.
 const LONGER: u8 = 0xFF;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

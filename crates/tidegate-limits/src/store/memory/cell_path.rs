@@ -22,8 +22,8 @@ const WIDE_LATEST: u64 = GcraWord::NONE - 1;
 pub(super) struct SlotContent {
     pub(super) cell: Cell,
     pub(super) owner: u32,
-    /// Into the overflow even if a word could hold it: its quota holds for one step only, or it lay there before it was
-    /// exported.
+    /// Whether the cell goes into the overflow even if a word could hold it: its quota holds for one step only, or it
+    /// lay there before it was exported.
     pub(super) beside: bool,
 }
 
@@ -89,7 +89,8 @@ impl Table {
         }
     }
 
-    /// As a word if it fits one and its quota holds for more than this step, otherwise into the overflow.
+    /// Writes a cell into a seized slot: as a word if it fits one and its quota holds for more than this step,
+    /// otherwise into the overflow.
     pub(super) fn write(
         &self,
         both: &Both<'_>,
@@ -130,9 +131,11 @@ impl Table {
 
 // Changes a state in the overflow in place.
 //
-// For one key that has a slot, it is enough to seize that slot. A caller that changes only one key, such as a keyed
-// breaker, need not copy its state first, because no other limit can still refuse.
+// A step over several keys locks the two lines of each. For one key that has a slot, it is enough to seize that slot. A
+// caller that changes only one key, such as a keyed breaker, need not copy its state first, because no other limit can
+// still refuse. For a breaker, these copies were most of the cost of a call.
 
+/// What happens to a key without a state: it gets that of a new key, which is then changed, or it is left without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     Begins,
@@ -193,6 +196,7 @@ impl Table {
         (seized.name() == name && self.holds_key(place, key)).then_some((place, seized))
     }
 
+    /// Changes the cell of a seized slot, and writes to the slot when the cell will be equivalent to none.
     fn change_seized<R>(
         &self,
         place: TablePlace,
@@ -210,7 +214,8 @@ impl Table {
         changed.flatten().expect("a slot without a limit's number has its cell in the overflow")
     }
 
-    /// `false`, and nothing is done, unless the key has a slot and a state that does not fit a word, before and after.
+    /// Settles a step of one charge on a key that has a slot and a state that does not fit a word, neither now nor
+    /// afterwards; otherwise returns `false` and does nothing.
     pub(super) fn settle_in_place(
         &self,
         step: &Step<'_>,

@@ -32,6 +32,7 @@ const CHECKSUM: usize = 8;
 
 const BESIDE: u8 = 1;
 
+/// The flag of a key that was reset, or whose limit changed to another kind.
 const RESET: u8 = 2;
 
 /// The number of recent limits that are searched for an equal one; if none is found, the limit is written again. So the
@@ -61,7 +62,7 @@ impl ChangeWriter {
         Self { limits: Vec::new(), slots: Writer::default(), next: 0 }
     }
 
-    /// Approximate: a limit counts as forty bytes.
+    /// Returns the approximate number of bytes: a limit counts as forty.
     pub(super) fn len(&self) -> usize {
         self.slots.written() + 40 * self.limits.len()
     }
@@ -70,6 +71,7 @@ impl ChangeWriter {
         self.next == 0
     }
 
+    /// Adds a slot that holds nothing. Slots come in ascending order.
     pub(super) fn push_empty(&mut self, slot: usize) {
         self.go_to(slot);
         self.number(0);
@@ -148,7 +150,7 @@ pub(super) struct ReadSheet<'b> {
 }
 
 impl<'b> ReadSheet<'b> {
-    /// `piece` is the index of the sheet among the pieces, for errors.
+    /// Reads the part before the slots. `piece` is the index of the sheet among the pieces, for errors.
     pub(super) fn open(bytes: &'b [u8], piece: u64) -> Result<Self, RestoreError> {
         let damaged = RestoreError::Damaged { piece };
         let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };

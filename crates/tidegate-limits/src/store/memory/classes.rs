@@ -1,9 +1,9 @@
 //! The list of the limits whose states fit a word, by number.
 //!
 //! A slot has no room for its limit and its owner, only for a number of 15 bits; this list holds the limits, once for
-//! each owner. The first few numbers are assigned permanently; the others are reused when no slot carries them any more
-//! ([`super::classes`]). So 32,767 limits can be in use at once; the states of further limits go into the overflow,
-//! which is slower and equally exact.
+//! each owner. Equal limits share a number. The first few numbers are assigned permanently; the others are reused when
+//! no slot carries them any more ([`super::classes`]). So 32,767 limits can be in use at once; the states of further
+//! limits go into the overflow, which is slower and equally exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,9 +30,9 @@ pub(super) struct Classes {
     pub(super) more: boxcar::Vec<StoredLimit>,
     /// Protects the assignment of numbers. While it is held, no lock is taken except those of quotas.
     pub(super) numbers: RwLock<Numbers>,
-    /// Locked before lines and numbers, and only by `try_lock`.
+    /// The sweep under way. Locked before lines and numbers, and only by `try_lock`.
     pub(super) sweep: Mutex<Sweep>,
-    /// A number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
+    /// Whether a number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
     pub(super) owes_sweep: AtomicBool,
 }
 
@@ -43,6 +43,7 @@ pub(super) struct Numbers {
 }
 
 impl Classes {
+    /// Returns a limit; `None` for [`Class::WIDE`].
     #[inline(always)]
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
@@ -108,7 +109,7 @@ impl Classes {
         self.get(class)
     }
 
-    /// Returns a number that no limit has; `None` when all are in use.
+    /// Returns a number that no limit has; `None` when all are in use. Notes that a sweep is due when few are left.
     fn next_number(&self, numbers: &mut Numbers) -> Option<u16> {
         let given = self.given();
         let left = usize::from(Class::MAX) - given + numbers.free.len();
@@ -144,7 +145,7 @@ impl Classes {
 // numbers during all phases.
 //
 // No thread waits for a whole sweep: it is done in parts, one for each limit that asks for a new number while few are
-// left.
+// left. A part is at most [`LINES`] lines or a four-thousandth of the table, which takes some microseconds.
 //
 // A number that a slot carries is never freed: a slot gets its number under the lock of its line, and only while the
 // stamp is even ([`Limit::admits`]). If that was before the sweep locked the line, the sweep has seen the number there,
@@ -183,7 +184,7 @@ impl Sweep {
 }
 
 impl Table {
-    /// The caller must not hold the lock of a line.
+    /// Does a part of a sweep, if one is due. The caller must not hold the lock of a line.
     #[inline]
     pub(super) fn reclaim(&self, now: Tick) {
         // Relaxed: a hint.

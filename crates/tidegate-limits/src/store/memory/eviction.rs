@@ -21,6 +21,8 @@ use super::table::{Both, Sought, Table, TablePlace};
 use super::word_path::Reading;
 use crate::store::Cell;
 
+/// The use of a place, from the point of view of a new key. `Free`: empty, or its limit is full again; `Taken`: seized
+/// by another thread, or by this same step.
 #[derive(Clone, Copy, Debug)]
 enum SlotUse {
     Free,

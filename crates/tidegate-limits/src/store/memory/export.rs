@@ -236,6 +236,7 @@ impl Table {
 
 const PIECE: u8 = 2;
 
+/// The bytes before a piece's content: version, kind, part and number.
 const HEAD: usize = 11;
 
 const CHECKSUM: usize = 8;

@@ -38,24 +38,26 @@ impl StoredLimit {
         }
     }
 
+    /// Returns whether the number belongs to a limit and may be put into slots.
     pub(super) fn is_given(&self) -> bool {
         self.stamp.load(Ordering::Relaxed).is_multiple_of(2)
     }
 
-    /// The caller must hold the lock that protects the assignment of numbers.
+    /// Changes the stamp. The caller must hold the lock that protects the assignment of numbers.
     pub(super) fn turn(&self) {
         let next = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
         // Release, with the Acquire in `read`: a thread that sees this stamp sees what was written before it.
         self.stamp.store(next, Ordering::Release);
     }
 
-    /// For a number that no slot carries.
+    /// Frees the number, which no slot carries. Returns its limit and owner.
     pub(super) fn free(&self) -> Option<(Gcra, u32)> {
         let quota = self.quota.lock().take()?;
         let Quota::Gcra(limit) = &*quota else { return None };
         Some((*limit, self.owner.load(Ordering::Relaxed)))
     }
 
+    /// Returns whether the number belongs to a limit, retiring or not.
     pub(super) fn is_taken(&self) -> bool {
         self.quota.lock().is_some()
     }
@@ -78,7 +80,7 @@ impl StoredLimit {
     }
 }
 
-/// The form is kept as plain numbers, not atomics.
+/// One of the first limits, which keep their numbers permanently. The form is kept as plain numbers, not atomics.
 #[derive(Debug)]
 pub(crate) struct PermanentLimit {
     pub(super) entry: StoredLimit,
@@ -91,6 +93,7 @@ pub(crate) struct Limit<'t> {
     stamp: u32,
 }
 
+/// A class that a caller keeps between checks: its number, and the stamp that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachedClass(u64);
 
@@ -99,6 +102,7 @@ impl CachedClass {
         self.0
     }
 
+    /// Makes a class from what [`CachedClass::bits`] returned; any other number gives a class without a valid limit.
     pub(crate) const fn of_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -120,8 +124,8 @@ impl Limit<'_> {
         self.entry.owner.load(Ordering::Acquire)
     }
 
-    /// If the number was given to another limit meanwhile, the form may mix values of both: reading a word with it does
-    /// not panic, and the result is discarded.
+    /// Returns the form by which words are read. If the number was given to another limit meanwhile, the form may mix
+    /// values of both: reading a word with it does not panic, and the result is discarded ([`Limit::holds`]).
     #[inline(always)]
     pub(crate) fn form(&self) -> GcraWord {
         GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
@@ -136,7 +140,8 @@ impl Limit<'_> {
         self.entry.stamp.load(Ordering::Relaxed) == self.stamp
     }
 
-    /// Valid only while the slot's line is locked: a sweep locks each line after it has changed the stamp.
+    /// Returns whether a new slot may carry the number. Valid only while the slot's line is locked: a sweep locks each
+    /// line after it has changed the stamp.
     pub(super) fn admits(&self) -> bool {
         self.stamp.is_multiple_of(2) && self.holds()
     }
@@ -157,12 +162,13 @@ impl Limit<'_> {
         self.quota().is_some_and(|own| own == *quota)
     }
 
+    /// Returns the quota; `None` where the number no longer belongs to the limit that was read.
     pub(super) fn quota(&self) -> Option<Arc<Quota>> {
         self.entry.quota.lock().clone().filter(|_| self.holds())
     }
 }
 
-/// Two quotas that exist at the same time have different addresses.
+/// The address of a quota in memory. Two quotas that exist at the same time have different addresses.
 #[inline(always)]
 fn address(quota: &Arc<Quota>) -> u64 {
     Arc::as_ptr(quota).addr() as u64
@@ -190,6 +196,7 @@ pub(super) struct Name(pub(super) u64);
 pub(crate) struct Class(pub(super) u16);
 
 impl Class {
+    /// The state does not fit a word.
     pub(super) const WIDE: Self = Self(0);
     pub(super) const MAX: u16 = (1 << 15) - 1;
 
@@ -206,7 +213,8 @@ impl Class {
 impl Name {
     pub(super) const EMPTY: Self = Self(0);
 
-    /// The tag is the upper 48 bits of the key's fingerprint; the lower 16 bits are only for choosing lines.
+    /// Makes the name of a key. The tag is the upper 48 bits of its fingerprint; the lower 16 bits are only for
+    /// choosing lines.
     #[inline]
     pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
         // A tag is never zero, because that marks an empty slot: one in 2⁴⁸ keys therefore shares its tag with another.

@@ -87,7 +87,7 @@ impl Hashing {
         hasher.finish()
     }
 
-    /// Independent of the fingerprint: SipHash, of the secret and then the key.
+    /// Two hashes of a long key that are independent of its fingerprint: SipHash, of the secret and then the key.
     pub(super) fn long(&self, key: &[u8]) -> [u64; 2] {
         self.long.map(|secret| {
             let mut hasher = DefaultHasher::new();
@@ -97,7 +97,7 @@ impl Hashing {
         })
     }
 
-    /// The same for every table that hashes as this one does.
+    /// Returns a number that is the same for every table that hashes as this one does.
     pub(super) fn probe(&self) -> u64 {
         const KEY: &[u8] = b"a key of more than sixteen bytes, to tell tables apart";
         let [low, high] = self.long(KEY);

@@ -1,9 +1,10 @@
 //! The table of slots: finds the slot of a key, and gives slots to new keys.
 //!
-//! A new key takes the first line while two or more slots are free there, and otherwise the emptier of the two. With 22
-//! slots for 15 keys, 1 key in 160 finds all eight slots live, and 1 in 7 is in its second line. A step on a key that
-//! has a slot seizes that slot. To give a slot to a new key, both lines are locked, the lower first: so there is no
-//! deadlock, and no key gets two slots.
+//! The fingerprint of a key selects two lines, and the key has a slot in one of them. A new key takes the first line
+//! while two or more slots are free there, and otherwise the emptier of the two. With 22 slots for 15 keys, 1 key in
+//! 160 finds all eight slots live, and 1 in 7 is in its second line. (If it always took the emptier line: 1 in 600, and
+//! 2 in 7. With one line only: 1 in 12.) A step on a key that has a slot seizes that slot. To give a slot to a new key,
+//! both lines are locked, the lower first: so there is no deadlock, and no key gets two slots.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -52,7 +53,7 @@ impl Sought {
         self.fingerprint
     }
 
-    /// The table cannot tell the two keys apart where they meet in a line.
+    /// Returns whether the table cannot tell the two keys apart where they meet in a line.
     pub(super) fn is_as(self, other: Self) -> bool {
         self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.full_key == other.full_key
     }
@@ -69,7 +70,7 @@ pub(super) enum Keep {
     Keys,
 }
 
-/// Places are seized in ascending order.
+/// A place in the table. Places are seized in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TablePlace {
     pub(super) line: usize,
@@ -95,17 +96,21 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Makes a table for at most [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS) keys; `None` where there is no
+    /// memory for it.
     pub(super) fn new(keys: usize, keep: Keep) -> Option<Self> {
         Self::with(keys, keep, &Seed::random())
     }
 
-    /// Can be exported: two bytes more for each slot.
+    /// Makes a table that can be exported: two bytes more for each slot.
     pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::with(keys, keep, seed)?;
         table.low_bits = Some(blank(table.slots())?);
         Some(table)
     }
 
+    /// Makes a table that can be exported and notes which of its slots change: 17 bits more for each slot than the
+    /// plain table.
     pub(super) fn tracked(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::seeded(keys, keep, seed)?;
         table.marks = Some(Marks::new(table.slots())?);
@@ -147,7 +152,8 @@ impl Table {
         if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }
 
-    /// Seeded, so an outsider cannot find keys that meet in a line and crowd out a victim's.
+    /// Returns the fingerprint of a key. It is seeded, so an outsider cannot find keys that meet in a line and crowd
+    /// out a victim's.
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
         Fingerprint(self.hashing.fingerprint(key))
@@ -178,7 +184,7 @@ impl Table {
         if other < lines { other } else { other - lines }
     }
 
-    /// In the order in which they are locked.
+    /// Returns the two lines of a key in the order in which they are locked.
     pub(super) fn lines_of(&self, key: Sought) -> [usize; 2] {
         let (first, second) = (self.first(key.fingerprint), self.second(key.fingerprint));
         [first.min(second), first.max(second)]
@@ -196,7 +202,8 @@ impl Table {
         self.line(line).touch() ^ kept
     }
 
-    /// The line must be locked or the slot seized; in a table of fingerprints the name alone decides.
+    /// Returns whether a slot with a key's name is that key's. The line must be locked or the slot seized; in a table
+    /// of fingerprints the name alone decides.
     #[inline]
     pub(super) fn holds_key(&self, place: TablePlace, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
@@ -233,13 +240,15 @@ impl Table {
         seized.rename(both.at(place), key.name(class));
     }
 
+    /// Notes that a slot has changed, or is about to be changed by the thread that has seized it.
     pub(super) fn mark(&self, place: TablePlace) {
         if let Some(marks) = &self.marks {
             marks.mark(place.line * WAYS + place.slot);
         }
     }
 
-    /// `None` where that did not succeed; always so in a table of full keys, where the keys have to be compared first
+    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
+    /// that did not succeed; always so in a table of full keys, where the keys have to be compared first
     /// ([`Table::holds_key`]).
     #[inline(always)]
     pub(super) fn permit(
@@ -273,7 +282,7 @@ impl Table {
     }
 
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
-    /// second line.
+    /// second line. For a key that would be refused, it returns the word that was seen.
     #[inline]
     pub(super) fn permit_or_read(
         &self,
@@ -340,7 +349,7 @@ fn spread(number: u64, count: usize) -> usize {
     ((u128::from(number) * count as u128) >> 64) as usize
 }
 
-/// Both lines of one key, locked, in ascending order.
+/// The two lines of one key, locked, in ascending order of their numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Both<'h> {
     pub(super) lines: [(usize, &'h LockedLine<'h>); 2],
@@ -356,7 +365,7 @@ impl<'h> Both<'h> {
 // Keeps the states that do not fit a word: it has a place for a whole cell for each slot of the table.
 //
 // Cells lie in small groups, each with its own lock, at places that belong to the table's slots: so there is no search,
-// and nothing large is ever moved, however many cells there are.
+// and nothing large is ever moved, however many cells there are. Nothing is allocated before the first cell comes.
 
 /// The number of lines in a group: a group's cells, 32 of 64 bytes, are allocated together.
 const LINES: usize = 8;

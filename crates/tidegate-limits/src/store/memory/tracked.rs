@@ -119,7 +119,7 @@ impl Store for TrackedStore {
 // Restores a store from the pieces that were handed out.
 
 /// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference
-/// comes from a short step back. The same five minutes for which a running store's time stands still.
+/// comes from a short step back. Five minutes: the same bound for which a running store's time stands still.
 const FAR: Duration = Duration::from_secs(300);
 
 impl Recorder {
@@ -210,7 +210,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// `false`, and nothing is changed, if the key cannot have that slot.
+    /// Puts a key into an empty slot, unless it has another slot already. `false`, and nothing is changed, if the key
+    /// cannot have that slot.
     fn put_at(&self, place: TablePlace, entry: ExportedKey, now: Tick) -> bool {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -231,7 +232,7 @@ impl Table {
 }
 
 /// A piece ends after the slot with which it reaches this size, in bytes: with what an engine adds, it fits in a page
-/// of 64 KiB.
+/// of 64 KiB, where states are small.
 const ENOUGH: usize = 60 << 10;
 
 const QUOTAS: usize = 1024;
@@ -257,6 +258,7 @@ pub struct Recorder {
     store: TrackedStore,
     /// The slots for which the pieces hold a key. Other slots need no entry that says that they are empty.
     handed_out: Vec<u64>,
+    /// The marks that were taken since the last call of [`Recorder::kept`].
     taken: Vec<(usize, u64)>,
     /// The index of the next word of marks, and the remaining marks of the word before it.
     word: usize,
@@ -431,7 +433,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// Adds a slot if its key's limit is not full again at the second of the two `times`. Returns whether it did.
+    /// Adds a slot if its key's limit is not full again at the second of the two `times`; the first one is now. Returns
+    /// whether it did.
     fn show(
         &self,
         slot: usize,

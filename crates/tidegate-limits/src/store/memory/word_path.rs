@@ -1,7 +1,8 @@
 //! Settles steps on the words of the table: the fast path.
 //!
-//! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. Other
-//! steps are settled on cells (`cell_path`): a new key among several, a wait, another limit.
+//! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. They
+//! need no cells, no reference counts and no 128-bit arithmetic. Other steps are settled on cells (`cell_path`): a new
+//! key among several, a wait, another limit. Both paths use the same arithmetic and the same rule of all or nothing.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -91,8 +92,8 @@ impl KeyState for Word {
 }
 
 impl Table {
-    /// `None`, with nothing changed, unless each key has a word under the step's limit and no slot is seized; always so
-    /// in a table of full keys.
+    /// Settles a step whose charges are all permitted. `None`, with nothing changed, unless each key has a word under
+    /// the step's limit and no slot is seized; always so in a table of full keys.
     ///
     /// No slot is waited for, so slots may be seized in any order. Where a key is named twice, seizing its slot a
     /// second time fails.
@@ -202,7 +203,8 @@ impl Table {
         }
     }
 
-    /// `None` where the charge would not be permitted, or its key has no such word.
+    /// Reads whether a charge would be permitted, without seizing its slot; `None` where it would not be, or its key
+    /// has no such word.
     #[inline(always)]
     fn permit_charge<const RECEIPTS: bool>(
         &self,
@@ -273,6 +275,8 @@ impl Table {
         true
     }
 
+    /// Settles a step whose keys all have words under the limits that it names; otherwise returns `None` and changes
+    /// nothing.
     pub(super) fn settle_words(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
@@ -341,7 +345,7 @@ pub(crate) struct Reading<'t> {
 }
 
 impl<'t> Reading<'t> {
-    /// `None` where the limit's form does not reach that far.
+    /// Makes a reading at `tick`; `None` where the limit's form does not reach that far.
     #[inline(always)]
     pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
         let form = limit.form();
@@ -401,7 +405,7 @@ impl MemoryStore {
     }
 }
 
-/// At least one.
+/// Returns how many of the first steps fit into one prefetch of [`KEYS`] keys; at least one.
 fn fitting(steps: &[Step<'_>]) -> usize {
     let mut keys = 0;
     let fits = |step: &&Step<'_>| {
@@ -412,7 +416,8 @@ fn fitting(steps: &[Step<'_>]) -> usize {
 }
 
 impl Table {
-    /// Of a step with more than [`KEYS`] keys, only the first are prefetched.
+    /// Hashes the keys of some steps and reads from their lines. Of a step with more than [`KEYS`] keys, only the first
+    /// are prefetched.
     fn fetch(&self, steps: &[Step<'_>]) -> Fingerprints {
         let mut fingerprints = Fingerprints::new();
         let mut touched = 0;
