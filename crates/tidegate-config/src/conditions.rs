@@ -190,7 +190,7 @@ pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
     written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
 }
 
-/// The most conditions of a policy that are compared with each other.
+/// The most conditions of a policy that are compared with each other; nobody writes more by hand.
 const COMPARED: usize = 32;
 
 /// Warns of two conditions of a policy that never hold at once.

@@ -110,7 +110,8 @@ impl Refused {
     /// up, else 503. Clients retry a 503, but should not retry a request that was cut off and may have taken effect: so that
     /// is 504.
     ///
-    /// A policy of a gate chooses the status of its own response; this function returns 429 for it.
+    /// A policy of a gate chooses the status of its own response; this function returns 429 for it. It
+    /// returns 504 for a request that comes too late, for which the policy's own default is 503.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {

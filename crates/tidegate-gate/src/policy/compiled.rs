@@ -36,7 +36,8 @@ pub(crate) struct Stated {
     /// The cost; `None`: the policies decide.
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
-    /// Whether a cost that cannot be determined is counted: of several plans for one request only one counts.
+    /// Whether a cost that cannot be determined is counted: a look counts nothing, and of several plans for
+    /// one request only one counts.
     pub(crate) counts: bool,
 }
 

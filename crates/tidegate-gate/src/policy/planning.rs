@@ -149,6 +149,8 @@ impl PolicySet {
     ///
     /// `cost` is the cost that the caller states; a policy with a cost of its own uses that instead, unless it believes
     /// its callers. Allow-lists apply; for deny-lists call [`PolicySet::access`] first.
+    ///
+    /// Allocates for the keys, and otherwise only for more than sixteen lines or a path that needs normalising.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();

@@ -322,7 +322,7 @@ impl PolicySet {
     }
 
     /// Takes over what the policies of another set have learned, by their names: call it before this set is put in force
-    /// in place of the other. A policy whose settlement rule has changed starts anew. Readings, the results of unchanged
+    /// in place of the other. A policy whose settlement rule has changed starts anew, since it counts other units. Readings, the results of unchanged
     /// conditions, and the counts of [`PolicySet::cost_errors`] are taken over too.
     pub fn learn_from(&self, before: &Self) {
         // A set that is put in force again keeps what it knows.
