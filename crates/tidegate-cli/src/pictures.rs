@@ -8,7 +8,7 @@ use tidegate_sim::report::Form;
 
 use crate::exit::Mistake;
 
-/// Not supported.
+/// File endings of other formats, which are not supported.
 const OTHERS: [&str; 5] = ["jpg", "jpeg", "gif", "webp", "pdf"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ pub(crate) enum Document {
     Man,
 }
 
-/// They refer to these as `#/$defs/..`.
+/// Definitions shared by several documents, whose schemas refer to them as `#/$defs/..`.
 const SHARED: &str = include_str!("../schemas/shared.json");
 
 impl Document {

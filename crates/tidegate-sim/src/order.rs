@@ -30,7 +30,7 @@ pub enum Order {
 }
 
 impl Default for Order {
-    /// Five minutes, longer than nearly every request, in at most 64 MiB.
+    /// Sorts within five minutes, longer than nearly every request, in at most 64 MiB.
     fn default() -> Self {
         Self::Sort { window: Duration::from_secs(300), bytes: 64 << 20 }
     }
@@ -75,7 +75,7 @@ const SPARE: usize = 4;
 /// [`Reorder::push`].
 #[derive(Debug)]
 pub(crate) struct Reorder {
-    /// In seconds.
+    /// The window in seconds.
     window: u64,
     limit: usize,
     runs: Runs,
@@ -136,7 +136,7 @@ impl Reorder {
         self.release(|second| second < keep);
     }
 
-    /// Everything held becomes ready.
+    /// Ends the log: everything held becomes ready.
     pub(crate) fn finish(&mut self) {
         self.release(|_| true);
     }
@@ -147,7 +147,7 @@ impl Reorder {
         self.ready.len() >= lines || self.ready_bytes >= MAX_LINE
     }
 
-    /// In order. They stay until [`Reorder::drop_first`].
+    /// Returns the lines that are ready, in order. They stay until [`Reorder::drop_first`].
     pub(crate) fn ready(&self) -> impl Iterator<Item = HeldLine<'_>> {
         self.ready.iter().map(|place| self.runs.line(*place))
     }
@@ -159,7 +159,7 @@ impl Reorder {
         }
     }
 
-    /// Earliest first, while their second is due. Returns how many.
+    /// Makes lines ready, earliest first, while their second is due. Returns how many.
     fn release(&mut self, is_due: impl Fn(u64) -> bool) -> u64 {
         let mut count = 0;
         while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) {

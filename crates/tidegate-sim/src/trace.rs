@@ -71,13 +71,13 @@ pub struct Trace<'m> {
     subject: Subject<'m>,
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
-    /// By id, which names one charge at a time.
+    /// Charges that are allowed but not settled yet, by id. An id names one charge at a time.
     held: HashMap<String, OpenCharge, foldhash::fast::RandomState>,
     most_held: usize,
     line: u64,
 }
 
-/// About 300 bytes each under one limit.
+/// The most charges with an `id` that may be unsettled, about 300 bytes each under one limit.
 const MOST_HELD: usize = 1_000_000;
 
 /// An allowed line that can still be settled.
@@ -242,7 +242,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// In one step, as a store does.
+    /// Decides all limits of a line in one step, as a store does.
     fn take(&mut self, line: &LineIn<'_>, charged: &[ChargedLimit]) -> Settled {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(charged.len());
@@ -303,7 +303,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// One object for a single limit, a list of limits for policies.
+    /// Writes the result of a line: one object for a single limit, a list of limits for policies.
     fn write<'a>(
         &self,
         out: &mut String,

@@ -16,9 +16,9 @@ pub(crate) struct WireCondition {
     pub(crate) delay: Duration,
     /// The most time added to the delay, drawn evenly.
     pub(crate) jitter: Duration,
-    /// Of a million messages, each way.
+    /// How many messages in a million are lost, each way.
     pub(crate) lost: u32,
-    /// Of a million requests.
+    /// How many requests in a million arrive twice.
     pub(crate) doubled: u32,
     pub(crate) passes: Passes,
 }

@@ -23,7 +23,7 @@ use tracing_subscriber::fmt::MakeWriter;
 const MOST_BYTES: usize = 1 << 20;
 /// The overhead of each line.
 const LINE_BYTES: usize = 64;
-/// Then the writer checks for missing lines that are not reported yet.
+/// How long the writer waits for a line before it checks for missing lines that are not reported yet.
 const QUIET: Duration = Duration::from_secs(10);
 const WHY: &str = "nobody read the log, it could not be written, or one place logged too often";
 
@@ -40,7 +40,7 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
-    /// Not yet written, including the one that is being written.
+    /// The bytes of all lines not yet written, including the one that is being written.
     bytes: usize,
 }
 
@@ -134,7 +134,8 @@ impl Queue {
     }
 }
 
-/// Without its global lock, so that a blocked write does not hold up threads that only query it.
+/// Returns standard error without its global lock, so that a blocked write does not hold up threads that only query
+/// it.
 pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     #[cfg(unix)]
     {
@@ -195,7 +196,7 @@ impl<'a> MakeWriter<'a> for RateLimitedWriter {
     }
 }
 
-/// For one line, or for none.
+/// A writer for one line, or for none.
 #[derive(Debug)]
 pub(crate) struct LineWriter<'a>(Option<&'a Queue>);
 

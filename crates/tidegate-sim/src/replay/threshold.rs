@@ -35,7 +35,7 @@ enum Measure {
 }
 
 impl Measure {
-    /// Regardless of the policies.
+    /// Says whether the measure is about the log, regardless of the policies.
     fn is_of_log(self) -> bool {
         matches!(self, Self::Malformed | Self::Late)
     }
@@ -329,7 +329,7 @@ impl Threshold {
         Err(format!("--fail-if {self}: {why}"))
     }
 
-    /// Whatever the limits did.
+    /// Rejects a condition that could not hold whatever the limits did.
     fn can_hold(&self, policy: &PolicyOutcome, outcome: &Outcome) -> Result<(), String> {
         let name = &policy.name;
         let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed | Measure::Allowed);
@@ -416,7 +416,7 @@ fn own_rows(outcome: &Outcome) -> impl Iterator<Item = &PolicyOutcome> {
     outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none())
 }
 
-/// With the whole for its percentage.
+/// Returns the value of a measure, and the whole for its percentage.
 fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
     let part = match measure {
         Measure::Requests => outcome.requests,

@@ -69,7 +69,7 @@ pub struct ReplayResult {
     pub keys_hit: u64,
     /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// Those of a user who signed in and was served.
+    /// How many of those keys belong to a user who signed in and was served.
     pub keys_hit_signed_in: u64,
 }
 
@@ -183,7 +183,7 @@ pub struct Suggestion {
     pub instead: Vec<Instead>,
     /// Cautions about the suggestion.
     pub cautions: Vec<Caution>,
-    /// `None` if no policy counts the same requests, which a caution explains.
+    /// The lines of a policy that counts the same requests; `None` if there are none, which a caution explains.
     pub(super) scope: Option<String>,
 }
 

@@ -123,7 +123,7 @@ pub(super) enum Fate {
     Denied,
     /// Answered without a decision.
     Failed,
-    /// It is unknown whether it was decided.
+    /// Sent, but unknown whether it was decided.
     Lost,
     Unsent,
 }

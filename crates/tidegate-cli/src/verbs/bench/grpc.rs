@@ -16,10 +16,10 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Uri};
 use prost::Message as _;
 
-/// In bytes: far longer than any real one.
+/// The longest answer that is read, in bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Before a message: one byte tells whether it is compressed, four hold its length.
+/// The bytes before a message: one tells whether it is compressed, four hold its length.
 const FRAME: usize = 5;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

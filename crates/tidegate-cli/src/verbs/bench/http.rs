@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// In bytes: far longer than a check of 64 policies gives.
+/// The longest answer that is read, in bytes: far longer than a check of 64 policies gives.
 const MAX_ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ pub(super) struct Target {
     pub(super) encrypted: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Before the API's own paths, without a slash at its end.
+    /// The path before the API's own paths, without a slash at its end.
     pub(super) prefix: String,
 }
 
@@ -78,7 +78,7 @@ impl Target {
         Ok(Self { protocol, encrypted, host, port, prefix })
     }
 
-    /// In the form of the `host` header.
+    /// Returns host and port in the form of the `host` header.
     pub(super) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
