@@ -17,7 +17,7 @@ pub(crate) struct HitList {
     policy: String,
     /// What is counted as denied would have been.
     is_shadow: bool,
-    /// `keys` may have fewer.
+    /// The number of keys hit; `keys` may have fewer.
     keys_hit: u64,
     window: Duration,
     /// All keys were remembered.

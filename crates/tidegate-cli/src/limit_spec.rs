@@ -187,6 +187,8 @@ impl LimitSpec {
         file
     }
 
+    /// Makes the quota.
+    ///
     /// # Errors
     /// All errors in the limit.
     pub(crate) fn quota(&self) -> Result<Arc<Quota>, String> {

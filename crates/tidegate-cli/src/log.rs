@@ -41,7 +41,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// On standard error.
+    /// Starts the log on standard error.
     ///
     /// # Errors
     /// If `TIDEGATE_LOG` is invalid.

@@ -32,7 +32,7 @@ const MAX_ANSWER: usize = 10 << 20;
 
 pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
-/// `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
+/// The URL of a server: `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerUrl {
     url: String,
@@ -41,7 +41,7 @@ pub(crate) struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// Named by the options of a verb, otherwise the default one.
+    /// Reads the server that the options of a verb name, otherwise the default one.
     pub(crate) fn of(asked: &WhichServer) -> Result<Self> {
         Self::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)
     }
@@ -345,6 +345,8 @@ mod with_rustls {
             Ok(Self(Arc::new(config)))
         }
 
+        /// Performs the handshake with a server of this name.
+        ///
         /// # Errors
         /// The reason why the server's certificate, or this client's own, was rejected.
         pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {

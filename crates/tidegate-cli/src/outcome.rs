@@ -89,7 +89,7 @@ pub(crate) fn unknown_remarks(
     numbers.chain(switches).collect()
 }
 
-/// For a whole run.
+/// Turns switches off for a whole run.
 ///
 /// # Errors
 /// A [`Mistake`] if the policies have no switch of a name.

@@ -158,7 +158,8 @@ fn of_envoy(policy: &Policy) -> Option<&str> {
     policy.by.iter().map(String::as_str).chain(asked).find(is_envoys)
 }
 
-/// At least one file. Notes are printed as remarks; mistakes are printed and end the verb.
+/// Reads files of other rate limiters, at least one. Notes are printed as remarks; mistakes are printed and end the
+/// verb.
 ///
 /// # Errors
 /// [`AlreadyPrinted`] for mistakes, or an error if reading takes longer than 10 s.
@@ -177,6 +178,8 @@ pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
     }
 }
 
+/// Reads files of other rate limiters.
+///
 /// # Errors
 /// The mistakes in the files.
 pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagnostic>> {
@@ -190,6 +193,8 @@ pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config>
     accept(Loaded { outcome: Config::parse_to_serve(text, name, Format::Yaml), source }, printer)
 }
 
+/// Returns a valid configuration, or prints the mistakes.
+///
 /// # Errors
 /// [`AlreadyPrinted`] if there are mistakes.
 pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {

@@ -44,6 +44,8 @@ pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
     }
 }
 
+/// Returns the options for reading logs.
+///
 /// # Errors
 /// If the flags contradict each other.
 pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {

@@ -52,7 +52,7 @@ pub(crate) enum Document {
 const SHARED: &str = include_str!("../schemas/shared.json");
 
 impl Document {
-    /// In JSON Schema 2020-12.
+    /// Returns the schema, in JSON Schema 2020-12.
     ///
     /// # Errors
     /// Never with the files of this build: a test parses them all.

@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Mistake;
 
-/// With the permissions of the process's umask.
+/// Creates a file that must not exist yet, with the permissions of the process's umask.
 ///
 /// # Errors
 /// Of the kind `AlreadyExists` if the name exists, even as a dangling symlink.

@@ -23,7 +23,7 @@ const MOST_LADDERS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Ladder {
-    /// In [`Outcome::policies`](crate::replay::Outcome::policies).
+    /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
     row: usize,
     /// The rungs, lowest first. The rung at `replayed` is the replayed limit.
     candidates: Vec<Candidate>,

@@ -2,6 +2,9 @@
 //!
 //! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy counting):
 //! keys that asked for much remain, and each figure tells by how much it may be too low.
+//!
+//! A sliding window of eight parts finds the peak: it is at least the most within seven eighths of any window, and never
+//! more than the most within one window.
 
 mod frequent;
 mod key_peak;
@@ -48,7 +51,7 @@ pub struct Peaks {
     window: u64,
     part: u64,
     capacity: usize,
-    /// Seeded at random, so that no log can be crafted to collide.
+    /// Seeded at random, so that no log can be crafted to collide; 64 bits are enough that keys do not by accident.
     hasher: RandomState,
     /// The entry of each hash. Keys are not compared: the hash decides, which saves loading the key's bytes.
     places: HashMap<u64, u32, GivenHash>,

@@ -221,7 +221,7 @@ impl Lines {
         Self { from, buffer, start: 0, end: 0, number: 0, done: false, skipping: false }
     }
 
-    /// `None` at the end. A last line without a line end counts as a line.
+    /// Returns the next line, `None` at the end. A last line without a line end counts as a line.
     pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
         let mut searched = self.start;
         loop {

@@ -14,7 +14,7 @@ use tidegate_sim::traffic::Chance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireCondition {
     pub(crate) delay: Duration,
-    /// The most time added to the delay, drawn evenly.
+    /// The most time added to the delay, drawn evenly: messages may overtake each other.
     pub(crate) jitter: Duration,
     /// How many messages in a million are lost, each way.
     pub(crate) lost: u32,

@@ -182,7 +182,7 @@ impl Wait {
         }
     }
 
-    /// In nanoseconds, if the work is done at `now`.
+    /// Draws how long a reply waits, in nanoseconds, if its work is done at `now`.
     pub(super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
         match self {
             Self::None => 0,

@@ -17,7 +17,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The begin and the end of the load of [`overload`]. Before it the load is half the capacity.
+/// The begin and the end of the load of [`overload()`]. Before it the load is half the capacity.
 pub(crate) const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,8 +30,8 @@ pub(crate) struct Score {
 
 /// Returns the mean score over `seeds` of 20 s at `times` the capacity, after 2 s at half of it.
 ///
-/// They count from their first moment, by the work done in them ([`Measured::goodput_by_work`]). The load goes on
-/// afterwards, until all requests inside have been answered or are late.
+/// They count from their first moment, also while the protection still learns, by the work done in them
+/// ([`Measured::goodput_by_work`]). The load goes on afterwards, until all requests inside have been answered or are late.
 pub(crate) fn overload(
     backend: &Backend,
     controller: &Controller,

@@ -71,7 +71,7 @@ pub(super) fn keys(text: &str) -> Result<usize, String> {
     one_to(MAX_KEYS, text, "keys")
 }
 
-/// From 1 to `most`; the error names what is counted.
+/// Parses a number from 1 to `most`; the error names what is counted.
 fn one_to(most: usize, text: &str, what: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("`{text}` is not a number of {what}; use 1 to {most}"))

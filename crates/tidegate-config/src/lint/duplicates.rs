@@ -92,7 +92,7 @@ impl Alike {
 }
 
 struct Laws {
-    /// By the sorted names that make the key, and by direction.
+    /// Lists of them, by the names that make the key, sorted, and by direction.
     refusing: HashMap<(Vec<String>, Direction), Vec<Refusing>>,
     steps: usize,
 }

@@ -45,7 +45,9 @@ pub(crate) struct PeaksByRank<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
+    /// The logarithm of the rank at the right edge.
     ranks: f64,
+    /// The logarithms of the values at the lower and the upper edge.
     low: f64,
     high: f64,
 }

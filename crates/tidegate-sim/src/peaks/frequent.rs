@@ -184,6 +184,7 @@ impl Sketch {
         *register = (*register).max(run);
     }
 
+    /// Returns the number of distinct hashes, with a standard error of 1.6 %.
     pub(crate) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();

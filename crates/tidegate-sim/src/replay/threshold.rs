@@ -78,6 +78,7 @@ const RELATIONS: [(&str, Relation); 6] = [
 
 /// A condition that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
+/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors.
 /// A percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the
 /// policy's keys. `malformed` (lines) and `late` (requests) are about the log and take no policy.
 ///

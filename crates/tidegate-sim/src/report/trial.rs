@@ -19,7 +19,7 @@ use crate::thousands::{grouped, percent};
 
 pub(super) const SCRIPT: &str = include_str!("line.js");
 
-/// `number` makes the ids of its elements unique.
+/// Returns the section of one policy; `number` makes the ids of its elements unique.
 pub(super) fn section(
     number: usize,
     replay: &Replay,

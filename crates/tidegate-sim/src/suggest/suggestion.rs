@@ -91,10 +91,11 @@ pub struct LeastLimit {
     /// The burst.
     #[serde(rename = "least_burst")]
     pub burst: u64,
-    /// A key that a burst of one less would also hit, if any.
+    /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
+    /// ([`Caution::Forgotten`]).
     #[serde(rename = "least_burst_for")]
     pub burst_for: Option<Spared>,
-    /// A key that a rate of one less would also hit, if any.
+    /// A key that a rate of one less would also hit; `None` if its count is 1.
     #[serde(rename = "least_rate_for")]
     pub rate_for: Option<Spared>,
 }
@@ -212,7 +213,8 @@ impl Serialize for Suggestion {
 }
 
 impl Suggestion {
-    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share.
+    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share. `None`
+    /// if there is neither.
     #[must_use]
     pub fn recommended(&self) -> Option<&Proposal> {
         self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)

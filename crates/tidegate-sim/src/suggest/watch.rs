@@ -205,6 +205,8 @@ impl Default for Agents {
 }
 
 impl Agents {
+    /// Counts a request.
+    ///
     /// # Source
     /// Misra, Gries: Finding repeated elements, 1982.
     fn add(&mut self, record: &Record<'_>, key: u64) {

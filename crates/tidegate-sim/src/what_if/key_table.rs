@@ -39,7 +39,7 @@ pub(super) struct KeyTable {
     /// An eighth of the window of the peaks, in nanoseconds.
     part: u64,
     meters: Box<[Meter]>,
-    /// Seeded at random; keys themselves are not compared.
+    /// Seeded at random. Keys are not compared: 64 bits are enough that they do not collide by accident.
     hasher: RandomState,
     places: HashMap<u64, u32, GivenHash>,
     keys: Vec<Key>,

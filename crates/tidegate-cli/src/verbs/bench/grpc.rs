@@ -33,6 +33,8 @@ pub(super) struct GrpcClient {
 }
 
 impl GrpcClient {
+    /// Performs the handshake over a stream.
+    ///
     /// # Errors
     /// If the host, the path or the token does not fit a header, or the server does not speak HTTP/2.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
@@ -52,7 +54,7 @@ impl GrpcClient {
         !self.connection.is_finished()
     }
 
-    /// About one descriptor, made of these pairs.
+    /// Asks about one descriptor, made of these pairs, in a domain.
     ///
     /// # Errors
     /// If the connection broke, or the answer is invalid.

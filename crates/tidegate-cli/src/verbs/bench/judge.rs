@@ -68,6 +68,8 @@ pub(super) struct Judge {
 }
 
 impl Judge {
+    /// Makes a judge for this many keys.
+    ///
     /// # Errors
     /// If there is no memory for the keys.
     pub(super) fn new(judged: &Judged, question: &Question, keys: u32, slack: Duration) -> Result<Self> {

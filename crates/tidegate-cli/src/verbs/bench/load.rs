@@ -56,6 +56,8 @@ pub(super) struct Running {
 }
 
 impl Load {
+    /// Opens all connections.
+    ///
     /// # Errors
     /// If a connection cannot be made.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Vec<Client>> {

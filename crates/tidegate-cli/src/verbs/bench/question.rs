@@ -35,6 +35,8 @@ pub(super) struct Throttle {
 }
 
 impl Question {
+    /// Reads the contents from the flags.
+    ///
     /// # Errors
     /// If an attribute is given twice, there is none for the key, the cost is 0, or the numbers of CL.THROTTLE are
     /// invalid.

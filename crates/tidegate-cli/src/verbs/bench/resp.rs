@@ -25,7 +25,7 @@ pub(super) struct RespClient {
 }
 
 impl RespClient {
-    /// With the token, if there is one.
+    /// Authenticates with the token, if there is one.
     ///
     /// # Errors
     /// If the server rejects it.
@@ -46,7 +46,7 @@ impl RespClient {
         Pin::new(&mut self.stream).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// `is_throttle`: the command is `CL.THROTTLE`, not `TG.CHECK`.
+    /// Sends a command; `is_throttle` tells whether it is `CL.THROTTLE` or `TG.CHECK`.
     ///
     /// # Errors
     /// If the connection broke, or the answer is invalid.

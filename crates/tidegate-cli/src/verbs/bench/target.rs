@@ -25,6 +25,8 @@ pub(super) enum Protocol {
 }
 
 impl Target {
+    /// Reads a URL.
+    ///
     /// # Errors
     /// If the text is not a URL of a server that this command can ask; the message suggests one.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {

@@ -1,7 +1,8 @@
 //! Recognises clients that go from page to page at the pace of a machine, from the times between pages, in 140 bytes.
 //!
 //! A reader stays long on one page, leaves the next at once, and pauses in between. A machine that waits a few seconds
-//! before each page stays within narrow bounds for hours, whatever else it loads.
+//! before each page stays within narrow bounds for hours, whatever else it loads. Readers who share an address ask at
+//! random, which spreads the times between their pages as widely as those of one reader.
 
 use tidegate::Tick;
 

@@ -63,6 +63,7 @@ impl Judged {
                 ))
                 .into());
             }
+            // One gate in memory stands for any kind of store that the server uses.
             policy.share = None;
             policy.shadow_limit = None;
         }
@@ -94,7 +95,7 @@ impl Judged {
         Ok(judged)
     }
 
-    /// For one of the forms, on a clock of its own.
+    /// Makes a gate for one of the forms, on a clock of its own.
     ///
     /// # Errors
     /// If there is no memory for this many keys.
