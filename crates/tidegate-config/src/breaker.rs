@@ -175,6 +175,7 @@ fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
     }
 }
 
+/// Describes the breaker to the builder; `None` if a word is invalid, which the shape check reported.
 fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let text = |key: &str| stated.text(key);
     let time = |key: &str| stated.time(key);

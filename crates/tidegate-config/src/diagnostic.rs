@@ -149,6 +149,7 @@ impl Findings {
         self.add(spot, Severity::Warn, message);
     }
 
+    /// Refuses a file that holds more than is allowed.
     pub(super) fn beyond(&mut self, spot: Spot, message: impl fmt::Display) {
         self.beyond = true;
         self.error(spot, message);

@@ -106,6 +106,7 @@ impl Imported {
         let refused = all.iter().any(Findings::refused);
         let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
         if refused {
+            // Notes about differences matter only for files that can be converted.
             return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
         let placed = |one: Diagnostic| file_text.placed(one);

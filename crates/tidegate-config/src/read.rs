@@ -17,6 +17,7 @@ use super::file::Format;
 use super::node::{Name, Node, Spot, Value};
 use tidegate_limits::visible::excerpt;
 
+/// Parses a text; `None` if that is not possible, with the reason among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
     if text.len() > budget::TEXT {
         findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));

@@ -71,6 +71,7 @@ impl Ladders {
                     Err(why) => all.without.push(NoLadder { row, why }),
                 }
             }
+            // A shadow limit has a row of its own.
             row += 1 + usize::from(policy.shadow_limit.is_some());
         }
         all

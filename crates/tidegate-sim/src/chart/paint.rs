@@ -224,6 +224,7 @@ pub(super) fn legend_at(
 }
 
 pub(super) fn behind(svg: &str, elements: &str) -> String {
+    // The first shape is the paper.
     let paper = svg.find("<rect").and_then(|begin| Some(begin + svg[begin..].find("/>")? + 2));
     let mut out = svg.to_owned();
     if let Some(place) = paper {

@@ -208,6 +208,9 @@ impl Needs {
 // A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the tail
 // of a distribution, 1975. The mean is trimmed, since a second gap may be among the spacings that it is estimated from.
 
+// In any crowd one key needs most, often twice as much as the next. So a gap only counts if it is wider than the
+// crowd's own spacing makes likely.
+
 /// Added to each need, in ordinary requests: a difference between 1 and 3 of them is chance.
 const BLUR: f64 = 5.0;
 /// The crowd's spacing is estimated from its tail, not its middle.

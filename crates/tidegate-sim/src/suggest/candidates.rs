@@ -296,6 +296,7 @@ pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> O
     Some(Cut { purpose, hit: first(rate) })
 }
 
+/// Says whether there are enough keys for a crowd.
 pub(super) fn is_crowd(needs: &Needs) -> bool {
     needs.keys().about() > CROWD as u64
 }
