@@ -72,8 +72,8 @@ impl Log {
         Ok(Self { queue, is_colored, is_json: !terminal })
     }
 
-    /// Prints a text for people, after the lines that are waiting: unchanged on a terminal, otherwise each of its lines as
-    /// a line of the log.
+    /// Prints a text for people, after the lines that are waiting: unchanged on a terminal, otherwise each of its lines
+    /// as a line of the log.
     pub(crate) fn say(&self, text: impl Into<Styled>) {
         let text = text.into();
         if self.is_json {

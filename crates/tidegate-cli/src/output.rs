@@ -195,8 +195,8 @@ pub(crate) fn say(text: &str, color: ColorChoice) {
     let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", text.trim_end_matches('\n'));
 }
 
-/// Formats a value as YAML. YAML quotes most characters that a terminal acts on, but not marks of direction: a
-/// document that contains those is written as JSON, which is valid YAML.
+/// Formats a value as YAML. YAML quotes most characters that a terminal acts on, but not marks of direction: a document
+/// that contains those is written as JSON, which is valid YAML.
 fn yaml<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_saphyr::to_string(value)?;
     if visible::lines(&text) == text {

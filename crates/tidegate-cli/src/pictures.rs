@@ -46,8 +46,8 @@ fn form(path: &Path) -> Result<Form, Mistake> {
     )))
 }
 
-/// Returns the format of a single picture, like [`form`], and checks that its folder exists. Called before a
-/// run, which takes a while.
+/// Returns the format of a single picture, like [`form`], and checks that its folder exists. Called before a run, which
+/// takes a while.
 pub(crate) fn prepare(path: &Path) -> anyhow::Result<Form> {
     let form = form(path)?;
     has_folder(path)?;
@@ -65,8 +65,8 @@ fn has_folder(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Plot {
-    /// Determines what a replay writes at a path, like [`plot`], and makes the folder. Called before the log
-    /// is read, which takes a while.
+    /// Determines what a replay writes at a path, like [`plot`], and makes the folder. Called before the log is read,
+    /// which takes a while.
     pub(crate) fn prepare(path: &Path, png: bool) -> anyhow::Result<Self> {
         let plot = plot(path, png)?;
         if plot.has_report() {

@@ -110,8 +110,8 @@ pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
     accept(load(path)?, printer)
 }
 
-/// Attributes that only the calls of Envoy's rate limit service have, beside those that begin with `rls.`: the usual keys
-/// of its descriptors.
+/// Attributes that only the calls of Envoy's rate limit service have, beside those that begin with `rls.`: the usual
+/// keys of its descriptors.
 const OF_ENVOY: [&str; 5] =
     ["generic_key", "header_match", "destination_cluster", "source_cluster", "masked_remote_address"];
 

@@ -279,8 +279,8 @@ pub(crate) fn title(tally: &Tally) -> String {
     }
 }
 
-/// Makes a match from words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same
-/// name are alternatives; those with different names must all match.
+/// Makes a match from words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same name
+/// are alternatives; those with different names must all match.
 fn matching(words: &[(String, String)]) -> Result<Match> {
     let (mut asked, mut left_out) = (Vec::new(), Vec::new());
     for (name, value) in words {

@@ -311,8 +311,8 @@ const TAKEN: [&str; 21] = [
 const TAKEN_BEGINNINGS: [&str; 5] =
     ["access-control-", "ratelimit", "x-forwarded-", "x-ratelimit-", "x-tidegate-"];
 
-/// Reads the header's name in lower case; `None` if the file does not set it, or an error among the findings
-/// refuses it.
+/// Reads the header's name in lower case; `None` if the file does not set it, or an error among the findings refuses
+/// it.
 pub(super) fn told_in_answers(defaults: Option<&Node>, findings: &mut Findings) -> Option<String> {
     let node = defaults?.get("priority_header")?;
     let name = node.text()?.to_ascii_lowercase();

@@ -339,8 +339,8 @@ fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
     ((from..to).map(rung).collect(), tried.replayed - from)
 }
 
-/// Returns the range of rungs to show: from one that denies almost as much as the lowest rung, to one above the
-/// first that denies nothing. The range always includes the replayed limit.
+/// Returns the range of rungs to show: from one that denies almost as much as the lowest rung, to one above the first
+/// that denies nothing. The range always includes the replayed limit.
 fn worth_showing(denied: &[u64], replayed: usize) -> (usize, usize) {
     let most = denied.first().copied().unwrap_or(0);
     // Rungs below deny over nine tenths of what the lowest denies, and are not a practical choice.

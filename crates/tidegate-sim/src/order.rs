@@ -3,8 +3,8 @@
 //! Servers write a line when a request ends, stamped with the time when it began, and several processes share one file.
 //! A limit treats a step back as standing still, so an unsorted log would deny requests that the limit had allowed
 //! live. Lines are held for a window of log time (`runs`), as raw bytes: that costs a copy and a second parse, but far
-//! less than keeping parsed records. One that comes later than the window, or does not fit the memory, is clamped to the
-//! latest time handed out, and counted.
+//! less than keeping parsed records. One that comes later than the window, or does not fit the memory, is clamped to
+//! the latest time handed out, and counted.
 
 mod runs;
 

@@ -3,8 +3,8 @@
 //! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy counting):
 //! keys that asked for much remain, and each figure tells by how much it may be too low.
 //!
-//! A sliding window of eight parts finds the peak: it is at least the most within seven eighths of any window, and never
-//! more than the most within one window.
+//! A sliding window of eight parts finds the peak: it is at least the most within seven eighths of any window, and
+//! never more than the most within one window.
 
 mod frequent;
 mod key_peak;

@@ -171,8 +171,8 @@ pub(crate) fn match_value(matching: &Match) -> Value {
     map.into()
 }
 
-/// Writes a value in YAML's flow style, on one line. Texts are quoted as in JSON, which is valid YAML; a list of one
-/// is written as its element.
+/// Writes a value in YAML's flow style, on one line. Texts are quoted as in JSON, which is valid YAML; a list of one is
+/// written as its element.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(map) => {

@@ -287,8 +287,7 @@ impl Lines {
     }
 }
 
-/// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level
-/// cache.
+/// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level cache.
 const UNPACKED: usize = 128 << 10;
 
 /// The window of `zstd --long=27`, 128 MiB. It is allocated at once, so larger ones are refused.

@@ -2,8 +2,8 @@
 //!
 //! There is no gate and no clock in between, so a trace defines what a limit does, and comparing two traces compares
 //! two implementations. All policies of a file are charged or none, by the function that every store runs.
-//! `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line ends the run:
-//! a trace with a gap proves nothing.
+//! `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line ends the run: a
+//! trace with a gap proves nothing.
 
 mod operation_line;
 mod subject;

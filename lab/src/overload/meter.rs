@@ -20,8 +20,7 @@ pub(crate) struct Measured {
     pub(crate) by_level: [Vec<(u32, u32)>; 4],
     /// The limit of the first service at the end of each [`STEP`]; `u64::MAX` for none.
     pub(crate) limits: Vec<u64>,
-    /// The latency of each good answer since its last attempt, in microseconds, ascending, with the step of the
-    /// answer.
+    /// The latency of each good answer since its last attempt, in microseconds, ascending, with the step of the answer.
     pub(crate) latencies: Vec<(u32, u32)>,
     /// Answers that came after the caller had stopped waiting.
     pub(crate) late: u64,
@@ -55,8 +54,8 @@ impl Measured {
         all.get(place).map_or(Duration::ZERO, |micros| Duration::from_micros(u64::from(*micros)))
     }
 
-    /// Returns for each level, the least important first, the requests that arrived between two times, and how many
-    /// of them were answered well and in time.
+    /// Returns for each level, the least important first, the requests that arrived between two times, and how many of
+    /// them were answered well and in time.
     pub(crate) fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
         let sum = |steps: &Vec<(u32, u32)>| {
             let steps = steps.get(step(from)..step(to).min(steps.len())).unwrap_or_default();

@@ -31,7 +31,8 @@ pub(crate) struct Score {
 /// Returns the mean score over `seeds` of 20 s at `times` the capacity, after 2 s at half of it.
 ///
 /// They count from their first moment, also while the protection still learns, by the work done in them
-/// ([`Measured::goodput_by_work`]). The load goes on afterwards, until all requests inside have been answered or are late.
+/// ([`Measured::goodput_by_work`]). The load goes on afterwards, until all requests inside have been answered or are
+/// late.
 pub(crate) fn overload(
     backend: &Backend,
     controller: &Controller,

@@ -31,8 +31,8 @@ pub(super) struct Station {
     at: u64,
     /// The clock at the begin of each step of the measured curves.
     readings: Vec<f64>,
-    /// The work of the requests being worked on, by the reading of the clock at which each is done. Readings are positive,
-    /// so the bits of the floats sort as they do.
+    /// The work of the requests being worked on, by the reading of the clock at which each is done. Readings are
+    /// positive, so the bits of the floats sort as they do.
     working: BTreeMap<(u64, u32), f64>,
     waiting: VecDeque<(u32, f64)>,
     /// The latest prediction of the next end; earlier ones are void.

@@ -1,9 +1,9 @@
 //! A queue of log lines for standard error: pushing never blocks, and a thread of its own writes.
 //!
-//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A direct
-//! write would block for as long as the reader takes, and a program must not fail because its log does. So a line that
-//! does not fit the queue is dropped, as is one that cannot be written. Both are counted, and once writing works again,
-//! the log reports how many are missing.
+//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A direct write would block for
+//! as long as the reader takes, and a program must not fail because its log does. So a line that does not fit the queue
+//! is dropped, as is one that cannot be written. Both are counted, and once writing works again, the log reports how
+//! many are missing.
 //!
 //! `tracing-appender` does not count lines that cannot be written and bounds lines instead of bytes. If it cannot be
 //! flushed at the end, it prints to standard output, which panics if that is closed.
@@ -135,8 +135,7 @@ impl Queue {
     }
 }
 
-/// Returns standard error without its global lock, so that a blocked write does not hold up threads that only query
-/// it.
+/// Returns standard error without its global lock, so that a blocked write does not hold up threads that only query it.
 pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     #[cfg(unix)]
     {

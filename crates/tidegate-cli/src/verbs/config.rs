@@ -199,8 +199,8 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
     Ok(if check && !untidy.is_empty() { Exit::No } else { Exit::Done })
 }
 
-/// Normalises line ends to LF, removes blanks at line ends, allows one empty line in a row, and ends with a single
-/// line end.
+/// Normalises line ends to LF, removes blanks at line ends, allows one empty line in a row, and ends with a single line
+/// end.
 fn tidied(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut blank = true;

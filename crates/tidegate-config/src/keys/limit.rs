@@ -30,8 +30,8 @@ const GUARDING: &[&str] = &["algorithm", "replace"];
 
 pub(crate) const CONCURRENCY: &str = "concurrency";
 
-/// How long a place is held unless the file says otherwise: the usual read timeout of proxies, after
-/// which no caller waits for the answer.
+/// How long a place is held unless the file says otherwise: the usual read timeout of proxies, after which no caller
+/// waits for the answer.
 pub(crate) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.

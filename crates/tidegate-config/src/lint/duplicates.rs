@@ -1,8 +1,8 @@
 //! Finds policies for the same requests and keys that should be one: they do the same, or each has a law, which would
 //! take the other's refusals for a change of the service.
 //!
-//! For laws, policies whose `by` or `when` differs are taken to guard different resources. Whether two
-//! conditions hold at the same time depends on numbers that the file does not know.
+//! For laws, policies whose `by` or `when` differs are taken to guard different resources. Whether two conditions hold
+//! at the same time depends on numbers that the file does not know.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;

@@ -170,8 +170,8 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns where each entry of a legend begins, if the first one begins at a point. An entry that would reach beyond the
-/// page begins a new line.
+/// Returns where each entry of a legend begins, if the first one begins at a point. An entry that would reach beyond
+/// the page begins a new line.
 fn placed((mut x, mut y): (i32, i32), samples: &[Sample<'_>]) -> Vec<(i32, i32)> {
     let place = |sample: &Sample<'_>| {
         let width = 32 + text_width(sample.name(), 13.0);

@@ -26,8 +26,7 @@ pub(crate) struct PeakOfKey {
     pub(crate) is_hit: bool,
 }
 
-/// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is
-/// filled.
+/// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is filled.
 #[derive(Clone, Debug)]
 pub(crate) struct PeaksByRank<'a> {
     pub(crate) title: &'a str,
@@ -76,8 +75,8 @@ impl Scale {
         LEFT + (rank.max(1) as f64).log10() / self.ranks * (RIGHT - LEFT)
     }
 
-    /// Returns the vertical position of a value, from the top of the picture. Values outside the plot are moved
-    /// to its edge.
+    /// Returns the vertical position of a value, from the top of the picture. Values outside the plot are moved to its
+    /// edge.
     pub(super) fn y(&self, value: f64) -> f64 {
         let share = (value.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
         BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)

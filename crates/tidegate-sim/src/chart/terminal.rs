@@ -123,8 +123,8 @@ impl Bars<'_> {
 }
 
 impl Curve {
-    /// Returns the highest value in each of `columns` equal parts of a span. A step that overlaps several parts
-    /// counts in each.
+    /// Returns the highest value in each of `columns` equal parts of a span. A step that overlaps several parts counts
+    /// in each.
     fn highest(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let scale = columns as f64 / end.since(start).as_secs_f64().max(1e-9);
         let mut out = vec![0.0_f64; columns];

@@ -34,8 +34,7 @@ impl Clf {
         self.when(line).map(|(time, open, _)| (time, open as u32))
     }
 
-    /// Finds the time. Returns it with the position of its opening bracket and the position after its closing
-    /// bracket.
+    /// Finds the time. Returns it with the position of its opening bracket and the position after its closing bracket.
     #[inline]
     fn when(&mut self, line: &[u8]) -> Result<(u64, usize, usize), Malformed> {
         let mut from = 0;

@@ -165,8 +165,8 @@ impl Columns {
         Self { layout, columns: found, named: named.unwrap_or_default().to_vec(), fields }
     }
 
-    /// Says whether the lines after a comment have the same fields. Concatenated files repeat the `#Fields` line,
-    /// which need not change the fields.
+    /// Says whether the lines after a comment have the same fields. Concatenated files repeat the `#Fields` line, which
+    /// need not change the fields.
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match names_of(comment) {
             Some(names) if self.named.is_empty() => split(names).eq(split(self.layout.names.as_bytes())),

@@ -71,8 +71,8 @@ impl Timestamps {
 const CLF_SECOND: usize = 20;
 
 impl Timestamps {
-    /// Parses `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123`, as HAProxy
-    /// does. Without a zone it is UTC.
+    /// Parses `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123`, as
+    /// HAProxy does. Without a zone it is UTC.
     fn clf_with_fraction(&mut self, text: &[u8]) -> Option<u64> {
         let (head, mut rest) = text.split_at_checked(CLF_SECOND)?;
         let mut fraction = 0;

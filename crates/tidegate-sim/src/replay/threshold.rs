@@ -78,9 +78,9 @@ const RELATIONS: [(&str, Relation); 6] = [
 
 /// A condition that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
-/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors.
-/// A percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the
-/// policy's keys. `malformed` (lines) and `late` (requests) are about the log and take no policy.
+/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors. A
+/// percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the policy's
+/// keys. `malformed` (lines) and `late` (requests) are about the log and take no policy.
 ///
 /// A shadow limit is named `{policy=NAME (shadow_limit)}`. Its measures are `matched`, `shadow_denied` and `keys_hit`,
 /// as are those of a policy in shadow mode.

@@ -74,8 +74,8 @@ pub(super) struct Known {
     pub(super) usual_peak: u64,
     /// Crawlers or guessers, where that distinguishes them.
     culprits: HashSet<u64>,
-    /// Whether nearly all keys signed in. Then having signed in does not distinguish a key, and offices are
-    /// recognised by other evidence.
+    /// Whether nearly all keys signed in. Then having signed in does not distinguish a key, and offices are recognised
+    /// by other evidence.
     all_sign_in: bool,
 }
 

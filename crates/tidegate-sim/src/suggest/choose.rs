@@ -35,8 +35,8 @@ impl Choice {
     }
 }
 
-/// Chooses the finding and the cuts. `by_gap` says whether keys may be cut for a gap alone. `has_culprits` says whether a key looks like a crawler, or is refused most of
-/// the time, and asks for enough to matter.
+/// Chooses the finding and the cuts. `by_gap` says whether keys may be cut for a gap alone. `has_culprits` says whether
+/// a key looks like a crawler, or is refused most of the time, and asks for enough to matter.
 pub(super) fn choose(
     needs: &Needs,
     known: &Known,

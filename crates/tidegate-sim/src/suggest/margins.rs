@@ -148,8 +148,8 @@ pub(super) fn choose(
 
 /// A burst must be able to refill so often within the log, or the log is too short to show the need.
 const SPANS: u32 = 4;
-/// A point must deny at least this share of what the most denying point denies; among these points, the smallest
-/// grant wins.
+/// A point must deny at least this share of what the most denying point denies; among these points, the smallest grant
+/// wins.
 const DENIES_ENOUGH: f64 = 0.75;
 
 /// None of the spared keys needs more burst at this rate.

@@ -404,8 +404,7 @@ impl Fitting {
         (0..=steps).map(move |step| below + wide * step / steps.max(1)).filter(|count| *count > 0)
     }
 
-    /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more
-    /// burst.
+    /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more burst.
     fn narrow(&mut self, needs: &Needs, is_first: bool) {
         let points = margins::points(needs, &self.cut.hit);
         let mine: Vec<(usize, Point)> = points

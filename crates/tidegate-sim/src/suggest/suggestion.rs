@@ -213,8 +213,8 @@ impl Serialize for Suggestion {
 }
 
 impl Suggestion {
-    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share. `None`
-    /// if there is neither.
+    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share. `None` if there is
+    /// neither.
     #[must_use]
     pub fn recommended(&self) -> Option<&Proposal> {
         self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)

@@ -188,8 +188,7 @@ pub(in crate::suggest) struct Group {
     pub(in crate::suggest) evidence: Evidence,
 }
 
-/// The agents counted at once, about 4 KiB each. Once counted, an agent with more than one request in 65 stays
-/// counted.
+/// The agents counted at once, about 4 KiB each. Once counted, an agent with more than one request in 65 stays counted.
 const COUNTED: usize = 64;
 
 #[derive(Debug)]

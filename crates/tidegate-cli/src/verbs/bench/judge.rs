@@ -81,8 +81,8 @@ impl Judge {
         })
     }
 
-    /// Takes asks in any order. All asks sent before `known_until` have been taken with this call; later ones may
-    /// still follow.
+    /// Takes asks in any order. All asks sent before `known_until` have been taken with this call; later ones may still
+    /// follow.
     pub(super) fn take(&mut self, asks: &[Ask], known_until: u64) {
         if self.gave_up {
             return;

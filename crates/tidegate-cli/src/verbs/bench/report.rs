@@ -236,8 +236,8 @@ fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     all
 }
 
-/// Returns the threshold for wrong answers. As a number, both kinds count together. As a share, each kind counts on
-/// its own, since a server under load may deny far more than it allows, or far less.
+/// Returns the threshold for wrong answers. As a number, both kinds count together. As a share, each kind counts on its
+/// own, since a server under load may deny far more than it allows, or far less.
 fn wrong(most: Most, found: WrongAnswers) -> Threshold {
     let WrongAnswers { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
     let all =

@@ -82,8 +82,8 @@ impl Tally {
         }
     }
 
-    /// Records that a worker is about to send an ask. `now` must have been read while this tally is locked, so that
-    /// no ask is sent before the time returned by [`Tally::take_asks`].
+    /// Records that a worker is about to send an ask. `now` must have been read while this tally is locked, so that no
+    /// ask is sent before the time returned by [`Tally::take_asks`].
     pub(super) fn sends(&mut self, worker: usize, now: u64) {
         self.in_flight[worker] = now;
         self.counts.asked += 1;
@@ -119,8 +119,8 @@ impl Tally {
         }
     }
 
-    /// Records asks that were due but never sent; the first of them has waited for `waited`. Each counts with the
-    /// time it waited.
+    /// Records asks that were due but never sent; the first of them has waited for `waited`. Each counts with the time
+    /// it waited.
     pub(super) fn left_over(&mut self, asks: u64, waited: u64) {
         // Due times are evenly spaced, so waits range from `waited` down to zero.
         let steps = asks.min(1_000);

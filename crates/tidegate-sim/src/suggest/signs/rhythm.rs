@@ -15,8 +15,8 @@ const LONGEST: f64 = 3_600.0;
 /// The least share of the time that must lie in equal pauses.
 const EVEN: f64 = 0.8;
 const PAUSES: u32 = 3;
-/// From this number of requests per round on, an even pace is a job's, whatever it asks for: a crawler at an even
-/// pace asks for one page at a time.
+/// From this number of requests per round on, an even pace is a job's, whatever it asks for: a crawler at an even pace
+/// asks for one page at a time.
 const ROUND: u64 = 5;
 /// Several requests every second or two are a stream, as of a crawler with many connections.
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(5);

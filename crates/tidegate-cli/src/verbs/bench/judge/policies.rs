@@ -12,8 +12,8 @@ use tidegate::{Check, Gate, ManualClock, Tick};
 use super::super::question::Question;
 use crate::exit::{Mistake, no_room};
 
-/// The wait accepted for charges in the accounts of denials: asks that the server allowed are charged there even if
-/// no units are left.
+/// The wait accepted for charges in the accounts of denials: asks that the server allowed are charged there even if no
+/// units are left.
 const ANY_WAIT: Duration = Duration::from_secs(30 * 86_400);
 
 /// The policies for judging, in two forms.
