@@ -297,6 +297,8 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     }
 }
 
+/// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request
+/// pass.
 pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
     let follows = node.get("follows")?;
     Some((LimitSpec { rate: followed(follows.text()?).ok()?.floor, ..spec.clone() }, follows.spot))

@@ -248,6 +248,7 @@ struct Block {
 }
 
 impl Block {
+    /// Returns the block that follows a key; `None` if the text is written otherwise.
     fn at(key: Spot, text: &str) -> Option<Self> {
         let mut lines = text.lines().skip(key.line.checked_sub(1)?);
         let head = lines.next()?.split(" #").next()?.trim_end();

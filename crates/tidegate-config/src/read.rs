@@ -340,6 +340,7 @@ fn raw_name(raw: Spanned<Raw>, source: &str) -> Name {
     Name { spot: node.spot, text }
 }
 
+/// Returns the text of a number, if the parser tells its bytes.
 fn as_written(location: Location, source: &str) -> Option<String> {
     let span = location.span();
     let start = usize::try_from(span.byte_offset()?).ok()?;

@@ -81,6 +81,7 @@ pub(crate) struct Reorder {
     limit: usize,
     runs: Runs,
     ready: VecDeque<LinePosition>,
+    /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,
     latest: u64,

@@ -292,6 +292,7 @@ impl Replay {
         self.runs.get(run).map(|run| &run.series)
     }
 
+    /// Returns the figures of a run's guards; `None` if its policies have none.
     pub(crate) fn guards(&self, run: usize) -> Option<&Guards> {
         self.runs.get(run)?.guards.as_ref()
     }

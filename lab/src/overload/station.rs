@@ -77,6 +77,7 @@ impl Station {
         self.served
     }
 
+    /// Returns the server-nanoseconds used until now.
     pub(super) fn used(&mut self, now: u64) -> f64 {
         self.advance(now);
         self.used

@@ -85,6 +85,7 @@ impl Queue {
         Arc::clone(&self.dropped)
     }
 
+    /// Waits until all lines are written, at most for `most`.
     pub(crate) fn flush(&self, most: Duration) {
         let mut waiting = self.waiting.lock();
         self.idle.wait_while_for(&mut waiting, |waiting| waiting.bytes > 0, most);
@@ -118,6 +119,7 @@ impl Queue {
         }
     }
 
+    /// Waits for the next line; `None` if none came for a while.
     fn next(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         if waiting.lines.is_empty() {

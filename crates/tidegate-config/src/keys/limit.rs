@@ -317,6 +317,7 @@ impl LawWords {
         self.words.iter().any(|(name, _)| *name == key)
     }
 
+    /// Returns the default of a parameter; `None` if it has none.
     pub(crate) fn word(&self, key: &str) -> Option<&'static str> {
         self.words.iter().find(|(name, _)| *name == key).and_then(|(_, word)| *word)
     }

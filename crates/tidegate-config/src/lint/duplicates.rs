@@ -208,6 +208,7 @@ fn message(other: &Policy, policy: &Policy, overlap: &Overlap) -> Option<String>
     ))
 }
 
+/// Writes a request as an example, by the attributes that the matches read; `None` if it would tell nothing.
 fn example(policies: &[&Policy], request: &[(String, String)]) -> Option<String> {
     let read = |name: &str| {
         let mut read = matches!(name, "request.method" | "request.host" | "request.path");

@@ -236,6 +236,7 @@ impl PeaksByRank<'_> {
         words
     }
 
+    /// Returns the corners of the curve, as logarithms of rank and peak.
     fn corners(&self, scale: &Scale) -> Vec<(f64, f64)> {
         let log = |value: u64| (value.max(1) as f64).log10();
         let columns = scale.columns(self.keys, |_| false);

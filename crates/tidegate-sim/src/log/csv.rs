@@ -162,6 +162,7 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     Some((byte, after))
 }
 
+/// Decodes `\xHH` at the front; `None` if there is something else.
 pub(super) fn hex_escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let [b'\\', b'x', high, low, after @ ..] = text else { return None };

@@ -77,6 +77,7 @@ pub(super) fn behind(line: &[u8], words: usize) -> Option<(&[u8], &[u8])> {
     (!rest.is_empty()).then_some((before, rest))
 }
 
+/// Returns the text that a field of a JSON object holds; `None` if the line is no such object.
 pub(super) fn held<'l>(holder: &'static str, line: &'l [u8]) -> Option<Cow<'l, str>> {
     if !line.starts_with(b"{") {
         return None;

@@ -74,6 +74,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
+    /// Makes an empty store that keeps up to `spare_bytes` of free memory.
     pub(super) fn new(spare_bytes: usize) -> Self {
         let most_spare = spare_bytes / LONGEST_PIECE;
         Self { runs: Vec::new(), heads: BinaryHeap::new(), spare: Vec::new(), most_spare }
