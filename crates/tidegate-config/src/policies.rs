@@ -159,7 +159,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     Some(policy)
 }
 
-/// Builds all limits of a policy; `None` if any of them is invalid.
+/// Builds all limits of a policy; `None` if there is none, or any of them is invalid.
 fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
     let Some((name, limit)) = node.entry("limit") else {
         let is_reported = |(name, _): &(Name, Node)| matches!(&*name.text, "limit" | "limits");
