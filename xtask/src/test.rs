@@ -31,6 +31,7 @@ pub(crate) fn run() -> Result<()> {
 /// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
 pub(crate) fn nightly() -> Result<()> {
     packages::install()?;
+    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library.
     let benches_built = built("benches");
     let benches_built = [("CARGO_TARGET_DIR", &*benches_built.to_string_lossy())];
     let arguments = [

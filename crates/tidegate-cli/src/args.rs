@@ -81,7 +81,7 @@ pub(crate) struct Typed {
 }
 
 impl Cli {
-    /// Help and version are reported as errors too.
+    /// Parses the command line.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let matches =
             Self::command().try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;

@@ -7,13 +7,13 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use tidegate::config::{Diagnostic, Severity};
 use tidegate::visible;
 
-/// In characters: a file may consist of a single line of megabytes.
+/// The longest line that is shown, in characters: a file may consist of a single line of megabytes.
 const LONGEST_LINE: usize = 400;
 
 /// The name of a file as in the diagnostics, and its text, if it could be read.
 pub(crate) type Source = (String, Option<String>);
 
-/// Styled for a terminal and safe to print.
+/// Returns diagnostics with their source lines, styled for a terminal and safe to print.
 pub(crate) fn with_lines(diagnostics: &[Diagnostic], sources: &[Source]) -> String {
     diagnostics.iter().map(|one| with_line(one, sources)).collect()
 }
@@ -42,7 +42,8 @@ fn with_line(one: &Diagnostic, sources: &[Source]) -> String {
     format!("{}\n\n", Renderer::styled().render(&[group]))
 }
 
-/// One by one, so that columns stay the same; `None` for a line that is too long.
+/// Replaces all characters of a line that a terminal acts on, one by one, so that columns stay the same; `None` for a
+/// line that is too long.
 fn shown(line: &str) -> Option<String> {
     let is_short = line.chars().nth(LONGEST_LINE).is_none();
     let mut before = String::new();

@@ -22,7 +22,8 @@ const USUAL: [(&str, &str); 9] = [
     ("POLICIES", "CONFIG"),
 ];
 
-/// One for each variable that begins as Tidegate's do and is none of them, without its value, which may be a secret.
+/// Returns a warning for each variable of the environment that begins as Tidegate's do and is none of them, without its
+/// value, which may be a secret.
 pub(crate) fn unknown() -> Vec<String> {
     let mut known: Vec<String> = OTHERS.iter().map(ToString::to_string).collect();
     collect(&Cli::command(), &mut known);

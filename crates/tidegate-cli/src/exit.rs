@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use tidegate_sim::grouped;
 
-/// For each key of a table's capacity; twice that if keys are stored in full.
+/// The bytes that a table takes for each key of its capacity; twice that if keys are stored in full.
 const BYTES: u64 = 24;
 /// The visitors of a large site in a day.
 const USUAL: usize = 1_000_000;
 
-/// If it did not fail.
+/// How a verb ended, if it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Success: 0.

@@ -9,7 +9,8 @@ const CHANGES: usize = 20;
 /// When several runs share the screen.
 const FEWEST_CHANGES: usize = 4;
 
-/// With several runs, each row begins with the name of its run. `when` formats a time.
+/// Returns the tables of the guards of all runs; empty if there are none. With several runs, each row begins with the
+/// name of its run. `when` formats a time.
 pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Styled {
     let mut text = Styled::default();
     let all: Vec<_> = outcomes.iter().flat_map(guards_of).collect();
@@ -103,7 +104,7 @@ fn served(service: &ServiceOutcome) -> String {
     text
 }
 
-/// At most `most` of them.
+/// Returns a table of the state changes of a breaker, at most `most` of them.
 fn changes(guard: &GuardOf<'_>, compared: bool, most: usize, when: impl Fn(Tick) -> String) -> Styled {
     let did = guard.did;
     let shown = &did.changes[..did.changes.len().min(most)];

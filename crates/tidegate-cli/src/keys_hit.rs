@@ -17,17 +17,17 @@ pub(crate) struct HitList {
     policy: String,
     /// What is counted as denied would have been.
     is_shadow: bool,
-    /// `keys` may have fewer.
+    /// The number of keys hit; `keys` may have fewer.
     keys_hit: u64,
     window: Duration,
     /// All keys were remembered.
     is_complete: bool,
-    /// It is known which keys signed in.
+    /// Whether the log names users, so that it is known which keys signed in.
     names_users: bool,
     keys: Vec<KeyDetail>,
 }
 
-/// At most `most` keys each; the list of a policy that hit no key is empty.
+/// Returns the lists of all runs, with at most `most` keys each; the list of a policy that hit no key is empty.
 pub(crate) fn lists(replay: &Replay, outcomes: &[Outcome], most: usize) -> Vec<HitList> {
     let mut lists = Vec::new();
     for (run, outcome) in outcomes.iter().enumerate() {
@@ -78,7 +78,7 @@ impl HitList {
         })
     }
 
-    /// `named` adds the name of its run.
+    /// Returns the list as text for people; `named` adds the name of its run.
     pub(crate) fn text(&self, recorded: bool, named: bool) -> Styled {
         let mut text = Styled::default();
         let run = if named { format!("{}: ", self.run) } else { String::new() };

@@ -9,11 +9,11 @@ use tidegate::config::{Config, Diagnostic, Format, Severity};
 use crate::args::LimitArgs;
 use crate::exit::Mistake;
 
-/// In the terms of the policy file, from single flags or from `--limit`.
+/// A limit in the terms of the policy file, from single flags or from `--limit`.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitSpec {
     words: Map<String, Value>,
-    /// By the key that it gave.
+    /// The flag that gave each of the keys.
     said_by: BTreeMap<String, String>,
     /// The flag that derived this limit from another one, named in every error message.
     made_by: Option<String>,
@@ -28,20 +28,20 @@ pub(crate) struct GeneratedFile {
     flags: Vec<(String, String)>,
 }
 
-/// They grant at most their count at once and take no `burst`.
+/// Algorithms that grant at most their count at once and therefore take no `burst`.
 const WINDOWS: [&str; 4] = ["fixed-window", "sliding-window", "sliding-counter", "sliding-log"];
 
-/// Of other rate limiters, also without `burst`: they pace, or save up one second's worth.
+/// Profiles of other rate limiters that take no `burst` either: they pace, or save up one second's worth.
 const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
 
-/// With a cold start, whose keys they share.
+/// Algorithms with a cold start, which share its keys.
 const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 
-/// Of the file's parser, for a limit without a rate that is not a guard.
+/// The message of the file's parser for a limit without a rate that is not a guard.
 const NO_RATE: &str = "limit has no rate; write rate: 10/s";
 
 impl LimitSpec {
-    /// `None` if there is no limit.
+    /// Reads the limit of the command line; `None` if there is none.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
         let mut words = Map::new();
         if let Some(limit) = &arguments.limit {
@@ -88,7 +88,7 @@ impl LimitSpec {
         self.words.get("algorithm").and_then(Value::as_str).unwrap_or("gcra")
     }
 
-    /// No flag gave these.
+    /// Returns the limit with another rate and burst, which no flag gave.
     pub(crate) fn changed(&self, rate: Option<&str>, burst: Option<u64>) -> Self {
         let mut changed = self.clone();
         let rate = rate.map(|rate| ("rate", Value::from(rate)));
@@ -99,8 +99,8 @@ impl LimitSpec {
         changed
     }
 
-    /// With those in the lists of `--compare`, each with a name for its run. Of runs with the same name, the second has
-    /// a 2 behind it, and so on.
+    /// Returns this limit and those in the lists of `--compare`, each with a name for its run. Of runs with the same
+    /// name, the second has a 2 behind it, and so on.
     pub(crate) fn runs(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
         let mut runs = vec![(self.algorithm().to_owned(), self.clone())];
         runs.extend(self.compared(lists)?);
@@ -137,8 +137,8 @@ impl LimitSpec {
         [self.algorithm().to_owned()].into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 
-    /// With the same rate and burst. The other keys of this limit are left out, except those of a cold start if both
-    /// algorithms have one.
+    /// Returns another algorithm with the same rate and burst. The other keys of this limit would not fit it and are
+    /// left out, except those of a cold start if both algorithms have one.
     fn as_algorithm(&self, name: &str) -> Self {
         let kept = |key: &str| match key {
             "rate" => true,
@@ -187,6 +187,8 @@ impl LimitSpec {
         file
     }
 
+    /// Makes the quota.
+    ///
     /// # Errors
     /// All errors in the limit.
     pub(crate) fn quota(&self) -> Result<Arc<Quota>, String> {
@@ -221,7 +223,7 @@ impl GeneratedFile {
         }
     }
 
-    /// Without place and policy: the user did not write that file.
+    /// Returns an error with its flag, without place and policy: the user did not write that file.
     fn error_text(&self, mistake: &Diagnostic) -> String {
         let policy = format!("policy \"{}\": ", self.name);
         let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
@@ -250,7 +252,7 @@ fn spelled_out(flag: &str, limit: &str) -> Result<Map<String, Value>, Mistake> {
     }
 }
 
-/// At its commas, except those inside brackets.
+/// Splits a list at its commas, except those inside brackets.
 fn listed(list: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     let at_comma = |letter: char| {

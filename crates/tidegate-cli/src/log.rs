@@ -28,7 +28,8 @@ use crate::output::{self, Printer};
 use crate::styled::Styled;
 use queue::RateLimitedWriter;
 
-/// For the log to be written at the end. A reader that needs longer was already too slow before.
+/// How long the process waits at its end until the log is written. A reader that needs longer was already too slow
+/// before.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Dropping it writes the remaining lines, for at most a second.
@@ -40,7 +41,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// On standard error.
+    /// Starts the log on standard error.
     ///
     /// # Errors
     /// If `TIDEGATE_LOG` is invalid.
@@ -71,7 +72,8 @@ impl Log {
         Ok(Self { queue, is_colored, is_json: !terminal })
     }
 
-    /// After the lines that are waiting: unchanged on a terminal, otherwise as lines of the log.
+    /// Prints a text for people, after the lines that are waiting: unchanged on a terminal, otherwise each of its lines
+    /// as a line of the log.
     pub(crate) fn say(&self, text: impl Into<Styled>) {
         let text = text.into();
         if self.is_json {
@@ -127,7 +129,7 @@ impl Drop for Log {
     }
 }
 
-/// In the form of the lines that `tracing` writes.
+/// Returns a line of the log in the form of those that `tracing` writes.
 fn json_line(level: &str, message: &str) -> Vec<u8> {
     #[allow(clippy::disallowed_methods, reason = "the time of a line of the log, as `tracing` writes it")]
     let now = jiff::Timestamp::now();
@@ -150,7 +152,7 @@ pub(crate) fn error_without_log(text: &str, printer: &Printer) {
     }
 }
 
-/// `TIDEGATE_LOG` wins over the flags.
+/// Returns the filter: `TIDEGATE_LOG` wins over the flags.
 fn filter(global: &Global) -> Result<Targets, Mistake> {
     let wrong = |why: String| {
         Mistake(format!("TIDEGATE_LOG: {why}; write a level such as info or debug, or target=level pairs"))

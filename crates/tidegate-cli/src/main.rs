@@ -88,7 +88,8 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
     }
 }
 
-/// Also the help that was asked for. Text that a terminal would act on is escaped and printed without colours.
+/// Prints an error of the command line, or the help that was asked for. If the message contains text that a terminal
+/// would act on, it is escaped and printed without colours.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let text = error.render();
     let plain = text.to_string();
@@ -106,7 +107,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// By other words or another file, such as a log in an unknown format.
+/// Says whether the caller can correct the error by other words or another file, such as a log in an unknown format.
 fn is_mistake(error: &anyhow::Error) -> bool {
     error.is::<Mistake>() || matches!(error.downcast_ref(), Some(LogError::Format { .. }))
 }

@@ -24,24 +24,24 @@ pub(crate) use absent::Encrypted;
 #[cfg(feature = "tls")]
 pub(crate) use with_rustls::Encrypted;
 
-/// For connecting and receiving the whole answer.
+/// The timeout for connecting and receiving the whole answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// In bytes. The longest of all is a page of breakers with their keys.
+/// The longest answer, in bytes. The longest of all is a page of breakers with their keys.
 const MAX_ANSWER: usize = 10 << 20;
 
 pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
-/// `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
+/// The URL of a server: `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerUrl {
     url: String,
-    /// Of an `https://` URL.
+    /// The TLS settings of an `https://` URL.
     encrypted: Option<Encrypted>,
 }
 
 impl ServerUrl {
-    /// Named by the options of a verb, otherwise the default one.
+    /// Reads the server that the options of a verb name, otherwise the default one.
     pub(crate) fn of(asked: &WhichServer) -> Result<Self> {
         Self::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)
     }
@@ -102,17 +102,17 @@ pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Resul
     wait(send(server, method, path, body))
 }
 
-/// Like [`ask`], for verbs that can be interrupted while they wait.
+/// Gets a path; otherwise like [`ask`]. For verbs that can be interrupted while they wait.
 pub(crate) async fn get(server: &ServerUrl, path: &str) -> Result<Value> {
     send(server, Method::GET, path, None).await
 }
 
-/// Like [`ask`].
+/// Puts JSON to a path; otherwise like [`ask`].
 pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value> {
     wait(send(server, Method::PUT, path, Some(body)))
 }
 
-/// Like [`ask`].
+/// Deletes a path; otherwise like [`ask`].
 pub(crate) fn delete(server: &ServerUrl, path: &str) -> Result<Value> {
     wait(send(server, Method::DELETE, path, None))
 }
@@ -170,7 +170,7 @@ async fn exchange(
     timeout(PATIENCE, asked).await.map_err(|_| late())?
 }
 
-/// Its URI is the whole URL.
+/// Builds a request; its URI is the whole URL.
 fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::builder().method(method).uri(url);
     if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
@@ -247,12 +247,12 @@ pub(crate) fn query(which: &PolicyKey) -> String {
     query
 }
 
-/// For any part of a URL: outside the query a plus would not mean a space.
+/// Encodes a text for any part of a URL. Outside the query a plus would not mean a space.
 pub(crate) fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-/// As far as the options say so.
+/// Adds how long a change lasts, and why it was made, as far as the options say so.
 pub(crate) fn with_end(mut body: Value, lasts: Option<&str>, reason: Option<&str>) -> Value {
     for (name, said) in [("for", lasts), ("reason", reason)] {
         if let Some(said) = said {
@@ -345,6 +345,8 @@ mod with_rustls {
             Ok(Self(Arc::new(config)))
         }
 
+        /// Performs the handshake with a server of this name.
+        ///
         /// # Errors
         /// The reason why the server's certificate, or this client's own, was rejected.
         pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
@@ -353,7 +355,7 @@ mod with_rustls {
         }
     }
 
-    /// At least one section. Errors never quote the file.
+    /// Reads all PEM sections of one kind from a file, at least one. Errors never quote the file.
     fn all<T: PemObject>(path: &Path, flag: &str, what: &str) -> Result<Vec<T>> {
         let read = policies::patiently(path, |path| read_file(path, MOST))?;
         let text = read.map_err(|why| anyhow::anyhow!("{flag}: {} {why}", path.display()))?;

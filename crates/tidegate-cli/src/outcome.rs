@@ -17,13 +17,13 @@ use crate::styled::{Cell, Look, Styled, table};
 
 const OFFERED: usize = 0;
 const ADMITTED: usize = 1;
-/// Of the admitted.
+/// The lane with those of them that policies in shadow mode would have denied.
 const WOULD_DENY: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct VerdictLine {
     condition: String,
-    /// `None` if the log is not good enough to tell.
+    /// Whether the threshold was exceeded; `None` if the log is not good enough to tell.
     pub(crate) failed: Option<bool>,
     measured: f64,
     percent: bool,
@@ -55,7 +55,7 @@ impl VerdictLine {
     }
 }
 
-/// With a log in doubt, none is decided.
+/// Measures every threshold. With a log in doubt, none is decided.
 pub(crate) fn verdicts(
     thresholds: &[Threshold],
     outcome: &Outcome,
@@ -89,7 +89,7 @@ pub(crate) fn unknown_remarks(
     numbers.chain(switches).collect()
 }
 
-/// For a whole run.
+/// Turns switches off for a whole run.
 ///
 /// # Errors
 /// A [`Mistake`] if the policies have no switch of a name.
@@ -108,7 +108,7 @@ pub(crate) fn turn_off(replay: &mut Replay, switches: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// With a chart of the first run if there is room.
+/// Returns tables of all runs, and a chart of the first if there is room.
 pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> Styled {
     let mut text = Styled::default();
     if outcomes.len() == 1 {
@@ -307,7 +307,7 @@ fn width() -> usize {
     columns.unwrap_or(100).clamp(40, 200)
 }
 
-/// In UTC.
+/// Formats a time in UTC.
 pub(crate) fn time(at: Tick) -> String {
     let nanos = i128::from(at.as_nanos());
     jiff::Timestamp::from_nanosecond(nanos)
@@ -324,7 +324,7 @@ pub(crate) fn when(at: Tick, recorded: bool) -> String {
     }
 }
 
-/// In its two largest units: `6 h 12 min`, `850 ms`.
+/// Formats a span in its two largest units: `6 h 12 min`, `850 ms`.
 pub(crate) fn span(span: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let secs = span.as_secs();

@@ -40,7 +40,7 @@ impl Printer {
         self.format == Output::Wide
     }
 
-    /// Standard error is a terminal, and `--quiet` is not set.
+    /// Says whether to show a progress bar: standard error is a terminal, and `--quiet` is not set.
     pub(crate) fn progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
@@ -75,7 +75,7 @@ impl Printer {
         matches!(self.format, Output::Table | Output::Wide)
     }
 
-    /// Several results, one after the other: JSON and YAML are one document.
+    /// Says whether a format can have several results, one after the other: JSON and YAML are one document.
     pub(crate) fn repeats(&self) -> bool {
         !matches!(self.format, Output::Json | Output::Yaml)
     }
@@ -97,7 +97,7 @@ impl Printer {
         Ok(self.write(&text)?)
     }
 
-    /// Unless asked to be quiet.
+    /// Prints a remark on standard error, unless asked to be quiet.
     pub(crate) fn remark(&self, text: &str) {
         if !self.quiet {
             say(&visible::lines(text), self.color);
@@ -114,7 +114,7 @@ impl Printer {
         say(text, self.color);
     }
 
-    /// Standard output is a terminal, and the format is one for people.
+    /// Says whether a person reads the result: standard output is a terminal, and the format is one for people.
     pub(crate) fn is_read(&self) -> bool {
         self.is_for_people() && io::stdout().is_terminal()
     }
@@ -129,12 +129,12 @@ impl Printer {
         !self.quiet
     }
 
-    /// [`Self::programs`] prints the same for programs.
+    /// Prints text on standard output in the formats for people; [`Self::programs`] prints the same for programs.
     pub(crate) fn people(&self, text: impl Into<Styled>) -> Result<()> {
         if self.is_for_people() { self.text(text) } else { Ok(()) }
     }
 
-    /// People get it as a remark.
+    /// Prints a value in the formats for programs; people get it as a remark.
     pub(crate) fn programs<T: Serialize>(&self, value: &T) -> Result<()> {
         if self.is_for_people() {
             return Ok(());
@@ -142,7 +142,7 @@ impl Printer {
         self.value(value, |_| Ok(String::new()))
     }
 
-    /// `people` makes the text for the formats that people read.
+    /// Prints a value in the requested format; `people` makes the text for the formats that people read.
     pub(crate) fn value<T: Serialize, P: Into<Styled>>(
         &self,
         value: &T,
@@ -151,7 +151,7 @@ impl Printer {
         self.print(&self.form(value, people)?)
     }
 
-    /// As safe text.
+    /// Formats a value in the requested format, as safe text.
     fn form<T: Serialize, P: Into<Styled>>(
         &self,
         value: &T,
@@ -174,7 +174,7 @@ fn choice(color: Color) -> ColorChoice {
     }
 }
 
-/// `--color` of a command line that could not be parsed.
+/// Returns the value of `--color` when the command line could not be parsed.
 pub(crate) fn typed_color() -> ColorChoice {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
@@ -195,8 +195,8 @@ pub(crate) fn say(text: &str, color: ColorChoice) {
     let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", text.trim_end_matches('\n'));
 }
 
-/// YAML quotes most characters that a terminal acts on, but not marks of direction: a document that contains those is
-/// written as JSON, which is valid YAML.
+/// Formats a value as YAML. YAML quotes most characters that a terminal acts on, but not marks of direction: a document
+/// that contains those is written as JSON, which is valid YAML.
 fn yaml<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_saphyr::to_string(value)?;
     if visible::lines(&text) == text {

@@ -8,7 +8,7 @@ use tidegate_sim::report::Form;
 
 use crate::exit::Mistake;
 
-/// Not supported.
+/// File endings of other formats, which are not supported.
 const OTHERS: [&str; 5] = ["jpg", "jpeg", "gif", "webp", "pdf"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) enum Plot {
     File(Form),
 }
 
-/// SVG if the name has no known ending.
+/// Returns the format for a file name; SVG if the name has no known ending.
 ///
 /// # Errors
 /// [`Mistake`] for another format, with the command that converts to it.
@@ -46,7 +46,8 @@ fn form(path: &Path) -> Result<Form, Mistake> {
     )))
 }
 
-/// Like [`form`], for a single picture; checks that its folder exists. Called before a run, which takes a while.
+/// Returns the format of a single picture, like [`form`], and checks that its folder exists. Called before a run, which
+/// takes a while.
 pub(crate) fn prepare(path: &Path) -> anyhow::Result<Form> {
     let form = form(path)?;
     has_folder(path)?;
@@ -64,7 +65,8 @@ fn has_folder(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Plot {
-    /// Like [`plot`], and makes the folder. Called before the log is read, which takes a while.
+    /// Determines what a replay writes at a path, like [`plot`], and makes the folder. Called before the log is read,
+    /// which takes a while.
     pub(crate) fn prepare(path: &Path, png: bool) -> anyhow::Result<Self> {
         let plot = plot(path, png)?;
         if plot.has_report() {
@@ -81,7 +83,8 @@ impl Plot {
     }
 }
 
-/// One picture if the path has the name of one, otherwise a folder, with PNG pictures if `png` is set.
+/// Determines what a replay writes at a path: one picture if it has the name of one, otherwise a folder, with PNG
+/// pictures if `png` is set.
 ///
 /// # Errors
 /// [`Mistake`] if the name is that of another kind of file, or contradicts `png`.

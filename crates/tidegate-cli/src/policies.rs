@@ -14,7 +14,7 @@ use crate::diagnostics::{self, Source};
 use crate::exit::AlreadyPrinted;
 use crate::output::Printer;
 
-/// If none is named.
+/// The file used if none is named.
 pub(crate) const DEFAULT_FILE: &str = "tidegate.yaml";
 
 /// The named file, or the default one if it exists.
@@ -50,7 +50,7 @@ pub(crate) fn remark_unused(named: &PolicyFile, printer: &Printer) {
     }
 }
 
-/// For reading a file: far longer than a disk takes.
+/// The timeout for reading a file: far longer than a disk takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls a function that may block forever on a file system that does not respond, on a thread that is abandoned at the
@@ -82,7 +82,7 @@ type Outcome = Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) outcome: Outcome,
-    /// For showing the lines of mistakes.
+    /// The file's text, for showing the lines of mistakes.
     pub(crate) source: Source,
 }
 
@@ -110,7 +110,8 @@ pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
     accept(load(path)?, printer)
 }
 
-/// Beside those that begin with `rls.`: the usual keys of its descriptors.
+/// Attributes that only the calls of Envoy's rate limit service have, beside those that begin with `rls.`: the usual
+/// keys of its descriptors.
 const OF_ENVOY: [&str; 5] =
     ["generic_key", "header_match", "destination_cluster", "source_cluster", "masked_remote_address"];
 
@@ -150,14 +151,15 @@ pub(crate) fn as_served(config: &Config, has_grpc: bool) -> Vec<(Option<usize>, 
     told
 }
 
-/// Only Envoy's calls have it.
+/// Returns the first attribute of a policy that only Envoy's calls have.
 fn of_envoy(policy: &Policy) -> Option<&str> {
     let is_envoys = |name: &&str| name.starts_with("rls.") || OF_ENVOY.contains(name);
     let asked = policy.matching.attributes().iter().map(|(name, _)| &**name);
     policy.by.iter().map(String::as_str).chain(asked).find(is_envoys)
 }
 
-/// At least one file. Notes are printed as remarks; mistakes are printed and end the verb.
+/// Reads files of other rate limiters, at least one. Notes are printed as remarks; mistakes are printed and end the
+/// verb.
 ///
 /// # Errors
 /// [`AlreadyPrinted`] for mistakes, or an error if reading takes longer than 10 s.
@@ -176,6 +178,8 @@ pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
     }
 }
 
+/// Reads files of other rate limiters.
+///
 /// # Errors
 /// The mistakes in the files.
 pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagnostic>> {
@@ -183,12 +187,14 @@ pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagno
     Imported::read(&files)
 }
 
-/// From YAML.
+/// Reads a policy file from YAML text.
 pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config> {
     let source = (name.to_owned(), Some(text.to_owned()));
     accept(Loaded { outcome: Config::parse_to_serve(text, name, Format::Yaml), source }, printer)
 }
 
+/// Returns a valid configuration, or prints the mistakes.
+///
 /// # Errors
 /// [`AlreadyPrinted`] if there are mistakes.
 pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {

@@ -44,6 +44,8 @@ pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
     }
 }
 
+/// Returns the options for reading logs.
+///
 /// # Errors
 /// If the flags contradict each other.
 pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
@@ -102,7 +104,8 @@ pub(crate) fn recognised(asked: &Reading) -> Option<(&'static str, String)> {
     is_read.then_some((option, format))
 }
 
-/// Of the attributes that requests have, the one that is probably meant: `user.id` by `user`.
+/// Returns the attribute that is probably meant by one which no request has, of those that requests have: `user.id` by
+/// `user`.
 pub(crate) fn meant<'n>(missing: &str, has: &[&'n str]) -> Option<&'n str> {
     let mut parts = has.iter().copied().filter(|name| name.split('.').any(|part| part == missing));
     match (parts.next(), parts.next()) {
@@ -122,7 +125,7 @@ impl Progress {
         Self::of(String::new(), watch, printer)
     }
 
-    /// With a word or two before the bar: what is read, and why.
+    /// Starts a bar with a word or two before it: what is read, and why.
     pub(crate) fn of(what: String, watch: Watch, printer: &Printer) -> Self {
         let bar = printer.progress().then(|| {
             let bar = match watch.progress().total {
@@ -276,8 +279,8 @@ pub(crate) fn title(tally: &Tally) -> String {
     }
 }
 
-/// From words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same name are
-/// alternatives; those with different names must all match.
+/// Makes a match from words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same name
+/// are alternatives; those with different names must all match.
 fn matching(words: &[(String, String)]) -> Result<Match> {
     let (mut asked, mut left_out) = (Vec::new(), Vec::new());
     for (name, value) in words {

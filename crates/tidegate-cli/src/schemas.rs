@@ -48,11 +48,11 @@ pub(crate) enum Document {
     Man,
 }
 
-/// They refer to these as `#/$defs/..`.
+/// Definitions shared by several documents, whose schemas refer to them as `#/$defs/..`.
 const SHARED: &str = include_str!("../schemas/shared.json");
 
 impl Document {
-    /// In JSON Schema 2020-12.
+    /// Returns the schema, in JSON Schema 2020-12.
     ///
     /// # Errors
     /// Never with the files of this build: a test parses them all.

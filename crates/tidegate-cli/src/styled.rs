@@ -23,7 +23,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    /// Those of clap's messages where clap has one.
+    /// Returns the style; the colours are those of clap's messages where clap has one.
     fn style(self) -> Style {
         let color = |color: AnsiColor| Style::new().fg_color(Some(color.into())).effects(Effects::BOLD);
         match self {
@@ -56,7 +56,7 @@ impl Styled {
         self.parts.push((from..self.text.len(), look));
     }
 
-    /// For a terminal: made safe, with styles around its parts.
+    /// Returns the text for a terminal: made safe, with styles around its parts.
     pub(crate) fn render(&self) -> String {
         let mut out = String::with_capacity(self.text.len() + 16 * self.parts.len());
         let mut done = 0;
@@ -108,7 +108,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Highlighted if it has a look.
+    /// Makes a cell, highlighted if it has a look.
     pub(crate) fn looking(text: String, look: Option<Look>) -> Self {
         Self { text, look }
     }
@@ -120,7 +120,7 @@ impl From<String> for Cell {
     }
 }
 
-/// Of a server's answer: `-` if it is absent or empty.
+/// Returns a text of a server's answer for a cell: `-` if it is absent or empty.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }

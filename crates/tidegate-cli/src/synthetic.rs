@@ -23,9 +23,9 @@ const NAMED: usize = 5;
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) set: Arc<PolicySet>,
-    /// For policies that are applied to all requests: the policies by what their matches need.
+    /// What the matches of policies need, for those that are applied to all requests: the policies by their needs.
     unmatched: BTreeMap<BTreeSet<String>, Vec<String>>,
-    /// For those that are matched: what the match needs and the traffic does not name.
+    /// What the match of a policy needs and the traffic does not name, for those that are matched.
     lacking: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -85,7 +85,7 @@ impl Applied {
         Ok(Self { set, unmatched, lacking })
     }
 
-    /// On policies that are applied to all requests, whatever their match says.
+    /// Remarks on the policies that are applied to all requests, whatever their match says.
     pub(crate) fn remark_unmatched(&self, printer: &Printer) {
         for (needs, policies) in &self.unmatched {
             let (verb, all) = if policies.len() == 1 { ("was", "it") } else { ("were", "them") };
@@ -99,7 +99,7 @@ impl Applied {
         }
     }
 
-    /// On policies that no request fitted although the traffic names a part of what their match needs.
+    /// Remarks on the policies that no request fitted although the traffic names a part of what their match needs.
     pub(crate) fn remark_unfitted(&self, outcome: &Outcome, printer: &Printer) {
         for one in &outcome.policies {
             let lacking = self.lacking.get(&one.name).filter(|missing| !missing.is_empty());
@@ -118,7 +118,8 @@ pub(crate) fn named(traffic: &Traffic) -> BTreeSet<&str> {
     traffic.attributes().collect()
 }
 
-/// Its key under `key` and under each of `keys` that its segment does not name, then the attributes of the segment.
+/// Describes a generated request: its key under `key` and under each of `keys` that its segment does not name, then the
+/// attributes of the segment.
 pub(crate) fn describe<'a>(arrival: &'a Arrival, key: &'a str, keys: &'a [String]) -> Descriptor<'a> {
     let mut request = Descriptor::new().with("key", key);
     let is_named = |name: &str| arrival.attributes.iter().any(|(other, _)| **other == *name);
@@ -131,7 +132,7 @@ pub(crate) fn describe<'a>(arrival: &'a Arrival, key: &'a str, keys: &'a [String
     request
 }
 
-/// They decide whether a policy applies to a request.
+/// Returns the attributes that decide whether a policy applies to a request.
 fn needs(policy: &Policy) -> BTreeSet<String> {
     let mut needs = BTreeSet::new();
     policy.matching.names(&mut |name| _ = needs.insert(name.to_owned()));
@@ -142,7 +143,7 @@ fn needs(policy: &Policy) -> BTreeSet<String> {
     needs
 }
 
-/// Under words of its own.
+/// Adds the attributes that a match reads under words of its own.
 fn places(matching: &Match, needs: &mut BTreeSet<String>) {
     for (name, is_read) in [
         ("request.method", !matching.methods().is_empty()),
@@ -164,7 +165,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// As a segment of traffic writes it.
+/// Returns an attribute as a segment of traffic writes it.
 fn example(name: &str) -> String {
     let value = match name {
         "request.path" => "/login",

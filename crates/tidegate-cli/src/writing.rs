@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Mistake;
 
-/// With the permissions of the process's umask.
+/// Creates a file that must not exist yet, with the permissions of the process's umask.
 ///
 /// # Errors
 /// Of the kind `AlreadyExists` if the name exists, even as a dangling symlink.
@@ -68,7 +68,7 @@ fn folder(path: &Path) -> PathBuf {
     }
 }
 
-/// With the permissions and the owner of an old one. Dropping it deletes it.
+/// Writes a temporary file beside `path`, with the permissions and the owner of an old one. Dropping it deletes it.
 fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tidegate-");
@@ -110,7 +110,7 @@ fn like(file: &File, old: &Metadata) -> io::Result<()> {
     file.set_permissions(permissions)
 }
 
-/// Where folders can be synced.
+/// Syncs a rename to disk, where folders can be synced.
 fn settle(path: &Path) {
     // Both files are complete, and this only decides which one exists after a power cut.
     let _ = File::open(folder(path)).and_then(|folder| folder.sync_all());

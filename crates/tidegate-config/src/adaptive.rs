@@ -159,6 +159,7 @@ fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, 
     AdaptiveConcurrency::new(law).ttl(ttl_of(stated.words))
 }
 
+/// Returns the key of the file that an error of the core crate is about, and the error in the words of the file.
 fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static str, String) {
     let QuotaError::Parameter { name, .. } = error else { return ("algorithm", error.to_string()) };
     let written = |key: &str| stated.text(key).unwrap_or_default();

@@ -175,6 +175,7 @@ fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
     }
 }
 
+/// Describes the breaker to the builder; `None` if a word is invalid, which the shape check reported.
 fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let text = |key: &str| stated.text(key);
     let time = |key: &str| stated.time(key);
@@ -219,6 +220,7 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     Some(builder.forget_after(after.unwrap_or(Duration::MAX)))
 }
 
+/// Returns the key of the file that an error of the core crate is about.
 fn key_of(error: &QuotaError) -> &'static str {
     match error {
         QuotaError::Parameter { name, .. } => match *name {
@@ -265,6 +267,8 @@ fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
     }
 }
 
+/// Returns the breaker in short form, such as `breaker failures 50% in 10s open 5s`, or `breaker failures 5% in 30s
+/// shed 80% at most`.
 fn label(stated: &Stated<'_, '_>) -> String {
     let text = |key: &str| stated.text(key).unwrap_or_default();
     let mut label = "breaker".to_owned();

@@ -14,6 +14,7 @@ use tidegate_gate::policy::{
 };
 use tidegate_limits::visible::excerpt;
 
+/// Reads a condition; the error says what is wrong and suggests the nearest word.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
     text.parse().map_err(|error| match error {
         ConditionError::NoSide { .. } | ConditionError::Source(SourceError::Unknown { .. })
@@ -100,6 +101,7 @@ pub(super) fn of_switch(text: &str) -> Result<(Condition, Option<Duration>), Str
     Ok((read, lasts))
 }
 
+/// Returns the condition of a switch with every part that its text leaves out; `None` if the text is none.
 pub(super) fn of_switch_in_effect(text: &str) -> Option<String> {
     let (condition, lasts) = of_switch(text).ok()?;
     Some(format!("{condition}, stale after {}s", lasts.unwrap_or(Trigger::LASTING).as_secs_f64()))
@@ -190,7 +192,7 @@ pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
     written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
 }
 
-/// The most conditions of a policy that are compared with each other.
+/// The most conditions of a policy that are compared with each other; nobody writes more by hand.
 const COMPARED: usize = 32;
 
 /// Warns of two conditions of a policy that never hold at once.
@@ -295,6 +297,8 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     }
 }
 
+/// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request
+/// pass.
 pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
     let follows = node.get("follows")?;
     Some((LimitSpec { rate: followed(follows.text()?).ok()?.floor, ..spec.clone() }, follows.spot))
@@ -309,6 +313,7 @@ pub(super) fn written_triggers(file: &Node) -> impl Iterator<Item = (&Name, &Nod
     switches(file).flat_map(|(name, triggers)| triggers.iter().map(move |one| (name, one)))
 }
 
+/// Builds the triggers that have no mistake; the mistakes of the others are among the findings.
 pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
     let mut built = Vec::new();
     for (name, _) in switches(file).filter(|(_, triggers)| triggers.is_empty()) {
@@ -328,6 +333,7 @@ pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
     built
 }
 
+/// Builds a trigger; `None` if it is invalid, which is reported here or was by the shape check.
 fn trigger(name: &Name, node: &Node, findings: &mut Findings) -> Option<Trigger> {
     let off_when = node.get("off_when")?;
     let (condition, lasting) = of_switch(off_when.text()?).ok()?;

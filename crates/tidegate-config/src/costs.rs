@@ -30,6 +30,7 @@ enum NameSource {
     Settlement,
 }
 
+/// Returns the number of bytes of expressions in a cost.
 pub(super) fn length(cost: &Node) -> usize {
     let text = |node: Option<&Node>| node.and_then(Node::text).map_or(0, str::len);
     text(Some(cost)) + text(cost.get("estimate")) + text(cost.get("settle"))

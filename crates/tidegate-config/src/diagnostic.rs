@@ -105,7 +105,9 @@ pub(super) struct Findings {
     pub(super) subject: String,
     /// Whether a server reads the file, whose doors some warnings are about.
     pub(super) served: bool,
+    /// Whether the text is in TOML, so that corrections are written in it too.
     pub(super) in_toml: bool,
+    /// The subjects that have an error: at most one for each policy.
     erring: HashSet<String>,
     found: Vec<Diagnostic>,
     errors: usize,
@@ -149,11 +151,13 @@ impl Findings {
         self.add(spot, Severity::Warn, message);
     }
 
+    /// Refuses a file that holds more than is allowed.
     pub(super) fn beyond(&mut self, spot: Spot, message: impl fmt::Display) {
         self.beyond = true;
         self.error(spot, message);
     }
 
+    /// Reports whether further errors are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.errors >= budget::FINDINGS
     }

@@ -161,6 +161,7 @@ pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     ))
 }
 
+/// Builds the section; `None` if there is none, or its mistakes are among the findings.
 pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<ForwardAuth> {
     let (name, section) = file.entry("forward_auth")?;
     let original = match (section.entry("proxy"), HEADERS.map(|key| section.get(key))) {
@@ -310,6 +311,8 @@ const TAKEN: [&str; 21] = [
 const TAKEN_BEGINNINGS: [&str; 5] =
     ["access-control-", "ratelimit", "x-forwarded-", "x-ratelimit-", "x-tidegate-"];
 
+/// Reads the header's name in lower case; `None` if the file does not set it, or an error among the findings refuses
+/// it.
 pub(super) fn told_in_answers(defaults: Option<&Node>, findings: &mut Findings) -> Option<String> {
     let node = defaults?.get("priority_header")?;
     let name = node.text()?.to_ascii_lowercase();

@@ -106,6 +106,7 @@ impl Imported {
         let refused = all.iter().any(Findings::refused);
         let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
         if refused {
+            // Notes about differences matter only for files that can be converted.
             return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
         let placed = |one: Diagnostic| file_text.placed(one);
@@ -247,6 +248,7 @@ struct Block {
 }
 
 impl Block {
+    /// Returns the block that follows a key; `None` if the text is written otherwise.
     fn at(key: Spot, text: &str) -> Option<Self> {
         let mut lines = text.lines().skip(key.line.checked_sub(1)?);
         let head = lines.next()?.split(" #").next()?.trim_end();

@@ -47,6 +47,7 @@ pub(super) fn limit(
         complete &= has_its_own(node, known, findings);
     }
     if matches!(known.name, CONCURRENCY | BREAKER | ADAPTIVE) {
+        // Values out of range were reported by the shape check; the core crate would report them again.
         if !complete || !is_sound(node, &Kind::Table(table)) {
             return None;
         }
@@ -354,6 +355,7 @@ fn short_wait(terms: &Terms, max_wait: Duration) -> Option<String> {
     })
 }
 
+/// Builds the `keep_for` of a limit and checks it against each of the limit's terms.
 fn keep_for(words: &Words<'_>, limit: &Limit, owner: PolicyFacts<'_>, findings: &mut Findings) -> KeepFor {
     let Some(node) = words.get("keep_for") else { return KeepFor::default() };
     let keep_for = Criticality::ALL.into_iter().fold(KeepFor::default(), |keep_for, level| {

@@ -69,6 +69,9 @@ fn is_of_envoy(policy: &Node) -> bool {
     asked.any(|(name, want)| name.text.starts_with("rls.") && want.value != Value::Bool(false))
 }
 
+/// Warns of networks and addresses that do something else than they say: proxies and allow-lists that are everybody,
+/// keys that all callers behind a proxy share, overrides of single addresses whose counter is that of a network, and
+/// two doors at one address.
 fn check_networks(file: &Node, findings: &mut Findings) {
     let client_ip = file.get("client_ip");
     let proxies = client_ip.and_then(|section| section.get("trusted_proxies"));

@@ -55,6 +55,7 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
         ));
     }
     let within = names_in(name);
+    // What only an expression has comes before names that stand in one text.
     let calculates = name.contains(['(', '<', '>', '?', '!', '=', '"'])
         || within.iter().all(String::is_empty)
         || within.iter().any(|one| one.starts_with(|c: char| c.is_ascii_digit()));
@@ -64,6 +65,7 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
             "\"{shown}\" is an expression, which only a cost can be; write the name of one attribute, as {meant}"
         ));
     }
+    // A variable of nginx, or a header in brackets, has advice of its own below.
     let is_known_form = (name.starts_with(['$', '%']) && !name.contains('.')) || name.contains('[');
     match within.as_slice() {
         [one] if !is_known_form => {

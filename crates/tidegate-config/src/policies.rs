@@ -159,6 +159,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     Some(policy)
 }
 
+/// Builds all limits of a policy; `None` if there is none, or any of them is invalid.
 fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
     let Some((name, limit)) = node.entry("limit") else {
         let is_reported = |(name, _): &(Name, Node)| matches!(&*name.text, "limit" | "limits");
@@ -305,7 +306,9 @@ fn over_limit(policy: &mut Policy, node: &Node, findings: &mut Findings) {
 // Only easy cases: incompatible demands on one attribute, a direction that another key excludes, and a `not` that
 // excludes all that the rest includes. Two patterns with wildcards are not compared.
 
-/// Returns why no request can be charged to a policy, as the end of a sentence.
+/// Returns why no request can be charged to a policy, as the end of a sentence. Only easy cases are found: two
+/// incompatible demands on one attribute, a direction that another key of the policy excludes, and a `not` that
+/// excludes everything that the rest includes.
 fn contradiction(policy: &Policy) -> Option<String> {
     let excluded = |name: &&String| {
         let mut asked = policy.matching.attributes().iter();
@@ -366,7 +369,8 @@ fn within(matching: &Match, direction: Direction) -> Option<String> {
     covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
 }
 
-/// Reports whether every request that fits `other` fits `this`, as far as that is easy to decide.
+/// Reports whether every request that fits `other` fits `this`, as far as that is easy to decide. `false` if `this` has
+/// a `not` of its own.
 fn covers(this: &Match, other: &Match) -> bool {
     let methods = this.methods().is_empty()
         || !other.methods().is_empty()

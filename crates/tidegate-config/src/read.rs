@@ -17,6 +17,7 @@ use super::file::Format;
 use super::node::{Name, Node, Spot, Value};
 use tidegate_limits::visible::excerpt;
 
+/// Parses a text; `None` if that is not possible, with the reason among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
     if text.len() > budget::TEXT {
         findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
@@ -339,6 +340,7 @@ fn raw_name(raw: Spanned<Raw>, source: &str) -> Name {
     Name { spot: node.spot, text }
 }
 
+/// Returns the text of a number, if the parser tells its bytes.
 fn as_written(location: Location, source: &str) -> Option<String> {
     let span = location.span();
     let start = usize::try_from(span.byte_offset()?).ok()?;

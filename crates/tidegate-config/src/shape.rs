@@ -89,6 +89,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
                 format!("; begin each entry with its name, as - name: {first}")
             }
             (Value::Map(_), _) => "; begin each entry with `- `".to_owned(),
+            // Values may have blanks, commas and signs of YAML's: those are not taken apart.
             (Value::Text(text), _)
                 if !matches!(of, Kind::Table(_))
                     && !text.trim().is_empty()

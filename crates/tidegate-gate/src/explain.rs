@@ -105,7 +105,8 @@ pub struct LimitReason {
     pub retry: Option<&'static str>,
     /// The shortest wait until this limit would allow the request, in milliseconds rounded up; absent if it does, and if no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// The smallest changes with which the request would have passed this limit; absent if it passed, and for a breaker.
+    /// The smallest changes with which the request would have passed this limit; absent if it passed, and for a
+    /// breaker, whose state depends on how calls end.
     pub allowed_with: Option<AllowedWith>,
     /// The share of such requests that this limit admits now, 0 to 1: of the calls, for a breaker that sheds; of the cohorts
     /// of the request's level, for a limit that refused the request only because it keeps a part for higher priority.

@@ -1,8 +1,9 @@
 //! Hot keys: finds the few keys that make up much of the traffic, in bounded memory.
 //!
-//! The number of counters is fixed: a key without a counter takes over the smallest one, whose count becomes the new key's
-//! error. A key's true count lies between `count - error` and `count`, and every key with more than `1 / counters` of the
-//! total is sure to have a counter.
+//! A count per key would need memory for all keys, and outsiders choose how many there are. So the number of counters
+//! is fixed: a key without a counter takes over the smallest one, whose count becomes the new key's error. A key's true
+//! count lies between `count - error` and `count`, and every key with more than `1 / counters` of the total is sure to
+//! have a counter.
 //!
 //! # Source
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
@@ -110,8 +111,9 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         Ok(Self { counters, half_life: None, telling, digests, inner: Mutex::new(inner) })
     }
 
-    /// Halves all counts once per half-life, when the first key after it is added, and rounds them down. Zero turns halving
-    /// off. A clock that is set back by more than [`MAX_STEP_BACK`] starts a new half-life.
+    /// Halves all counts once per half-life, when the first key after it is added, and rounds them down. Zero turns
+    /// halving off. A clock that is set back by more than [`MAX_STEP_BACK`] starts a new half-life. Each halving lowers
+    /// a count or the total by less than one unit too much.
     #[must_use]
     pub fn fading(self, half_life: Duration) -> Self {
         Self { half_life: (!half_life.is_zero()).then_some(half_life), ..self }
@@ -245,7 +247,8 @@ pub struct Heat {
 
 impl Heat {
     /// Returns whether the key is sure to make up more than `share` (0 to 1) of the total, and the total is at least
-    /// `at_least`: the moment to answer the key from a cache, or to give it a limit of its own.
+    /// `at_least`: the moment to answer the key from a cache, or to give it a limit of its own. No key makes up more
+    /// than 1, or more than a share that is not a number.
     #[must_use]
     pub fn is_above(&self, share: f64, at_least: u64) -> bool {
         self.total >= at_least && self.least as f64 > share * self.total as f64

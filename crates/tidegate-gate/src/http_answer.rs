@@ -151,9 +151,10 @@ impl<'a> HttpAnswer<'a> {
 
     /// Writes the rate-limit headers beside those of a limit further inside, or of the service.
     ///
-    /// The lists of limits (`ratelimit`, `ratelimit-policy`) are continued. If they would take more than 2,048 bytes, this
-    /// answer's limits are omitted, and a header says how many are. Headers that show one limit (`x-ratelimit-…`) stay,
-    /// unless less is left of this answer's limit. So an answer that refuses keeps the limit that refuses.
+    /// The lists of limits (`ratelimit`, `ratelimit-policy`) are continued behind those that are there. If they would
+    /// take more than 2,048 bytes, this answer's limits are omitted, and a header says how many are. Headers that show
+    /// one limit (`x-ratelimit-…`) stay, unless less is left of this answer's limit. So an answer that refuses keeps
+    /// the limit that refuses.
     ///
     /// # Examples
     /// ```

@@ -23,12 +23,12 @@ const MOST_LADDERS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Ladder {
-    /// In [`Outcome::policies`](crate::replay::Outcome::policies).
+    /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
     row: usize,
-    /// Lowest first. The one at `replayed` is the replayed limit.
+    /// The rungs, lowest first. The rung at `replayed` is the replayed limit.
     candidates: Vec<Candidate>,
     replayed: usize,
-    /// If the limit is not a `gcra`, as written: the nearest `gcra` stands in for it.
+    /// The limit as written, if it is not a `gcra`: the nearest `gcra` stands in for it.
     stands_in_for: Option<String>,
     /// The period of the limit, in which peaks are measured.
     window: Duration,
@@ -71,6 +71,7 @@ impl Ladders {
                     Err(why) => all.without.push(NoLadder { row, why }),
                 }
             }
+            // A shadow limit has a row of its own.
             row += 1 + usize::from(policy.shadow_limit.is_some());
         }
         all
@@ -104,7 +105,7 @@ impl Ladders {
         self.ladders.iter().find(|ladder| ladder.row == row)
     }
 
-    /// `None` for a policy without keys.
+    /// Returns why a policy with keys has no ladder; `None` for other policies.
     #[must_use]
     pub(crate) fn why_not(&self, row: usize) -> Option<&str> {
         self.without.iter().find(|without| without.row == row).map(|without| without.why.as_str())
@@ -165,14 +166,14 @@ impl Ladder {
         self.stands_in_for.as_deref()
     }
 
-    /// If not, the counts of keys hit may be too low.
+    /// Says whether there was room for all keys. If not, the counts of keys hit may be too low.
     #[must_use]
     pub(crate) fn is_exact(&self) -> bool {
         self.trial.evicted() == 0 && !self.trial.has_forgotten()
     }
 }
 
-/// In tenths; each is about a quarter more than the one before.
+/// Ten round steps per power of ten, in tenths; each is about a quarter more than the one before.
 const TENTHS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
 
 /// A limit further off than this factor was not meant for this log.
@@ -181,7 +182,7 @@ const FAR: u64 = 1_000;
 /// Below this count the steps would be coarse, and a longer period is used.
 const FINE: u64 = 50;
 
-/// Lowest first, with the position of the limit that the ladder is built around.
+/// Returns the limits of a ladder, lowest first, and the position of the limit that it is built around.
 fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     let (count, period) = longer(rate);
     let around = |to: u64| Candidate {
@@ -224,25 +225,25 @@ const NAMED: usize = 10;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rung {
     pub(crate) rate: PeakRate,
-    /// In cost units.
+    /// The burst, in cost units.
     pub(crate) burst: u64,
-    /// In the window of the peaks, in cost units.
+    /// The most that the limit grants to a key in the window of the peaks, in cost units.
     pub(crate) granted: u64,
     pub(crate) denied: u64,
-    /// Of the requests that the policy applies to, 0 to 1.
+    /// Their share of the requests that the policy applies to, 0 to 1.
     pub(crate) denied_share: f64,
     pub(crate) keys_hit: u64,
-    /// Of these, keys of a user who signed in and was served.
+    /// How many of these keys belong to a user who signed in and was served.
     pub(crate) keys_hit_signed_in: u64,
     /// Keys that the replayed limit did not hit.
     pub(crate) newly_hit: u64,
-    /// Of these, keys of a user who signed in and was served.
+    /// How many of the newly hit keys belong to a user who signed in and was served.
     pub(crate) newly_hit_signed_in: u64,
     /// Keys that the replayed limit hit and this limit would not.
     pub(crate) spared: u64,
-    /// Those with the most denied requests, at most ten.
+    /// The newly hit keys with the most denied requests, at most ten.
     pub(crate) newly: Vec<NewlyHit>,
-    /// In the order of [`Peaks::ranking`].
+    /// Which keys this limit would have hit, in the order of [`Peaks::ranking`].
     pub(crate) hit: Vec<bool>,
 }
 
@@ -251,19 +252,19 @@ pub(crate) struct NewlyHit {
     pub(crate) key: String,
     pub(crate) denied: u64,
     pub(crate) signed_in: bool,
-    /// `None` if they were dropped for lack of room.
+    /// The replay's details of the key; `None` if they were dropped for lack of room.
     pub(crate) detail: Option<KeyDetail>,
 }
 
 impl Rung {
-    /// In the one-line form of a policy file.
+    /// Returns the limit in the one-line form of a policy file.
     #[must_use]
     pub(crate) fn limit(&self) -> String {
         format!("gcra {} burst {}", self.rate, self.burst)
     }
 }
 
-/// In the period of the limit, if that gives a whole number.
+/// Expresses a rate in the period of the limit, if that gives a whole number.
 fn written(candidate: &Candidate, window: Duration) -> PeakRate {
     let rate = candidate.rate;
     let times = rate.period().as_nanos() / window.as_nanos().max(1);
@@ -338,8 +339,8 @@ fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
     ((from..to).map(rung).collect(), tried.replayed - from)
 }
 
-/// From a rung that denies almost as much as the lowest, to one above the first that denies nothing, with the replayed
-/// limit.
+/// Returns the range of rungs to show: from one that denies almost as much as the lowest rung, to one above the first
+/// that denies nothing. The range always includes the replayed limit.
 fn worth_showing(denied: &[u64], replayed: usize) -> (usize, usize) {
     let most = denied.first().copied().unwrap_or(0);
     // Rungs below deny over nine tenths of what the lowest denies, and are not a practical choice.

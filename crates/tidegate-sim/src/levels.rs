@@ -12,7 +12,7 @@ use tidegate::Tick;
 pub(crate) struct Levels {
     /// The most bins; an even number.
     bins: usize,
-    /// In nanoseconds.
+    /// The width of a bin in nanoseconds.
     width: u64,
     start: Option<u64>,
     highest: Vec<u64>,
@@ -20,7 +20,8 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    /// With at least two bins that are at first `width` wide. A width of zero becomes one nanosecond.
+    /// Makes a level of 0, with at least two bins that are at first `width` wide. A width of zero becomes one
+    /// nanosecond.
     #[must_use]
     pub(crate) fn new(bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);

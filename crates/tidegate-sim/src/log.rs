@@ -316,7 +316,7 @@ struct Running {
     file: usize,
     /// The latest time in the file so far.
     reached: u64,
-    /// It does not fit after a comment that names other fields.
+    /// Whether the reader fits the lines that follow. It does not after a comment that names other fields.
     fits: bool,
     envelope: Envelope,
     /// The text of a line that a JSON object holds.
@@ -329,7 +329,7 @@ fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<Dete
         .map_err(|error| LogError::Format { file: input.name(), error })
 }
 
-/// `u64::MAX` for a file without any.
+/// Returns the time of the first line that has one; `u64::MAX` for a file without any.
 fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
     let mut lines = Lines::new(Opened::new(input, &Arc::default())?);
     let Detected { mut reader, envelope, .. } = detect(&mut lines, input, options)?;

@@ -12,7 +12,7 @@ const TOP: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meter {
-    /// Per nanosecond.
+    /// How much drains per nanosecond.
     drain: u64,
     unit: u64,
 }
@@ -42,7 +42,7 @@ impl Meter {
         level.div_ceil(self.unit)
     }
 
-    /// Rounded up to a nanosecond.
+    /// Returns how long a level takes to drain, rounded up to a nanosecond.
     pub(crate) fn drains_in(&self, level: u64) -> Duration {
         Duration::from_nanos(level.div_ceil(self.drain))
     }

@@ -2,8 +2,9 @@
 //!
 //! Servers write a line when a request ends, stamped with the time when it began, and several processes share one file.
 //! A limit treats a step back as standing still, so an unsorted log would deny requests that the limit had allowed
-//! live. Lines are held for a window of log time (`runs`), as raw bytes. One that comes later than the window, or does
-//! not fit the memory, is clamped to the latest time handed out, and counted.
+//! live. Lines are held for a window of log time (`runs`), as raw bytes: that costs a copy and a second parse, but far
+//! less than keeping parsed records. One that comes later than the window, or does not fit the memory, is clamped to
+//! the latest time handed out, and counted.
 
 mod runs;
 
@@ -30,7 +31,7 @@ pub enum Order {
 }
 
 impl Default for Order {
-    /// Five minutes, longer than nearly every request, in at most 64 MiB.
+    /// Sorts within five minutes, longer than nearly every request, in at most 64 MiB.
     fn default() -> Self {
         Self::Sort { window: Duration::from_secs(300), bytes: 64 << 20 }
     }
@@ -75,11 +76,12 @@ const SPARE: usize = 4;
 /// [`Reorder::push`].
 #[derive(Debug)]
 pub(crate) struct Reorder {
-    /// In seconds.
+    /// The window in seconds.
     window: u64,
     limit: usize,
     runs: Runs,
     ready: VecDeque<LinePosition>,
+    /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,
     latest: u64,
@@ -136,7 +138,7 @@ impl Reorder {
         self.release(|second| second < keep);
     }
 
-    /// Everything held becomes ready.
+    /// Ends the log: everything held becomes ready.
     pub(crate) fn finish(&mut self) {
         self.release(|_| true);
     }
@@ -147,7 +149,7 @@ impl Reorder {
         self.ready.len() >= lines || self.ready_bytes >= MAX_LINE
     }
 
-    /// In order. They stay until [`Reorder::drop_first`].
+    /// Returns the lines that are ready, in order. They stay until [`Reorder::drop_first`].
     pub(crate) fn ready(&self) -> impl Iterator<Item = HeldLine<'_>> {
         self.ready.iter().map(|place| self.runs.line(*place))
     }
@@ -159,7 +161,7 @@ impl Reorder {
         }
     }
 
-    /// Earliest first, while their second is due. Returns how many.
+    /// Makes lines ready, earliest first, while their second is due. Returns how many.
     fn release(&mut self, is_due: impl Fn(u64) -> bool) -> u64 {
         let mut count = 0;
         while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) {

@@ -2,6 +2,9 @@
 //!
 //! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy counting):
 //! keys that asked for much remain, and each figure tells by how much it may be too low.
+//!
+//! A sliding window of eight parts finds the peak: it is at least the most within seven eighths of any window, and
+//! never more than the most within one window.
 
 mod frequent;
 mod key_peak;
@@ -35,7 +38,7 @@ struct Cold {
     is_known: bool,
 }
 
-/// Up to 2 KiB.
+/// Details of one key, up to 2 KiB.
 #[derive(Clone, Debug, Default)]
 struct Detail {
     requests: u64,
@@ -48,14 +51,14 @@ pub struct Peaks {
     window: u64,
     part: u64,
     capacity: usize,
-    /// Seeded at random, so that no log can be crafted to collide.
+    /// Seeded at random, so that no log can be crafted to collide; 64 bits are enough that keys do not by accident.
     hasher: RandomState,
-    /// By hash. Keys are not compared, which saves loading the key's bytes.
+    /// The entry of each hash. Keys are not compared: the hash decides, which saves loading the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
     hot: Vec<SlidingPeak>,
     cold: Vec<Cold>,
     details: Option<Vec<Detail>>,
-    /// Of the current request, with its numbers replaced.
+    /// The path of the current request, with its numbers replaced.
     path: String,
     /// The most that a forgotten key can have asked for.
     floor: u64,
@@ -81,7 +84,7 @@ impl Seen<'_> {
         self.peaks.cold[self.place].is_known = true;
     }
 
-    /// If details are kept.
+    /// Counts the request and its path, if details are kept.
     pub(crate) fn detail(&mut self, path: Option<&str>) {
         let Some(detail) = self.peaks.details.as_mut().and_then(|details| details.get_mut(self.place)) else {
             return;
@@ -95,7 +98,7 @@ impl Seen<'_> {
 }
 
 impl Peaks {
-    /// For at least two keys. Takes about 200 bytes per key with its name.
+    /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes about 200 bytes per key with its name.
     #[must_use]
     pub(crate) fn new(window: Duration, capacity: usize) -> Self {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -213,7 +216,7 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// By their peaks, highest first; equal peaks by denied requests, most first.
+    /// Returns all keys kept by their peaks, highest first; equal peaks by denied requests, most first.
     #[must_use]
     pub(crate) fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
         let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
@@ -258,7 +261,7 @@ impl Peaks {
         self.cold.iter().filter(|cold| cold.denied > 0).count() as u64
     }
 
-    /// Of the keys with denied requests, those marked by [`Seen::know`].
+    /// Returns how many of the keys with denied requests were marked by [`Seen::know`].
     #[must_use]
     pub(crate) fn denied_and_known(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64

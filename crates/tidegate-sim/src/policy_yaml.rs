@@ -171,8 +171,8 @@ pub(crate) fn match_value(matching: &Match) -> Value {
     map.into()
 }
 
-/// In YAML's flow style, on one line. Texts are quoted as in JSON, which is valid YAML; a list of one is written as its
-/// element.
+/// Writes a value in YAML's flow style, on one line. Texts are quoted as in JSON, which is valid YAML; a list of one is
+/// written as its element.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -192,7 +192,7 @@ fn cost_line(cost: &str) -> String {
     format!("    cost: {cost}\n")
 }
 
-/// Plain where that is safe, otherwise as a JSON string, which is valid YAML.
+/// Writes a text as a YAML scalar: plain where that is safe, otherwise as a JSON string, which is valid YAML.
 pub(crate) fn plain_or_quoted(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_plain = text.bytes().all(plain)

@@ -55,15 +55,15 @@ pub struct Replay {
     without_status: u64,
     /// Attributes in `by` that no request has had so far.
     unseen: Vec<String>,
-    /// Of the first request, and of those read while any of `unseen` was missing.
+    /// The attributes of the first request, and of those read while any of `unseen` was missing.
     attributes: Vec<String>,
     wanted: Wanted,
 }
 
-/// For messages about a missing one.
+/// The most attributes of requests that are remembered, for messages about a missing one.
 const ATTRIBUTES: usize = 32;
 
-/// About as many loads as a core can have in flight.
+/// Requests whose memory is prefetched at once: about as many loads as a core can have in flight.
 const TOGETHER: usize = 16;
 
 impl Replay {
@@ -292,6 +292,7 @@ impl Replay {
         self.runs.get(run).map(|run| &run.series)
     }
 
+    /// Returns the figures of a run's guards; `None` if its policies have none.
     pub(crate) fn guards(&self, run: usize) -> Option<&Guards> {
         self.runs.get(run)?.guards.as_ref()
     }

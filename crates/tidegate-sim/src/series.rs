@@ -15,14 +15,14 @@ use tidegate::Tick;
 pub struct Series {
     lanes: usize,
     bins: usize,
-    /// In nanoseconds, at first: the resolution of the peaks.
+    /// The width of a bin at first, in nanoseconds: the resolution of the peaks.
     narrow: u64,
     width: u64,
     start: Option<u64>,
-    /// Of all lanes of the first bin, then those of the next bin, and so on.
+    /// The sums of all lanes of the first bin, then those of the next bin, and so on.
     sums: Vec<u64>,
     peaks: Vec<u64>,
-    /// Not in `peaks` yet.
+    /// The current narrow bin and its amounts, which are not in `peaks` yet.
     at: u64,
     now: Vec<u64>,
     /// A log repeats the same second many times.
@@ -41,8 +41,8 @@ pub struct Point {
 }
 
 impl Series {
-    /// At least two bins that are `width` wide at first; `width` is also the resolution of the peaks. Zero is one
-    /// nanosecond.
+    /// Makes a series of at least two bins that are `width` wide at first; `width` is also the resolution of the peaks.
+    /// A width of zero is one nanosecond.
     #[must_use]
     pub(crate) fn new(lanes: usize, bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);

@@ -13,7 +13,7 @@ use tidegate::Tick;
 pub(crate) struct Served {
     /// The most bins; an even number.
     bins: usize,
-    /// In nanoseconds.
+    /// The width of a bin in nanoseconds.
     width: u64,
     start: Option<u64>,
     times: Vec<Times>,
@@ -38,8 +38,8 @@ impl Times {
         self.total += others.total;
     }
 
-    /// To three significant digits; `None` without requests. With fewer than a hundred, the 99th percentile is the
-    /// longest.
+    /// Returns a percentile of the durations, to three significant digits; `None` without requests. With fewer than a
+    /// hundred requests, the 99th percentile is the longest.
     #[must_use]
     pub(crate) fn percentile(&self, percent: u32) -> Option<Duration> {
         let rank = (u128::from(self.total) * u128::from(percent.min(100))).div_ceil(100).max(1);
@@ -57,7 +57,7 @@ impl Times {
     }
 }
 
-/// To three significant digits.
+/// Rounds to three significant digits.
 fn rounded(nanos: u64) -> u64 {
     let mut unit = 1;
     while nanos / unit >= 1_000 {
@@ -67,7 +67,8 @@ fn rounded(nanos: u64) -> u64 {
 }
 
 impl Served {
-    /// At least two bins that are at first `width` wide. A width of zero becomes one nanosecond.
+    /// Makes an empty record, with at least two bins that are at first `width` wide. A width of zero becomes one
+    /// nanosecond.
     #[must_use]
     pub(crate) fn new(bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
@@ -106,7 +107,7 @@ impl Served {
         self.times.iter().enumerate().map(move |(bin, times)| (at(bin), times))
     }
 
-    /// `None` without requests.
+    /// Returns the end of the last bin; `None` without requests.
     #[must_use]
     pub(crate) fn end(&self) -> Option<Tick> {
         self.points().last().map(|(at, _)| at.after(self.width()))

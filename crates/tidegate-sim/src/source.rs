@@ -30,7 +30,7 @@ impl Input {
         if arg == "-" { Self::Stdin } else { Self::File(arg.into()) }
     }
 
-    /// For messages.
+    /// Returns the name of the input for messages.
     #[must_use]
     pub(crate) fn name(&self) -> String {
         match self {
@@ -130,7 +130,7 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// `all` counts the bytes read from every input.
+    /// Opens an input; `all` counts the bytes read from every input.
     pub(crate) fn new(input: &Input, all: &Arc<AtomicU64>) -> Result<Self, SourceError> {
         let name = input.name();
         let from: Box<dyn Read + Send> = match input {
@@ -157,7 +157,7 @@ impl Opened {
         }
     }
 
-    /// 0 means the end.
+    /// Reads some bytes; 0 means the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, SourceError> {
         loop {
             match self.bytes.read(into) {
@@ -176,7 +176,7 @@ impl Opened {
     }
 }
 
-/// `None` if an input has no known length.
+/// Adds up the lengths of the inputs; `None` if an input has no known length.
 pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     inputs.iter().try_fold(0u64, |sum, input| match input {
         Input::File(path) => {
@@ -187,15 +187,15 @@ pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     })
 }
 
-/// In bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest request line that common servers
-/// accept by default.
+/// The longest line that is read, in bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest
+/// request line that common servers accept by default.
 pub(crate) const MAX_LINE: usize = 64 << 10;
 
 const BUFFER: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// From 1.
+    /// The number of the line in its file, from 1.
     pub(crate) number: u64,
     pub(crate) bytes: &'a [u8],
     /// Longer than [`MAX_LINE`], and skipped.
@@ -221,7 +221,7 @@ impl Lines {
         Self { from, buffer, start: 0, end: 0, number: 0, done: false, skipping: false }
     }
 
-    /// `None` at the end. A last line without a line end counts as a line.
+    /// Returns the next line, `None` at the end. A last line without a line end counts as a line.
     pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
         let mut searched = self.start;
         loop {
@@ -271,7 +271,7 @@ impl Lines {
         Line { number, bytes, too_long }
     }
 
-    /// `false` at the end. Moves `searched` along with the bytes.
+    /// Makes room and reads more; `false` at the end. Moves `searched` along with the bytes.
     fn fill(&mut self, searched: &mut usize) -> Result<bool, SourceError> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -287,7 +287,7 @@ impl Lines {
     }
 }
 
-/// Large enough that system calls do not show in a profile, and small enough for the second-level cache.
+/// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level cache.
 const UNPACKED: usize = 128 << 10;
 
 /// The window of `zstd --long=27`, 128 MiB. It is allocated at once, so larger ones are refused.
@@ -305,7 +305,7 @@ const UNREAD: [(&[u8], &str, &str); 6] = [
 
 type Unpacked = Result<(&'static str, Box<dyn Read + Send>), (&'static str, &'static str)>;
 
-/// For an unsupported format, its name and what to do.
+/// Returns a reader of the decompressed bytes or, for an unsupported format, its name and what to do.
 fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     let mut from = BufReader::with_capacity(UNPACKED, from);
     let mut head = [0; 8];
@@ -340,12 +340,12 @@ fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     Ok(have)
 }
 
-/// pzstd output and seekable files begin with a skippable frame.
+/// Recognises Zstandard's skippable frames; pzstd output and seekable files begin with one.
 fn is_skippable(head: &[u8]) -> bool {
     matches!(head, [low, 0x2a, 0x4d, 0x18, ..] if low & 0xf0 == 0x50)
 }
 
-/// May include skippable ones.
+/// Decodes a sequence of Zstandard frames, which may include skippable ones.
 fn frames(from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut decoder = Decoder::with_buffer(from)?;
     decoder.window_log_max(MAX_WINDOW_LOG)?;

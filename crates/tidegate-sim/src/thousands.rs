@@ -18,7 +18,7 @@ pub fn grouped(count: u64) -> String {
     out
 }
 
-/// With two decimals below 10 % and one from there on.
+/// Writes a share as a percentage, with two decimals below 10 % and one from there on.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {

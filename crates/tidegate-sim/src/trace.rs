@@ -1,8 +1,9 @@
 //! Runs traces: one JSON object per line in, one decision per line out, computed by the pure arithmetic of limits.
 //!
 //! There is no gate and no clock in between, so a trace defines what a limit does, and comparing two traces compares
-//! two implementations. `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line
-//! ends the run: a trace with a gap proves nothing.
+//! two implementations. All policies of a file are charged or none, by the function that every store runs.
+//! `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line ends the run: a
+//! trace with a gap proves nothing.
 
 mod operation_line;
 mod subject;
@@ -71,13 +72,13 @@ pub struct Trace<'m> {
     subject: Subject<'m>,
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
-    /// By id, which names one charge at a time.
+    /// Charges that are allowed but not settled yet, by id. An id names one charge at a time.
     held: HashMap<String, OpenCharge, foldhash::fast::RandomState>,
     most_held: usize,
     line: u64,
 }
 
-/// About 300 bytes each under one limit.
+/// The most charges with an `id` that may be unsettled, about 300 bytes each under one limit.
 const MOST_HELD: usize = 1_000_000;
 
 /// An allowed line that can still be settled.
@@ -242,7 +243,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// In one step, as a store does.
+    /// Decides all limits of a line in one step, as a store does.
     fn take(&mut self, line: &LineIn<'_>, charged: &[ChargedLimit]) -> Settled {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(charged.len());
@@ -303,7 +304,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// One object for a single limit, a list of limits for policies.
+    /// Writes the result of a line: one object for a single limit, a list of limits for policies.
     fn write<'a>(
         &self,
         out: &mut String,

@@ -49,7 +49,8 @@ pub fn request_time(text: &str) -> Result<Duration, String> {
     grammar::time(text).map(Duration::from_nanos).map_err(|error| error.what)
 }
 
-/// As many as a fast machine decides in a few minutes. A text that asks for more probably has a wrong unit.
+/// The most requests: as many as a fast machine decides in a few minutes. A text that asks for more probably has a
+/// wrong unit.
 const MAX_REQUESTS: u128 = 1_000_000_000;
 
 /// The key of a request.

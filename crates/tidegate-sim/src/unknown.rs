@@ -20,7 +20,7 @@ pub struct UnknownNumber {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
-    /// As written.
+    /// The condition, as written, never held.
     NeverHeld(String),
     DidNotMove,
     /// The law took the processor as idle.
@@ -28,7 +28,7 @@ enum Effect {
 }
 
 impl UnknownNumber {
-    /// Of the policies that are not off; `why` gives the reason why a number is not known.
+    /// Returns the numbers of the policies that are not off for which `why` has a reason why they are not known.
     pub(crate) fn of(policies: &PolicySet, why: impl Fn(&Source) -> Option<String>) -> Vec<Self> {
         let mut found = Vec::new();
         for policy in policies.policies().iter().filter(|policy| policy.mode != Mode::Off) {
@@ -47,7 +47,7 @@ impl UnknownNumber {
     }
 }
 
-/// Each with what happens without it.
+/// Returns the numbers that a policy uses, each with what happens without it.
 fn uses(policy: &Policy) -> impl Iterator<Item = (Source, Effect)> {
     let held = policy.when.iter().map(|when| (when.source().clone(), Effect::NeverHeld(when.to_string())));
     let limits = || policy.limits.iter().chain(&policy.shadow_limit);
@@ -73,14 +73,14 @@ pub struct AssumedOn {
     pub switch: String,
     /// Each reason once; empty if it has no trigger.
     why: Vec<String>,
-    /// On numbers that were known.
+    /// Whether it has other triggers, on numbers that were known.
     has_others: bool,
     policies: Vec<String>,
 }
 
 impl AssumedOn {
-    /// Those with a trigger whose number is not known for a reason that `why` gives, or without any trigger, which only
-    /// a person or a program turns.
+    /// Returns the switches of a policy set with a trigger whose number `why` has a reason for not being known, or
+    /// without any trigger, which only a person or a program turns.
     pub(crate) fn of(set: &PolicySet, why: impl Fn(&Source) -> Option<String>) -> Vec<Self> {
         let assumed = set.switches().filter_map(|switch| {
             let mut unknown = Vec::new();
@@ -146,18 +146,18 @@ impl fmt::Display for UnknownNumber {
     }
 }
 
-/// "; did you mean `word`?", or an empty text if no word is near.
+/// Returns "; did you mean `word`?" for the nearest of `words`, or an empty text if none is near.
 pub(crate) fn nearest(wrong: &str, words: &[&str]) -> String {
     let near = tidegate_core::spelling::nearest(wrong, words.iter().copied());
     near.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
 }
 
-/// "; did you mean `word`? use ...", with all of `words`.
+/// Returns "; did you mean `word`? use ...", with all of `words`; only "; use ..." if none is near.
 pub(crate) fn possible(wrong: &str, words: &[&str]) -> String {
     nearest_and_forms(wrong, words, &words.join(", "))
 }
 
-/// With `forms` in place of the words.
+/// Returns the same with `forms` in place of the words.
 pub(crate) fn nearest_and_forms(wrong: &str, words: &[&str], forms: &str) -> String {
     let near = nearest(wrong, words);
     let stop = if near.is_empty() { ";" } else { "" };

@@ -49,11 +49,11 @@ impl Default for WhatIfOptions {
     }
 }
 
-/// Smallest burst first.
+/// The candidates of one rate, smallest burst first.
 #[derive(Clone, Debug)]
 struct Group {
     meter: Meter,
-    /// In [`WhatIf::ordered`].
+    /// The position of the first one in [`WhatIf::ordered`].
     from: usize,
     to: usize,
 }
@@ -62,7 +62,7 @@ struct Group {
 struct Ordered {
     /// The highest level allowed.
     full: u64,
-    /// In the list that was given.
+    /// Its position in the list that was given.
     given: usize,
 }
 
@@ -97,7 +97,7 @@ pub struct WhatIf {
     keys: KeyTable,
     options: WhatIfOptions,
     requests: u64,
-    /// In the order of `ordered`.
+    /// Requests denied, for each candidate in the order of `ordered`.
     denied: Vec<u64>,
 }
 
@@ -199,13 +199,14 @@ impl WhatIf {
         self.keys.distinct()
     }
 
-    /// In use, for lack of room. If any, denials may be too few.
+    /// Returns how many keys were evicted while in use, for lack of room. Above zero, denials may be too few.
     #[must_use]
     pub(crate) const fn evicted(&self) -> u64 {
         self.keys.evicted()
     }
 
-    /// If so, the figures of a key count from when it was last remembered.
+    /// Says whether any key was forgotten. If so, the figures of a key (its requests, its peak, whether it signed in)
+    /// count from when it was last remembered.
     #[must_use]
     pub(crate) const fn has_forgotten(&self) -> bool {
         self.keys.has_forgotten()
@@ -232,7 +233,8 @@ impl WhatIf {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// By the candidate's position in the given list; in no particular order. Walks all keys.
+    /// Returns all keys that a candidate would have hit, by the candidate's position in the given list; in no
+    /// particular order. Walks all keys.
     pub(crate) fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
         let ordered = self.ordered.iter().position(|ordered| ordered.given == candidate);
         let hit = move |key: &'_ Key| {
@@ -259,7 +261,7 @@ pub struct WhatIfOutcome {
     pub keys_hit: u64,
     /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// Those of a user who signed in and was served.
+    /// How many of them belong to a user who signed in and was served.
     pub keys_hit_signed_in: u64,
     /// The keys hit, most denied first, ties by name; at most [`WhatIfOptions::named`].
     pub hit: Vec<KeyHit>,

@@ -226,7 +226,8 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
         ),
         _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
     };
-    // The debug form of the name has no control characters, so JSON has to escape two characters only.
+    // The debug form of the name has no control characters, so JSON has to escape two characters only. The other texts
+    // that are inserted have none of these.
     let detail =
         format!("layer {:?}: {}", refused.by, refused.why()).replace('\\', r"\\").replace('"', r#"\""#);
     let millis = refused.retry_after_ms().map(|wait| wait.to_string());

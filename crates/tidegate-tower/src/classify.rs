@@ -42,8 +42,9 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 /// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the
 /// request (such as `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
 ///
-/// A [`Refused`] of an inner layer is [`Outcome::Ignored`]: it opens no breaker, lowers no limit and is not tried again.
-/// The exception is [`RefusalCause::TimedOut`], which is a failure: the service had the time that calls have.
+/// A [`Refused`] of an inner layer is [`Outcome::Ignored`]: it opens no breaker, lowers no limit and is not tried
+/// again. Either the service was not called, or a caller's short time ended the call. The exception is
+/// [`RefusalCause::TimedOut`], which is a failure: the service had the time that calls have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 

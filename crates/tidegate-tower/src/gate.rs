@@ -101,7 +101,8 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes, for policies that [settle by
-    /// usage](tidegate::policy::SettleRule).
+    /// usage](tidegate::policy::SettleRule). What the handler reports counts if it does so before it answers, or with
+    /// [`until_body_ends`](GateLayer::until_body_ends) before the body of the answer ends.
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| GateRules { settling: true, ..rules })
@@ -135,9 +136,10 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Ends a request when the body of its answer has ended, has failed or is dropped, for answers that are streamed.
-    /// Until then it holds its places, and policies settle what was reported to [`Spent`](crate::Spent) up to then, such as
-    /// the tokens of a language model. By default all of this happens at the head of the answer. The service then answers
-    /// with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
+    /// Until then it holds its places, and policies settle what was reported to [`Spent`](crate::Spent) up to then,
+    /// such as the tokens of a language model. By default all of this happens at the head of the answer. The service
+    /// then answers with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome. If the
+    /// reader goes away before that, places are left, what was reported is settled, and all other charges stay.
     ///
     /// An engine is not awaited at the end of a body: it settles in the background
     /// ([`Finishing::unwatched`](tidegate::gate::Finishing::unwatched)), and the observer is not told if it fails.

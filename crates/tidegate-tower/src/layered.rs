@@ -1,4 +1,5 @@
-//! The service that most layers make, and how it handles the readiness of the service inside.
+//! The service that most layers make, and how it handles the readiness of the service inside. Readiness belongs to the
+//! instance that was polled, which may hold a resource until it is called or dropped.
 
 use std::future::poll_fn;
 

@@ -36,8 +36,8 @@
 //!
 //! `poll_ready` of a layer takes no permits and no units: `call` takes them, and they are given back if its future is
 //! dropped. So a caller that polls readiness and never calls does not block others. An inner service may reserve
-//! something when it is polled, as tower's own `ConcurrencyLimit` does; this is given back if the layer refuses the request
-//! or makes it wait.
+//! something when it is polled, as tower's own `ConcurrencyLimit` does; this is given back if the layer refuses the
+//! request or makes it wait. Calling without polling first panics only if the inner service panics.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;

@@ -134,10 +134,11 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
         self.with(|rules| RateLimitRules { settling: true, ..rules })
     }
 
-    /// Keeps the charge of a request that a layer inside refuses. By default it is given back exactly if the request was
-    /// refused [before any work for it had begun](crate::Refused::is_before_work), such as by a
-    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose queue is full: a caller that a busy server refuses is then not
-    /// refused by this limit too when it tries again.
+    /// Keeps the charge of a request that a layer inside refuses. By default it is given back exactly if the request
+    /// was refused [before any work for it had begun](crate::Refused::is_before_work), such as by a
+    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose queue is full: a caller that a busy server refuses is then
+    /// not refused by this limit too when it tries again. The inner refusal is found in the response's extensions, or
+    /// in the error.
     ///
     /// Keep the charges in these cases:
     /// * Strangers can send many requests while the server is busy. Each refusal takes the server some work, and this limit

@@ -110,7 +110,8 @@ impl Refused {
     /// up, else 503. Clients retry a 503, but should not retry a request that was cut off and may have taken effect: so that
     /// is 504.
     ///
-    /// A policy of a gate chooses the status of its own response; this function returns 429 for it.
+    /// A policy of a gate chooses the status of its own response; this function returns 429 for it. It returns 504 for
+    /// a request that comes too late, for which the policy's own default is 503.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {
@@ -147,9 +148,10 @@ impl Refused {
         look_of(TypeId::of::<E>()).and_then(|look| look(error))
     }
 
-    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::classify::ByStatus), find refusals in the sources of errors of
-    /// type `E`, in the whole program. [`OwnErrors`](crate::parameter::OwnErrors) does that for the errors that it makes.
-    /// Call it once for a type into which the program converts other errors.
+    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::classify::ByStatus), find refusals in the sources of
+    /// errors of type `E`, in the whole program. [`OwnErrors`](crate::parameter::OwnErrors) does that for the errors
+    /// that it makes. Call it once for a type into which the program converts other errors, before a layer outside of
+    /// the conversion is called.
     ///
     /// # Examples
     /// ```

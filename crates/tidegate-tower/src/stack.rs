@@ -130,7 +130,8 @@ where
 /// 7. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 8. the deadline, last: the service is told the time left when the call is sent.
 ///
-/// Around all is a [`ClientLayer`].
+/// Around all is a [`ClientLayer`], so that the limits of a server which calls this client know its refusals from those
+/// of the server's own layers.
 ///
 /// The rate limit comes before the places. A try that finds no place afterwards gives its unit back, unless the limit
 /// [keeps charges](crate::RateLimitLayer::keeping_charges).

@@ -54,6 +54,7 @@ impl Engine {
         self.behind.clear();
     }
 
+    /// Moves the engine's clock by some nanoseconds.
     pub(super) fn step_clock(&mut self, by: i64) {
         self.ahead += by;
     }

@@ -77,7 +77,8 @@ impl GlobalCoordinator {
         self.shared.wires.lock()[self.region] = wire;
     }
 
-    /// Sets whether the calls that follow are made while a request is being decided. A run has one thread.
+    /// Sets whether the calls that follow are made while a request is being decided. A run has one thread, so the
+    /// atomics are relaxed.
     pub(super) fn deciding(&self, deciding: bool) {
         self.shared.deciding.store(deciding, Ordering::Relaxed);
     }

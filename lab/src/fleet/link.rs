@@ -14,11 +14,11 @@ use tidegate_sim::traffic::Chance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireCondition {
     pub(crate) delay: Duration,
-    /// The most time added to the delay, drawn evenly.
+    /// The most time added to the delay, drawn evenly: messages may overtake each other.
     pub(crate) jitter: Duration,
-    /// Of a million messages, each way.
+    /// How many messages in a million are lost, each way.
     pub(crate) lost: u32,
-    /// Of a million requests.
+    /// How many requests in a million arrive twice.
     pub(crate) doubled: u32,
     pub(crate) passes: Passes,
 }

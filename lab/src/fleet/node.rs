@@ -19,7 +19,7 @@ pub(crate) struct Parts {
     pub(crate) remote: Remote,
     pub(crate) global: GlobalCoordinator,
     pub(crate) clock: ManualClock,
-    /// Those of the region.
+    /// The most nodes that the region has.
     pub(crate) nodes: u64,
     pub(crate) node: u64,
     pub(crate) background: Background,

@@ -34,6 +34,8 @@ pub(crate) struct Outcome {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) intervals: Vec<Interval>,
+    /// How long after the last fault the fleet was back: it admitted at least nine tenths of the ideal for half a
+    /// second. `None` if it never did.
     pub(crate) recovery: Option<Duration>,
 }
 

@@ -76,11 +76,11 @@ pub(crate) struct Scenario {
     pub(crate) limit: Arc<Quota>,
     /// Requests choose among them evenly; each key has the limit, and is judged on its own.
     pub(crate) keys: u32,
-    /// For requests that an engine does not decide.
+    /// What happens to requests that an engine does not decide.
     pub(crate) on_error: OnStoreError,
     pub(crate) demand: Demand,
     pub(crate) wire_condition: WireCondition,
-    /// With their times.
+    /// The events, and when they happen.
     pub(crate) acts: Vec<(Duration, Act)>,
     /// When the last fault is over, and recovery begins.
     pub(crate) healed: Duration,

@@ -17,17 +17,17 @@ use super::scenario::{Act, NodeSelection, Scenario};
 use super::world::run;
 
 const NODES: usize = 10;
-/// In units per second.
+/// The rate of the limit in units per second, unless a scenario is about it.
 pub(super) const RATE: u64 = 2_000;
 pub(super) const BURST: u64 = 1_000;
-/// For an answer of the engine.
+/// The time that the engine has to answer.
 const DEADLINE: Duration = Duration::from_millis(250);
 
 /// The bounds that a scenario must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) excess: u64,
-    /// In thousandths of the ideal.
+    /// The least use, in thousandths of the ideal.
     pub(crate) used_per_mille: u64,
     /// The longest recovery after the last fault.
     pub(crate) recovery: Duration,
@@ -81,7 +81,7 @@ fn fallback(parts: &Parts) -> Fallback {
     Fallback::around(parts.remote.clone(), parts.clock.clone()).nodes(parts.nodes).deadline(DEADLINE).build()
 }
 
-/// Every check asks the engine.
+/// Builds stores in which every check asks the engine.
 pub(super) fn central(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(fallback(parts))
 }

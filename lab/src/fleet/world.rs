@@ -23,10 +23,10 @@ use crate::event_queue::Agenda;
 /// The time at which a run begins: late enough that a clock can be set back by an hour.
 const BEGINS: u64 = 100_000 * 1_000_000_000;
 
-/// In nanoseconds, how often a node without demand looks for new demand.
+/// How often a node without demand checks for new demand, in nanoseconds.
 const LOOKS: u64 = 10_000_000;
 
-/// In nanoseconds.
+/// The time until a refused connection is noticed, in nanoseconds.
 const REFUSED_AFTER: u64 = 200_000;
 
 enum Event {
@@ -52,7 +52,7 @@ struct World<'a> {
     limit: Arc<Quota>,
     judges: HashMap<u32, Envelope>,
     outcome: Outcome,
-    /// In nanoseconds, of each decision.
+    /// How long each decision took, in nanoseconds.
     took: Vec<u64>,
 }
 

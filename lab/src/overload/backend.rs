@@ -110,9 +110,9 @@ impl Contention {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     None,
-    /// As for a network, or for a dependency without a limit.
+    /// Always the same time, as for a network or for a dependency without a limit.
     Fixed(Duration),
-    /// Uniform between the two.
+    /// A random time, uniform between the two.
     Jitter(Duration, Duration),
     /// Until a timer with this period fires next, as in a group commit.
     Timer(Duration),
@@ -135,7 +135,7 @@ pub(crate) enum Excess {
         after: Duration,
         work: Duration,
     },
-    /// Without an answer after this time a request fails exactly then. The work on it goes on and is wasted.
+    /// A request without an answer after this time fails exactly then. The work on it goes on and is wasted.
     TimesOut(Duration),
 }
 
@@ -182,7 +182,7 @@ impl Wait {
         }
     }
 
-    /// In nanoseconds, if the work is done at `now`.
+    /// Draws how long a reply waits, in nanoseconds, if its work is done at `now`.
     pub(super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
         match self {
             Self::None => 0,

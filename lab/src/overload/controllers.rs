@@ -12,7 +12,7 @@ use super::front::Front;
 pub(crate) struct Controller {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Only fixed limits use the backend's description.
+    /// Makes the protection of a service. Only fixed limits use the backend's description.
     pub(crate) protect: fn(&Backend) -> Front,
 }
 
@@ -146,7 +146,7 @@ fn protected(places: u64) -> Front {
     Front::behind(fixed(places).with_short_queue().with_throttle(Shedding::default()))
 }
 
-/// For calls of one priority, with the default length, 65,536.
+/// Makes the right fixed limit behind a queue of the default length, 65,536, for calls of one priority.
 fn long_queue(backend: &Backend, order: QueueOrder) -> Front {
     Front::behind(fixed(right(backend)).with_order(order)).without_priorities()
 }

@@ -55,12 +55,12 @@ pub(crate) struct Front {
     bulkhead: Option<Bulkhead>,
     told_deadlines: bool,
     told_priorities: bool,
-    /// At the caller, whose outcomes it learns.
+    /// The throttle at the caller. It learns the outcomes that the caller sees.
     throttle: Option<Box<dyn ErasedThrottle>>,
     clock: Arc<VirtualClock>,
     line: HashMap<u32, Pin<Box<Enter>>>,
     inside: HashMap<u32, Permit>,
-    /// In order.
+    /// The calls that the bulkhead has woken, in order.
     woken: (Sender<u32>, Receiver<u32>),
 }
 

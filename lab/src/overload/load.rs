@@ -25,7 +25,7 @@ pub(crate) struct Retries {
     pub(crate) attempts: u32,
     /// Drawn evenly between this and twice this.
     pub(crate) backoff: Duration,
-    /// Per first attempt, over all callers; `None` for no bound.
+    /// The most retries per first attempt, over all callers; `None` for no bound.
     pub(crate) budget: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Retries {
 pub(super) struct Arriving {
     pub(super) at: u64,
     pub(super) priority: Priority,
-    /// So that every controller gets the same request.
+    /// The seed of all random numbers of this request, so that every controller gets the same request.
     pub(super) seed: u64,
 }
 

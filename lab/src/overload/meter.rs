@@ -9,7 +9,7 @@ pub(crate) const STEP: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// In each [`STEP`].
+    /// Requests that arrived in each [`STEP`].
     pub(crate) offered: Vec<u32>,
     /// Requests answered well and in time, by the [`STEP`] of the answer.
     pub(crate) good: Vec<u32>,
@@ -20,7 +20,7 @@ pub(crate) struct Measured {
     pub(crate) by_level: [Vec<(u32, u32)>; 4],
     /// The limit of the first service at the end of each [`STEP`]; `u64::MAX` for none.
     pub(crate) limits: Vec<u64>,
-    /// Of each good answer since its last attempt, in microseconds, ascending, with the step of the answer.
+    /// The latency of each good answer since its last attempt, in microseconds, ascending, with the step of the answer.
     pub(crate) latencies: Vec<(u32, u32)>,
     /// Answers that came after the caller had stopped waiting.
     pub(crate) late: u64,
@@ -31,15 +31,16 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Good answers per second, by the time of the answer.
+    /// Returns good answers per second from one time to another, by the time of the answer.
     pub(crate) fn goodput(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.good, from, to)
     }
 
-    /// Good answers per second, where each counts with the share of its work that was done between the two times.
+    /// Returns good answers per second from one time to another, where each counts with the share of its work that was
+    /// done between these times, whenever it began and was answered.
     ///
     /// So requests inside when the time is over count with what was done for them, if they are answered well later: the
-    /// load has to go on until that is known.
+    /// load has to go on until that is known. Requests inside when it begins count with what is left to do.
     pub(crate) fn goodput_by_work(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.worked, from, to)
     }
@@ -53,8 +54,8 @@ impl Measured {
         all.get(place).map_or(Duration::ZERO, |micros| Duration::from_micros(u64::from(*micros)))
     }
 
-    /// For each level, the least important first: the requests that arrived between two times, and how many of them
-    /// were answered well and in time.
+    /// Returns for each level, the least important first, the requests that arrived between two times, and how many of
+    /// them were answered well and in time.
     pub(crate) fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
         let sum = |steps: &Vec<(u32, u32)>| {
             let steps = steps.get(step(from)..step(to).min(steps.len())).unwrap_or_default();

@@ -17,7 +17,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Before it the load is half the capacity.
+/// The begin and the end of the load of [`overload()`]. Before it the load is half the capacity.
 pub(crate) const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,8 +30,9 @@ pub(crate) struct Score {
 
 /// Returns the mean score over `seeds` of 20 s at `times` the capacity, after 2 s at half of it.
 ///
-/// They count from their first moment, by the work done in them ([`Measured::goodput_by_work`]). The load goes on
-/// afterwards, until all requests inside have been answered or are late.
+/// They count from their first moment, also while the protection still learns, by the work done in them
+/// ([`Measured::goodput_by_work`]). The load goes on afterwards, until all requests inside have been answered or are
+/// late.
 pub(crate) fn overload(
     backend: &Backend,
     controller: &Controller,
@@ -78,7 +79,7 @@ pub(crate) fn overload_load(capacity: f64, times: f64) -> Load {
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) name: &'static str,
-    /// In the order of calls; the last has the least capacity.
+    /// The services in the order of calls; the last has the least capacity.
     pub(crate) services: Vec<Backend>,
 }
 
@@ -87,7 +88,8 @@ impl Chain {
         Self { name: "one service", services: vec![plain("knee", "")] }
     }
 
-    /// Three services in a row, each of which attempts a call to the next up to three times.
+    /// Returns three services in a row, where each attempts a call to the next up to three times. The first two have
+    /// twice and one and a half times the capacity of the last.
     pub(crate) fn of_three() -> Self {
         let service = |name, work| Backend { work, ..plain(name, "") };
         let first = service("first", Work::Even(ms(8), ms(12)));

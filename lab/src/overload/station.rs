@@ -16,7 +16,7 @@ pub(super) struct Worked {
 }
 
 impl Worked {
-    /// In nanoseconds at full speed.
+    /// Returns the work, in nanoseconds at full speed.
     pub(super) fn work(self) -> f64 {
         self.to - self.from
     }
@@ -29,10 +29,10 @@ pub(super) struct Station {
     /// The clock of work, in nanoseconds at full speed.
     clock: f64,
     at: u64,
-    /// At the begin of each step of the curves.
+    /// The clock at the begin of each step of the measured curves.
     readings: Vec<f64>,
-    /// By the reading of the clock at which each is done. Readings are positive, so the bits of the floats sort as they
-    /// do.
+    /// The work of the requests being worked on, by the reading of the clock at which each is done. Readings are
+    /// positive, so the bits of the floats sort as they do.
     working: BTreeMap<(u64, u32), f64>,
     waiting: VecDeque<(u32, f64)>,
     /// The latest prediction of the next end; earlier ones are void.
@@ -40,7 +40,7 @@ pub(super) struct Station {
     served: u64,
     warm_since: u64,
     idle_since: Option<u64>,
-    /// In server-nanoseconds, for the processor signal.
+    /// Server-nanoseconds used, for the processor signal.
     used: f64,
 }
 
@@ -68,7 +68,7 @@ impl Station {
         &self.backend
     }
 
-    /// Waiting or being worked on.
+    /// Returns how many requests are inside, waiting or being worked on.
     pub(super) fn inside(&self) -> u32 {
         (self.working.len() + self.waiting.len()) as u32
     }
@@ -77,6 +77,7 @@ impl Station {
         self.served
     }
 
+    /// Returns the server-nanoseconds used until now.
     pub(super) fn used(&mut self, now: u64) -> f64 {
         self.advance(now);
         self.used

@@ -18,9 +18,9 @@ use super::meter::{Measured, Meter, STEP};
 use super::station::{Station, Worked};
 use crate::event_queue::Agenda;
 
-/// In nanoseconds, for services with changing speed.
+/// How often the speed of a service with changing speed is updated, in nanoseconds.
 const SPEED_EVERY: u64 = 10_000_000;
-/// In nanoseconds; the published law that uses the signal reads it as often.
+/// How often the processor signal is read, in nanoseconds; the published law that uses the signal reads it as often.
 const SENSE_EVERY: u64 = 500_000_000;
 
 #[derive(Debug)]
@@ -253,7 +253,7 @@ impl World<'_> {
         self.answered(service);
     }
 
-    /// Each enters or is refused.
+    /// Handles the waiting calls that the bulkhead has answered: each enters or is refused.
     fn answered(&mut self, service: u8) {
         while let Some((call, enters)) = self.nodes[service as usize].front.answered() {
             if enters { self.enter(call) } else { self.refuse(call) }

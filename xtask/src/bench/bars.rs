@@ -54,6 +54,7 @@ impl Bar {
         format!("| {what} | {sense} {wanted} {unit} | {found}{rival} |")
     }
 
+    /// Returns whether it is met; `None` if it was not measured.
     fn met(&self) -> Option<bool> {
         let found = self.measured?;
         Some(match self.sense {

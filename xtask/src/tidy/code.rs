@@ -191,8 +191,8 @@ impl<'ast> Visit<'ast> for Code {
 /// The conditions that only tests, documentation tests and loom's models enable.
 const TEST_BUILDS: [&str; 3] = ["test", "doctest", "tidegate_loom"];
 
-/// `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, unix))]` make an item test-only; `#[cfg(any(test, unix))]` and
-/// `#[cfg(not(test))]` do not.
+/// Returns whether these attributes make an item test-only. `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, unix))]` do;
+/// `#[cfg(any(test, unix))]` and `#[cfg(not(test))]` do not.
 pub(crate) fn test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();

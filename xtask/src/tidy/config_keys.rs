@@ -72,6 +72,7 @@ struct Key {
     unavailable: bool,
 }
 
+/// Returns the name and the kind of the key that a call defines; `None` for any other call.
 pub(crate) fn definition(call: &ExprCall) -> Option<(&LitStr, String)> {
     let last = |expression: &Expr| match expression {
         Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),

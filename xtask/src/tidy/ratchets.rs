@@ -125,6 +125,7 @@ struct Record<'t> {
 }
 
 impl<'t> Record<'t> {
+    /// Reads a record; the error is a line and what is wrong with it.
     fn read(text: &'t str) -> Result<Self, (usize, String)> {
         let mut numbers = BTreeMap::new();
         for (line, content) in (1..).zip(text.lines()) {

@@ -2,7 +2,8 @@
 //!
 //! File A *uses* file B if non-test code of A names an item that is *defined* in B: in a `use`, or in a path in the
 //! code. The name is followed to its definition. A `pub use` of a parent and `mod x;` are no definitions: a parent that
-//! lists its children forms no ring with them. Methods are not followed.
+//! lists its children forms no ring with them. Methods are not followed, because a caller of a method need not know its
+//! file.
 //!
 //! A ring is a set of files each of which uses every other one, directly or indirectly. Such files can only be read
 //! together. Files of one folder may form one, because a reader has it open; a file belongs to the folder with its

@@ -8,7 +8,7 @@ use tidegate_core::spelling::nearest;
 
 use super::LineFormat;
 
-/// For a look into the names of subcommands.
+/// The shortest word that is looked for in the names of subcommands.
 const SHORTEST: usize = 3;
 
 /// Options of other programs, each with the words that do the same here. `{}` stands for the value given, in the form
@@ -61,7 +61,7 @@ const OPTIONS: [(&str, &str, Given, &str); 33] = [
 const IN_FILE: &str = "policies: [{ name: api, by: [client.ip], limit: { rate: {} } }] in the file";
 /// A log is named without an option.
 const BARE_LOG: &str = "{} without an option, as in tidegate replay {}";
-/// In another meaning, or not at all, in other verbs.
+/// Options of one verb that other verbs have in another meaning, or not at all.
 const OF_A_VERB: [(&str, &str, &str, Given, &str); 10] = [
     ("top", "--limit", "-n {}", Given::Word, "20"),
     ("top", "--count-by", "--by {}", Given::Word, "denied"),
@@ -106,7 +106,7 @@ fn is_plain(word: &str) -> bool {
 }
 
 impl Given {
-    /// `None` if the value cannot be written here.
+    /// Returns the value as it is written here; `None` if it cannot be.
     fn written(self, value: &str) -> Option<String> {
         let value = Some(value).filter(|value| is_plain(value))?;
         match self {
@@ -147,7 +147,7 @@ fn value_of(flag: &str, words: &[String]) -> Option<String> {
     })
 }
 
-/// Of other programs, each with the one here.
+/// Verbs of other programs, each with the one here.
 const VERBS: [(&str, &str); 12] = [
     ("start", "serve"),
     ("run", "serve"),
@@ -163,7 +163,7 @@ const VERBS: [(&str, &str); 12] = [
     ("status", "ready"),
 ];
 
-/// Likewise for the verbs of `key`.
+/// The same of the verbs of `key`.
 const KEY_VERBS: [(&str, &str); 6] = [
     ("show", "key get"),
     ("info", "key get"),
@@ -186,7 +186,7 @@ pub(super) fn with_hint(error: clap::Error, command: &Command) -> clap::Error {
     }
 }
 
-/// By the names of the programs that write them, each with the one here.
+/// Formats of logs by the names of the programs that write them, each with the one here.
 const FORMATS: [(&str, &str); 7] = [
     ("nginx", "combined"),
     ("apache", "combined"),
@@ -302,7 +302,7 @@ fn tip(flag: &str, words: &[String], here: &Command, command: &Command) -> Optio
     (!verbs.is_empty()).then(|| format!("'{flag}' is an option of: {}", verbs.join(", ")))
 }
 
-/// Such as `client.ip`.
+/// Says whether a word may be the name of an attribute, such as `client.ip`.
 fn is_attribute(name: &str) -> bool {
     name.contains('.') && name.starts_with(|letter: char| letter.is_ascii_lowercase()) && is_plain(name)
 }
@@ -377,8 +377,8 @@ fn subcommand_like(mut error: clap::Error, command: &Command) -> clap::Error {
     error
 }
 
-/// Each verb that is wanted with the verbs before it: `breaker force-open`. Below one that is wanted none is looked
-/// for.
+/// Returns the verbs that are wanted, each with the verbs before it, as it is typed: `breaker force-open`. Below a verb
+/// that is wanted none is looked for.
 fn paths(command: &Command, is_wanted: &dyn Fn(&Command) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for verb in command.get_subcommands() {

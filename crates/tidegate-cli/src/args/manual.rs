@@ -7,7 +7,7 @@ use super::Cli;
 
 const PAGE: &str = "docs/command-line.md";
 
-/// Those of a verb's subcommands are in its table.
+/// The verbs with a table of options. Those of a verb's subcommands are in its table.
 const OPTIONS: [&str; 13] = [
     "init", "config", "replay", "suggest", "simulate", "explain", "serve", "bench", "top", "key", "switch",
     "breaker", "policies",
@@ -20,7 +20,7 @@ const GLOBAL: &str = "Global options";
 const READING: &str = "Reading";
 const LIMIT: &str = "Limit";
 
-/// Where the manual says more about an option.
+/// The page or section that says more about an option.
 const SECTIONS: &[(&str, &str)] = &[
     ("--output", "#output-and-files"),
     ("--ca", "running.md#tls"),
@@ -78,7 +78,7 @@ impl Row {
         Self { option: format!("{}{}", spelled(arg), default(arg)), what, long }
     }
 
-    /// In the table of a verb.
+    /// Returns the cells of the row in the table of a verb.
     fn cells(&self, verb: &str) -> [String; 2] {
         let of = format!("{verb} {}", self.long);
         let section = SECTIONS.iter().find(|(known, _)| *known == of.trim());
@@ -105,7 +105,7 @@ fn spelled(arg: &Arg) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }
 
-/// In brackets if it may be left out.
+/// Writes the value of an option, in brackets if it may be left out.
 fn value(arg: &Arg) -> String {
     let named = arg.get_value_names().and_then(|names| names.first());
     let name = named.map_or_else(|| arg.get_id().as_str().to_uppercase(), ToString::to_string);
@@ -131,7 +131,7 @@ fn verb<'c>(cli: &'c Command, name: &str) -> &'c Command {
     cli.find_subcommand(name).unwrap_or_else(|| panic!("there is no verb {name}"))
 }
 
-/// Those of all verbs, the policy file, and the server.
+/// Lists the options that many verbs have: those of all, the policy file, and the server.
 fn common(cli: &Command) -> Vec<Row> {
     let file = verb(cli, "replay").get_arguments().filter(|arg| arg.get_id().as_str() == "config");
     let server = verb(cli, "ready").get_arguments();
@@ -172,7 +172,7 @@ fn options(cli: &Command, name: &str, common: &[Row]) -> Vec<[String; 2]> {
     rows.collect()
 }
 
-/// With the subcommands that have the option, or the verb itself.
+/// A row, and the subcommands that have the option, or the verb itself.
 struct Found<'c> {
     row: Row,
     of: Vec<&'c str>,
@@ -189,7 +189,7 @@ fn subcommands(command: &Command) -> Vec<[String; 2]> {
     rows.collect()
 }
 
-/// Those that stand for an option.
+/// Makes the table of environment variables that stand for an option.
 fn variables(cli: &Command) -> Vec<[String; 2]> {
     let mut found: Vec<[String; 2]> = Vec::new();
     for command in cli.get_subcommands().flat_map(|verb| std::iter::once(verb).chain(verb.get_subcommands()))

@@ -59,7 +59,7 @@ pub(crate) struct KeyOrCaller {
 }
 
 impl KeyOrCaller {
-    /// `None` if a policy is named.
+    /// Returns the attribute of a caller for all policies; `None` if a policy is named.
     pub(crate) fn caller(&self) -> Option<(&str, &str)> {
         self.policy.split_once('=').filter(|(name, _)| self.key.is_empty() && !name.is_empty())
     }

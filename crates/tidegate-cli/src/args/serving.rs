@@ -21,7 +21,7 @@ pub(crate) struct Imports {
 }
 
 impl Imports {
-    /// With the rate limiter that each belongs to.
+    /// Returns all these files, each with the rate limiter that it belongs to.
     pub(crate) fn files(&self) -> Vec<(Peer, PathBuf)> {
         let envoy = self.from_envoy.iter().map(|file| (Peer::Envoy, file.clone()));
         envoy.chain(self.from_limitador.iter().map(|file| (Peer::Limitador, file.clone()))).collect()

@@ -18,7 +18,7 @@ pub(super) fn written_duration(text: &str) -> Result<String, String> {
     duration(text).map(|_| text.to_owned())
 }
 
-/// By the rule of traffic.
+/// Parses how long requests are in flight, by the rule of traffic.
 pub(super) fn hold(text: &str) -> Result<Duration, String> {
     tidegate_sim::traffic::request_time(text)
 }
@@ -48,7 +48,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Each flag defines its own meaning of 0.
+/// Parses a whole number, including 0; each flag defines its own meaning of 0.
 pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("`{text}` is too large; use {} at most", u64::MAX),
@@ -71,13 +71,13 @@ pub(super) fn keys(text: &str) -> Result<usize, String> {
     one_to(MAX_KEYS, text, "keys")
 }
 
-/// From 1 to `most`; the error names what is counted.
+/// Parses a number from 1 to `most`; the error names what is counted.
 fn one_to(most: usize, text: &str, what: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("`{text}` is not a number of {what}; use 1 to {most}"))
 }
 
-/// More than anybody reads.
+/// The most keys to list: more than anybody reads.
 const MAX_LISTED: usize = 100_000;
 
 pub(super) fn listed(text: &str) -> Result<usize, String> {
@@ -85,7 +85,7 @@ pub(super) fn listed(text: &str) -> Result<usize, String> {
         .map_err(|wrong| format!("{wrong}, or write the option after the log"))
 }
 
-/// At most `MOST`, which a server lists in one answer.
+/// Parses how many keys to list, of at most `MOST` that a server lists in one answer.
 pub(super) fn keys_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
     one_to(MOST, text, "keys to list")
 }
@@ -167,7 +167,7 @@ pub(super) fn speed(text: &str) -> Result<Speed, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerSecond {
     pub(crate) count: u64,
-    /// In nanoseconds.
+    /// The period in nanoseconds.
     pub(crate) period: u64,
 }
 
@@ -185,7 +185,7 @@ impl PerSecond {
 /// Far more than one machine sends.
 const MAX_PER_SECOND: f64 = 10_000_000.0;
 
-/// `500` means per second, `30/min` names its period.
+/// Parses a request rate: `500` means per second, `30/min` names its period.
 pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
     let whole =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}/s") } else { text.to_owned() };
@@ -222,7 +222,7 @@ pub(super) fn waiting(text: &str) -> Result<Duration, String> {
     span_within(range, text, "to wait for an answer; use 1ms to 60s")
 }
 
-/// Between two answers of a server that are shown one after the other.
+/// Parses the time between two answers of a server that are shown one after the other.
 pub(super) fn refresh(text: &str) -> Result<Duration, String> {
     let range = Duration::from_secs(1)..=Duration::from_secs(3600);
     span_within(range, text, "between two lists; use 1s to 1h")

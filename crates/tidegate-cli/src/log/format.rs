@@ -10,16 +10,16 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// In bytes: a path of 8 KiB nearly fits even if every byte is escaped.
+/// The longest line, in bytes: a path of 8 KiB nearly fits even if every byte is escaped.
 const MOST_BYTES: usize = 16 << 10;
-/// Of a longer line.
+/// The bytes kept of a longer line.
 const KEPT_BYTES: usize = 4 << 10;
 
 /// Formats by `inner`, then bounds and escapes the result.
 #[derive(Debug)]
 pub(crate) struct Bounded<F> {
     pub(crate) inner: F,
-    /// If a line is no JSON object, it begins with its level.
+    /// Whether a line is a JSON object. If not, it begins with its level.
     pub(crate) json: bool,
     /// Whether the level is coloured. `inner` colours nothing.
     pub(crate) is_colored: bool,

@@ -1,8 +1,9 @@
 //! A queue of log lines for standard error: pushing never blocks, and a thread of its own writes.
 //!
-//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A line that does not fit the
-//! queue is dropped, as is one that cannot be written. Both are counted, and once writing works again, the log reports
-//! how many are missing.
+//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A direct write would block for
+//! as long as the reader takes, and a program must not fail because its log does. So a line that does not fit the queue
+//! is dropped, as is one that cannot be written. Both are counted, and once writing works again, the log reports how
+//! many are missing.
 //!
 //! `tracing-appender` does not count lines that cannot be written and bounds lines instead of bytes. If it cannot be
 //! flushed at the end, it prints to standard output, which panics if that is closed.
@@ -23,7 +24,7 @@ use tracing_subscriber::fmt::MakeWriter;
 const MOST_BYTES: usize = 1 << 20;
 /// The overhead of each line.
 const LINE_BYTES: usize = 64;
-/// Then the writer checks for missing lines that are not reported yet.
+/// How long the writer waits for a line before it checks for missing lines that are not reported yet.
 const QUIET: Duration = Duration::from_secs(10);
 const WHY: &str = "nobody read the log, it could not be written, or one place logged too often";
 
@@ -40,7 +41,7 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
-    /// Not yet written, including the one that is being written.
+    /// The bytes of all lines not yet written, including the one that is being written.
     bytes: usize,
 }
 
@@ -84,6 +85,7 @@ impl Queue {
         Arc::clone(&self.dropped)
     }
 
+    /// Waits until all lines are written, at most for `most`.
     pub(crate) fn flush(&self, most: Duration) {
         let mut waiting = self.waiting.lock();
         self.idle.wait_while_for(&mut waiting, |waiting| waiting.bytes > 0, most);
@@ -117,6 +119,7 @@ impl Queue {
         }
     }
 
+    /// Waits for the next line; `None` if none came for a while.
     fn next(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         if waiting.lines.is_empty() {
@@ -134,7 +137,7 @@ impl Queue {
     }
 }
 
-/// Without its global lock, so that a blocked write does not hold up threads that only query it.
+/// Returns standard error without its global lock, so that a blocked write does not hold up threads that only query it.
 pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     #[cfg(unix)]
     {
@@ -195,7 +198,7 @@ impl<'a> MakeWriter<'a> for RateLimitedWriter {
     }
 }
 
-/// For one line, or for none.
+/// A writer for one line, or for none.
 #[derive(Debug)]
 pub(crate) struct LineWriter<'a>(Option<&'a Queue>);
 

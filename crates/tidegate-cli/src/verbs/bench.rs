@@ -38,7 +38,7 @@ use crate::output::Printer;
 use crate::policies;
 use report::{Done, Report};
 
-/// After Ctrl-C.
+/// How long to wait for answers after Ctrl-C.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {

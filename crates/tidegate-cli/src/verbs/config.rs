@@ -39,7 +39,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     }
 }
 
-/// In every file.
+/// Reports every mistake in every file.
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     let (mut found, mut sources) = (Vec::<Diagnostic>::new(), Vec::new());
     let mut costs: Vec<(String, PolicyCost)> = Vec::new();
@@ -125,7 +125,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     Ok(if errors > 0 { Exit::Bad } else { Exit::Done })
 }
 
-/// Round trips to the engine.
+/// Returns a table of the round trips to the engine that policies cost.
 fn costs_table(costs: &[(String, PolicyCost)], several: bool) -> Styled {
     let rows = costs.iter().map(|(file, cost)| {
         let trips = match (cost.decided_in, cost.round_trips) {
@@ -168,7 +168,7 @@ fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Without changing their meaning: the configuration parsed before and after must be the same.
+/// Tidies files without changing their meaning: the configuration parsed before and after must be the same.
 fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
     let mut untidy = Vec::new();
     for file in files {
@@ -199,7 +199,8 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
     Ok(if check && !untidy.is_empty() { Exit::No } else { Exit::Done })
 }
 
-/// Line ends are LF, without blanks before them; at most one empty line in a row, and a single line end at the end.
+/// Normalises line ends to LF, removes blanks at line ends, allows one empty line in a row, and ends with a single line
+/// end.
 fn tidied(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut blank = true;

@@ -46,7 +46,7 @@ impl ExplainSource {
         })
     }
 
-    /// It names the source and the question.
+    /// Returns the last line of the text, which names the source and the question.
     fn line(&self, answers: &Value) -> String {
         match self {
             Self::Server(url) if answers == "then" => format!("  asked: the server at {url}"),
@@ -126,14 +126,14 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
     }
 }
 
-/// At the beginning of an explanation.
+/// The decision at the beginning of an explanation.
 const DECISIONS: [(&str, Look); 3] =
     [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
 
-/// After the name of a policy.
+/// The words after the name of a policy, if its result is not good.
 const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
 
-/// Before how a request on record would be decided now.
+/// The beginning of the line that says how a request on record would be decided now.
 const NOW: &str = "now: would be ";
 
 fn styled(text: &str) -> Styled {

@@ -83,7 +83,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// `None` if that of one limit is unknown.
+/// Says whether a key has spent anything of any limit; `None` if that of one limit is unknown.
 fn has_spent(key: &Value) -> Option<bool> {
     let spent = |limit: &Value| {
         let (remaining, most) = (limit["remaining"].as_u64()?, limit["most"].as_u64()?);
@@ -94,7 +94,7 @@ fn has_spent(key: &Value) -> Option<bool> {
     if limits.contains(&Some(true)) { Some(true) } else { (!limits.contains(&None)).then_some(false) }
 }
 
-/// Anything but what the key has spent, or it left a breaker forced.
+/// Says whether the reset of a key has ended anything but what it has spent, or left a breaker forced.
 fn releases(answer: &Value) -> bool {
     let some = |name: &str| answer[name].as_u64().is_some_and(|count| count > 0);
     answer["unblocked"] == true || some("places_forgotten") || some("breakers_still_forced")
@@ -122,7 +122,7 @@ fn released(answer: &Value, key: &str, spent: Option<bool>) -> String {
     done
 }
 
-/// It would be taken for the name of a policy.
+/// Refuses a bare address, which would be taken for the name of a policy.
 fn checked(which: &KeyOrCaller) -> Result<()> {
     let word = which.policy.as_str();
     let (address, length) = word.split_once('/').unwrap_or((word, "0"));
@@ -132,7 +132,8 @@ fn checked(which: &KeyOrCaller) -> Result<()> {
     Ok(())
 }
 
-/// `/v1/keys/top` lists the keys of all policies, so a policy of that name has its first letter encoded.
+/// Returns the path of a policy's keys. `/v1/keys/top` lists the keys of all policies, so a policy of that name has its
+/// first letter encoded.
 fn path(policy: &str) -> String {
     let name = if policy == "top" { "%74op".to_owned() } else { encoded(policy) };
     format!("/v1/keys/{name}")
@@ -142,7 +143,7 @@ fn path_of(which: &PolicyKey) -> String {
     path(&which.policy) + &query(which)
 }
 
-/// Of the callers that are blocked for all policies.
+/// The path of the callers that are blocked for all policies.
 const ALL: &str = "/v1/keys";
 
 fn path_of_any(which: &KeyOrCaller) -> String {
@@ -152,7 +153,7 @@ fn path_of_any(which: &KeyOrCaller) -> String {
     }
 }
 
-/// With its policy, or a caller.
+/// Returns a key and its policy in words, or a caller.
 fn named_any(which: &KeyOrCaller) -> String {
     match which.caller() {
         Some((name, value)) => {
@@ -162,12 +163,12 @@ fn named_any(which: &KeyOrCaller) -> String {
     }
 }
 
-/// With its policy, on one line.
+/// Returns a key and its policy in words, on one line.
 fn named(which: &PolicyKey) -> String {
     tidegate::visible::line(&format!("{} of policy {:?}", pairs(which), which.policy)).into_owned()
 }
 
-/// As they were given.
+/// Returns the attributes of a key, as they were given.
 fn pairs(which: &PolicyKey) -> String {
     let pairs: Vec<String> = which.key.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if pairs.is_empty() { "(all)".to_owned() } else { pairs.join(", ") }
@@ -236,14 +237,14 @@ fn listed(answer: &Value, keys: &[Value], printer: &Printer) -> Styled {
     table(&header, &[3, 4], rows)
 }
 
-/// `-` if the key's state is unknown.
+/// Joins what is said about each limit of a key; `-` if its state is unknown.
 fn each(key: &Value, words: impl Fn(&Value) -> String) -> String {
     let limits = key["standing"].as_array().map_or(&[][..], Vec::as_slice);
     let words: Vec<String> = limits.iter().map(words).collect();
     if words.is_empty() { "-".to_owned() } else { words.join("; ") }
 }
 
-/// Or on which attributes they depend.
+/// Returns the units that a key has left of a limit, or on which attributes they depend.
 fn left(limit: &Value) -> String {
     let (Some(remaining), Some(most)) = (limit["remaining"].as_u64(), limit["most"].as_u64()) else {
         let on = limit["depends_on"].as_array().into_iter().flatten().filter_map(Value::as_str);

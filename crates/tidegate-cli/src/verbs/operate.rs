@@ -133,7 +133,7 @@ fn listed_breakers(answer: &Value) -> Styled {
     table(&["POLICY", "KEY", "LIMIT", "MODE", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
 }
 
-/// As the file has it, after its number if the key has several breakers.
+/// Returns the limit of a breaker as the file has it, after its number if the key has several breakers.
 fn limit(one: &Value, all: &[Value]) -> String {
     let is_same = |other: &&Value| other["policy"] == one["policy"] && other["key"] == one["key"];
     match (all.iter().filter(is_same).nth(1), one["limit_number"].as_u64()) {
@@ -142,13 +142,13 @@ fn limit(one: &Value, all: &[Value]) -> String {
     }
 }
 
-/// `None` if it does not shed.
+/// Describes why a breaker sheds, and how much; `None` if it does not shed.
 fn shed(one: &Value) -> Option<String> {
     let percent = one.get("refused_share")?.as_f64()? * 100.0;
     Some(format!("{}; refuses {percent:.1} % of the calls", one["tripped_by"].as_str()?))
 }
 
-/// `None` if it would have done nothing.
+/// Describes what a breaker that only measures would have done; `None` if it would have done nothing.
 fn would_have_opened(one: &Value) -> Option<String> {
     let would = one.get("would_have_opened")?;
     let times = match would["times"].as_u64()? {

@@ -71,7 +71,7 @@ async fn cluster(own: &PolicyFile, printer: &Printer) -> Result<Cluster> {
     reach(&own_file(own, printer)?).await
 }
 
-/// As the node with the file `own` will.
+/// Reads policies and checks them as the node with the file `own` will.
 fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
     let name = file.display().to_string();
     let text = policies::patiently(file, |file| read_text(file, MAX_BYTES as u64))?
@@ -118,7 +118,7 @@ async fn show(cluster: &Cluster, version: Option<u64>, printer: &Printer) -> Res
 
 const NONE: &str = "no policies were put for all nodes; put some with `tidegate policies put FILE`";
 
-/// Ascending, and whether each is in force.
+/// Returns the versions that are kept, ascending, and whether each is in force.
 async fn kept(cluster: &Cluster) -> Result<Vec<(Version, bool)>> {
     let current = put_for_all::current(&**cluster).await?;
     let before = put_for_all::history(&**cluster).await?;

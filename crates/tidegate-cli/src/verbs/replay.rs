@@ -30,7 +30,7 @@ use crate::{outcome, policies, reading, writing};
 const NO_HOLD: &str = "a concurrency limit counts requests in flight, and the log does not say how long requests took: \
      name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
 
-/// For each policy, unless `--hit` is given.
+/// How many of the keys hit the report lists for each policy, unless `--hit` is given.
 const LISTED: usize = 50;
 
 pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Exit> {
@@ -153,7 +153,8 @@ pub(crate) fn run(replay: &args::Replay, typed: Typed, printer: &Printer) -> Res
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
 }
 
-/// Those of the file or of the given limit, then the limits to compare with.
+/// Returns the policy sets to run side by side: those of the file or of the given limit, then the limits to compare
+/// with.
 fn sets(replay: &args::Replay, typed: Typed, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let words = LimitSpec::of(&replay.limit)?;
     let mut sets = Vec::new();
@@ -218,7 +219,7 @@ fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", "))).into())
 }
 
-/// At the requested speed.
+/// Reads the log through the gates, at the requested speed.
 #[allow(
     clippy::disallowed_methods,
     reason = "a person waits: the time it took, and the pace of --speed, are the machine's"
@@ -253,7 +254,7 @@ fn feed(
     Ok(start.elapsed())
 }
 
-/// `Duration::MAX` if that overflows for a speed near 0.
+/// Returns how long a span of log takes at `times` its speed; `Duration::MAX` if that overflows for a speed near 0.
 fn slowed(span: Duration, times: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() / times).unwrap_or(Duration::MAX)
 }
@@ -338,7 +339,7 @@ pub(crate) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     Err(Mistake(what).into())
 }
 
-/// Of the first policy that has a match, for the first request of a log.
+/// Returns why the match of the first policy that has one does not fit the first request of a log.
 fn first_misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> {
     policies.policies().iter().zip(policies.relevance(first)).find_map(|(policy, relevance)| {
         let Relevance::NoMatch { part, .. } = relevance else { return None };
@@ -364,7 +365,7 @@ fn first_misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> 
     })
 }
 
-/// `misfit` says why the first request does not fit.
+/// Refuses policies that matched no request of the log; `misfit` says why the first request does not fit.
 fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>, misfit: Option<&str>) -> Result<()> {
     let met =
         |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
@@ -387,7 +388,7 @@ fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>, misfit: O
     Err(Mistake(what).into())
 }
 
-/// Of some requests.
+/// A policy that could not compute the cost of some requests.
 struct UnknownCosts<'p> {
     policy: &'p str,
     requests: u64,
@@ -395,7 +396,8 @@ struct UnknownCosts<'p> {
     why: String,
 }
 
-/// Without this, a misspelt column would show a limit that refuses everything.
+/// Returns the policies that could not compute the cost of some requests. Without this, a misspelt column would show a
+/// limit that refuses everything.
 fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
     let named = policies.policies().iter().enumerate();
     let unknown = named.map(|(at, policy)| {
@@ -410,7 +412,7 @@ fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
     unknown.filter(|one| one.requests > 0).collect()
 }
 
-/// Whatever such a policy did with the requests says nothing of its limit.
+/// Refuses a policy that could compute the cost of no request: whatever it did with them says nothing of its limit.
 fn costs(unknown: &[UnknownCosts<'_>], run: &Outcome, runs: &Replay) -> Result<()> {
     let matched = |name: &str| run.policies.iter().find(|row| row.name == name).map_or(0, |row| row.matched);
     let Some(one) = unknown.iter().find(|one| one.requests >= matched(one.policy)) else { return Ok(()) };
@@ -423,7 +425,7 @@ fn costs(unknown: &[UnknownCosts<'_>], run: &Outcome, runs: &Replay) -> Result<(
     Err(Mistake(what).into())
 }
 
-/// If thresholds judge all policies together.
+/// Remarks on policies that matched nothing, if thresholds judge all policies together.
 fn remark_unmet(run: &Outcome, thresholds: &[Threshold], printer: &Printer) {
     if thresholds.iter().all(|threshold| threshold.policy().is_some()) {
         return;

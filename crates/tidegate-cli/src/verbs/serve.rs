@@ -119,7 +119,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     ended
 }
 
-/// In a log of JSON, mistakes are one line.
+/// Reads the policy file. Mistakes are printed and end the verb; in a log of JSON they are one line.
 fn read(file: &Path, printer: &Printer, log: &Log) -> Result<Config> {
     if !log.is_json() {
         return policies::read(file, &printer.silent());
@@ -127,7 +127,7 @@ fn read(file: &Path, printer: &Printer, log: &Log) -> Result<Config> {
     policies::load(file)?.outcome.map(|(config, _)| config).map_err(|mistakes| mistaken(&mistakes, log))
 }
 
-/// As [`read`] does.
+/// Reads files of other rate limiters, as [`read`] does.
 fn import(serve: &Serve, printer: &Printer, log: &Log) -> Result<Config> {
     if !log.is_json() {
         return Ok(policies::import(&serve.imports, &printer.silent())?.config);
@@ -160,7 +160,7 @@ fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
     Ok(store)
 }
 
-/// Wrong settings are the caller's mistake; a folder in use, or an engine that refuses, is not.
+/// Converts an error. Wrong settings are the caller's mistake; a folder in use, or an engine that refuses, is not.
 pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
     let in_the_file = error.is_in_the_file();
     let error = anyhow::Error::from(error);
@@ -202,7 +202,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
     }
 }
 
-/// Or the quickstart.
+/// Reads the file, or the quickstart without one.
 fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     let outcome = match file {
         Some(file) => Config::read_to_serve(file),
@@ -242,7 +242,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
     settings
 }
 
-/// Flag before environment before file before default. Clap handles the first two.
+/// Returns the options: flag before environment before file before default. Clap handles the first two.
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.clone().unwrap_or_else(|| config.server.http.clone());
@@ -293,7 +293,7 @@ fn collected(config: &Config) -> Result<Option<OtlpSettings>> {
     otlp_of(config.server.otlp.as_ref()).map_err(|error| Mistake(error.to_string()).into())
 }
 
-/// Flag before file, with warnings. Files are only checked for use.
+/// Returns the TLS settings of the doors, flag before file, with warnings about them. Files are only checked for use.
 fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Vec<String>)> {
     let (flags, file) = (&serve.tls, config.server.tls.as_ref());
     let cert = flags.tls_cert.as_ref().or(file.map(|file| &file.cert));
@@ -348,7 +348,7 @@ fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Toke
     Ok((tickets, token))
 }
 
-/// For display.
+/// Returns the address of a door for display.
 fn url(ready: &Ready, door: DoorName, address: &Address) -> String {
     let scheme = if ready.encrypted.contains(&door) { "https" } else { "http" };
     address.tcp().map_or_else(|| address.to_string(), |addr| format!("{scheme}://{addr}"))

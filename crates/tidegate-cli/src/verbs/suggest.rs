@@ -94,7 +94,7 @@ fn read(reading: &Reading, printer: &Printer) -> Result<()> {
     replay::columns(&log, printer)
 }
 
-/// As in a policy file.
+/// Parses the cost of a request, as in a policy file.
 fn cost(written: &str) -> Result<WrittenCost> {
     let any = LimitArgs { rate: Some("1/s".to_owned()), ..LimitArgs::default() };
     let read = LimitSpec::of(&any)?.map(|words| words.file(&[], Some(written)).read());
@@ -105,7 +105,7 @@ fn cost(written: &str) -> Result<WrittenCost> {
     Ok(WrittenCost { rule, written: written.to_owned() })
 }
 
-/// For attributes that no request has.
+/// Returns which attributes are probably meant by those that no request has.
 fn hint(mistake: &SuggestError) -> String {
     let SuggestError::NoKey { by, has, .. } = mistake else { return String::new() };
     let has: Vec<&str> = has.split(", ").collect();
@@ -126,9 +126,9 @@ fn flag(mistake: &SuggestError) -> Option<&'static str> {
     }
 }
 
-/// Of each fate, unless all columns are wanted.
+/// Keys shown of each fate, unless all columns are wanted.
 const SHOWN: usize = 3;
-/// In characters.
+/// The longest agent shown, in characters.
 const AGENT: usize = 40;
 
 fn evidence(found: &Suggestion, wide: bool) -> Option<Styled> {
@@ -183,7 +183,7 @@ fn because(key: &StandsOut) -> String {
     parts.into_iter().chain([signed_in]).flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// About a crawler or a guesser.
+/// Returns the evidence about a crawler or a guesser in words.
 fn seen(signs: &Signs) -> String {
     let texts = EvidenceTexts::of(signs);
     let parts = if signs.refused_share >= Some(0.5) {
@@ -194,7 +194,7 @@ fn seen(signs: &Signs) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// `None` where the log lacks it.
+/// The evidence in words; `None` where the log lacks it.
 struct EvidenceTexts {
     paths: Option<String>,
     pages: Option<String>,
@@ -232,7 +232,7 @@ impl EvidenceTexts {
     }
 }
 
-/// Untrusted text, in one short line.
+/// Formats an agent, which is untrusted text, in one short line.
 fn short(agent: &str) -> String {
     let name = visible::name(agent);
     if name.chars().count() <= AGENT {
@@ -244,11 +244,11 @@ fn short(agent: &str) -> String {
 // Formats a suggestion for a person on call: what stands out, which line to copy, which keys it hits, how certain it
 // is.
 
-/// In a row of the table, unless all columns are wanted.
+/// Names shown in a row of the table, unless all columns are wanted.
 const NAMES: usize = 3;
-/// In the text to copy.
+/// The name of the policy in the text to copy.
 const NAME: &str = "suggested";
-/// For only some requests.
+/// The name of a policy for only some requests.
 const APART: &str = "suggested-apart";
 
 fn text(found: &Suggestion, wide: bool) -> Styled {
@@ -343,7 +343,7 @@ fn apart(found: &Suggestion) -> String {
     text
 }
 
-/// Its answer cuts what is spared here.
+/// Describes a narrower question whose answer cuts what is spared here.
 fn other_question(instead: &Instead) -> String {
     let Instead { key, name, pattern, proposal } = instead;
     let word = visible::name(&format!("{name}={pattern}")).replace('\'', "?");

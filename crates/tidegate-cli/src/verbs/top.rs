@@ -18,7 +18,7 @@ use crate::outcome::time;
 use crate::output::Printer;
 use crate::styled::{Styled, table, text};
 
-/// In a row without an answer, `--watch` ends: the server is gone, and not only restarted.
+/// After this many lists in a row without an answer, `--watch` ends: the server is gone, and not only restarted.
 const FAILURES: u32 = 5;
 
 pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
@@ -47,10 +47,10 @@ fn path(top: &Top, count: usize) -> String {
     format!("/v1/keys/top?by={by}&limit={count}&reveal={}{of}", top.reveal)
 }
 
-/// Until Ctrl-C, or as often as wanted.
+/// Lists until Ctrl-C is pressed, or as often as wanted.
 ///
-/// A server that no longer answers, or answers 503, may be restarting, which ends the watch only after several lists.
-/// It ends at once if there was no list yet, or with another refusal, such as that of a token.
+/// A server that no longer answers, or answers 503, may be restarting or have too much to do, which ends the watch only
+/// after several lists. It ends at once if there was no list yet, or with another refusal, such as that of a token.
 async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit> {
     // Counts are those since the server's start, so whoever is refused now may be far down: for people all keys are
     // compared with the list before.
@@ -97,7 +97,7 @@ async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit>
     }
 }
 
-/// By policy and key.
+/// The counts of a list, by policy and key.
 #[derive(Debug)]
 struct PolicyCounts {
     counts: HashMap<(String, String), u64>,
@@ -113,7 +113,7 @@ impl PolicyCounts {
         Self { counts, is_full }
     }
 
-    /// `None` if that is unknown.
+    /// Returns what a key has been counted since this list; `None` if that is unknown.
     fn since(&self, row: &Value) -> Option<u64> {
         let now = row["count"].as_u64()?;
         match self.counts.get(&(text(&row["policy"]), text(&row["key"]))) {
@@ -128,7 +128,8 @@ fn rows(answer: &Value) -> &[Value] {
     answer["keys"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// With the list `before`, those that were counted most since then come first.
+/// Lists keys, each with its share of all that was counted. With the list `before`, those that were counted most since
+/// then come first.
 fn listed(answer: &Value, top: &Top, before: Option<&PolicyCounts>, printer: &Printer) -> Styled {
     let (count, none) = match top.by {
         TopBy::Denied => ("DENIED", "no key was refused"),

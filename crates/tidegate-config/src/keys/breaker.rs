@@ -163,6 +163,7 @@ const PROFILES: [Profile; 5] = [
             ("slow_after", "60s"),
             ("slow_calls", "100%"),
             ("open_for", "60s"),
+            // As many are judged together.
             ("probes", "10"),
         ],
         others: ALL_ALIKE,

@@ -30,7 +30,8 @@ const GUARDING: &[&str] = &["algorithm", "replace"];
 
 pub(crate) const CONCURRENCY: &str = "concurrency";
 
-/// How long a place is held unless the file says otherwise: the usual read timeout of proxies.
+/// How long a place is held unless the file says otherwise: the usual read timeout of proxies, after which no caller
+/// waits for the answer.
 pub(crate) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.
@@ -316,6 +317,7 @@ impl LawWords {
         self.words.iter().any(|(name, _)| *name == key)
     }
 
+    /// Returns the default of a parameter; `None` if it has none.
     pub(crate) fn word(&self, key: &str) -> Option<&'static str> {
         self.words.iter().find(|(name, _)| *name == key).and_then(|(_, word)| *word)
     }

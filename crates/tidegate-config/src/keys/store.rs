@@ -12,7 +12,8 @@ pub(crate) const OWN: usize = 2;
 /// The words of `store.region.kind`.
 pub(crate) const AGREE_THROUGH: &[&str] = &["etcd", "zookeeper"];
 
-/// The default prefix of the keys in that engine: another than that of an engine of one region.
+/// The default prefix of the keys in that engine: another than that of an engine of one region, which other nodes
+/// share.
 pub(crate) const REGIONS_PREFIX: &str = "tg-regions";
 
 const REGION: Table = Table {

@@ -118,6 +118,7 @@ const COMPARED: usize = 100;
 const SHORTEST: usize = 8;
 
 impl UsageNames {
+    /// Adds the names that a policy settles by. Warns of names that are probably typing errors of others.
     pub(super) fn add(&mut self, built: &BuiltPolicy<'_>, findings: &mut Findings) {
         let BuiltPolicy { policy, node, .. } = built;
         let Some(rule) = &policy.settle else { return };

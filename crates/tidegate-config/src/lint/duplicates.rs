@@ -1,7 +1,8 @@
 //! Finds policies for the same requests and keys that should be one: they do the same, or each has a law, which would
 //! take the other's refusals for a change of the service.
 //!
-//! For laws, policies whose `by` or `when` differs are taken to guard different resources.
+//! For laws, policies whose `by` or `when` differs are taken to guard different resources. Whether two conditions hold
+//! at the same time depends on numbers that the file does not know.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -91,7 +92,7 @@ impl Alike {
 }
 
 struct Laws {
-    /// By the sorted names that make the key, and by direction.
+    /// Lists of them, by the names that make the key, sorted, and by direction.
     refusing: HashMap<(Vec<String>, Direction), Vec<Refusing>>,
     steps: usize,
 }
@@ -207,6 +208,7 @@ fn message(other: &Policy, policy: &Policy, overlap: &Overlap) -> Option<String>
     ))
 }
 
+/// Writes a request as an example, by the attributes that the matches read; `None` if it would tell nothing.
 fn example(policies: &[&Policy], request: &[(String, String)]) -> Option<String> {
     let read = |name: &str| {
         let mut read = matches!(name, "request.method" | "request.host" | "request.path");

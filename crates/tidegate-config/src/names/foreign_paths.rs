@@ -13,6 +13,7 @@ fn never(text: &str) -> Option<String> {
     (is_regex || braces(text).any(|inner| !inner.contains(','))).then(|| path_meant(text).unwrap_or_default())
 }
 
+/// Says what is wrong with a pattern of another system; `None` if a path pattern may be meant as it is.
 pub(crate) fn foreign_path(text: &str) -> Option<String> {
     let meant = never(text)?;
     let write = match meant.as_str() {

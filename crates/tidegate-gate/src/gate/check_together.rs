@@ -140,6 +140,7 @@ impl Gate {
             by: DecidedBy::Local,
             decisions: checks.iter().map(|check| self.undecided(check)).collect(),
         };
+        // One set for all checks, even if another is put in force meanwhile.
         let in_force = InForce(self.policies.load());
         for (check, decision) in checks.iter().zip(&mut together.decisions) {
             if check.among.is_none() && !Arc::ptr_eq(&decision.policies, &in_force) {

@@ -246,7 +246,8 @@ impl NamedLimit {
         Ok(Self { name: name.into(), window, concurrent, deny })
     }
 
-    /// Creates it for a [`Bulkhead`](tidegate_limits::Bulkhead), with status 503 for refusals.
+    /// Creates it for a [`Bulkhead`](tidegate_limits::Bulkhead), with status 503 for refusals: the service is short of
+    /// capacity, and the caller did not ask too often.
     #[must_use]
     pub fn of_places(name: impl Into<String>) -> Self {
         Self { name: name.into(), window: None, concurrent: true, deny: Deny::with_status(503) }

@@ -134,7 +134,8 @@ impl Expression {
     }
 
     /// Evaluates the expression for a request. The result is rounded up to a whole number of 1 or more. A result above
-    /// [`Rate::MAX_COUNT`], or beyond the range of an integer, is [`Rate::MAX_COUNT`].
+    /// [`Rate::MAX_COUNT`], or beyond the range of an integer, is [`Rate::MAX_COUNT`]. So a larger number in an
+    /// attribute never costs less than a smaller one.
     ///
     /// # Errors
     /// [`CostError`] if an attribute that it uses is missing or is not the number that it is used as, or if the result
@@ -163,7 +164,8 @@ impl Expression {
     /// Evaluates the expression for the values that a settlement reports; `missing` holds the numbers for names that
     /// are not reported.
     ///
-    /// A fraction is rounded up. A result beyond the range of an integer is [`Rate::MAX_COUNT`].
+    /// A fraction is rounded up. A result beyond the range of an integer is [`Rate::MAX_COUNT`]. So a settlement
+    /// neither rounds a cost down to 0 nor makes a huge use cheaper than a smaller one.
     ///
     /// # Errors
     /// [`CostError`] if the evaluation fails or yields no number of 0 or more. If names were not reported, the error

@@ -4,8 +4,9 @@
 //! the peer and goes from right to left as long as the address reached is trusted; the first one that is not is the client.
 //! Anything further left was written by that client and is ignored.
 //!
-//! An entry that cannot be parsed is an error, and so is a missing header from a trusted proxy: if the proxy counted as the
-//! client, the caller would share the proxy's limit and escape the deny-lists. Only the one configured header is read.
+//! An entry that cannot be parsed is an error, and so is a missing header from a trusted proxy: if the proxy counted as
+//! the client, the caller would share the proxy's limit and escape the deny-lists. Only the one configured header is
+//! read. A header that is not valid text counts as sent too.
 //!
 //! # Source
 //! RFC 7239 for `Forwarded`; the list form of `X-Forwarded-For` as proxies write it.
@@ -148,8 +149,8 @@ impl fmt::Display for IpSource {
 impl ClientIp {
     /// Finds the client's address behind `peer`.
     ///
-    /// `lines` are the values of the configured header ([`ForwardHeader::name`]) as raw bytes, in the order received. The
-    /// time is linear in the hops examined.
+    /// `lines` are the values of the configured header ([`ForwardHeader::name`]) as raw bytes, in the order received;
+    /// do not pass those of other headers. The time is linear in the hops examined.
     ///
     /// # Errors
     /// [`ClientIpError`] if a trusted proxy did not report its caller: best refused.
@@ -224,9 +225,10 @@ impl ClientIp {
 /// Returns the IPv4 address in an IPv4-mapped address, and in one of NAT64's well-known prefix `64:ff9b::/96`; any
 /// other address as it is.
 ///
-/// A translator puts all callers of the IPv4 internet into one /64, so they would share one key. An address of a private or
-/// otherwise special IPv4 network stays as it is: a caller who wrote one must not be taken for a trusted proxy. So does
-/// `64:ff9b:1::/48`, where each operator chooses the place of the IPv4 address; `ipv6_prefix: 128` keeps its callers apart.
+/// A translator puts all callers of the IPv4 internet into one /64, so they would share one key. An address of a
+/// private or otherwise special IPv4 network stays as it is: a caller who wrote one must not be taken for a trusted
+/// proxy. So does `64:ff9b:1::/48`, where each operator chooses the place of the IPv4 address; `ipv6_prefix: 128` keeps
+/// its callers apart.
 ///
 /// # Source
 /// RFC 6052, sections 2.1 and 3.1; RFC 8215.

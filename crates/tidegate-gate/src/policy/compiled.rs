@@ -1,7 +1,8 @@
 //! The compiled form of policies: what checks need, computed once.
 //!
-//! A check needs only a short record per policy and one per limit. Parts that only some policies have (lists, tiers, a cost
-//! of their own) have a flag here, and are read from the policy if the flag is set.
+//! A policy is spread over many cache lines, but a check needs only a short record per policy and one per limit. Parts
+//! that only some policies have (lists, tiers, a cost of their own) have a flag here, and are read from the policy if
+//! the flag is set.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -36,7 +37,8 @@ pub(crate) struct Stated {
     /// The cost; `None`: the policies decide.
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
-    /// Whether a cost that cannot be determined is counted: of several plans for one request only one counts.
+    /// Whether a cost that cannot be determined is counted: a look counts nothing, and of several plans for one request
+    /// only one counts.
     pub(crate) counts: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Learns the estimated cost of a policy's requests: a quantile of their real costs.
 //!
-//! Checks read one number and take no lock. The quantile covers the last 512 to 1,024 settlements: two histograms record
-//! every cost, each is emptied when it holds 1,024, the two half a cycle apart, and the fuller one is read.
+//! Checks read one number and take no lock. The quantile covers the last 512 to 1,024 settlements: two histograms
+//! record every cost, each is emptied when it holds 1,024, the two half a cycle apart, and the fuller one is read.
+//! Settlements record under a short lock of the policy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

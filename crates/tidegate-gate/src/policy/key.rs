@@ -2,8 +2,9 @@
 //!
 //! A key is `(policy, limit, names of by)` followed by `(values of by)`. Each text is preceded by its length, so that
 //! no two different keys have the same bytes, whatever callers put into values. An absent value is the byte 0; a
-//! present one is its length plus one, then its bytes. The limit's parameters are not part of the key, so counters survive
-//! a change of rate. `client.ip`, which Envoy calls `remote_address`, is keyed by network.
+//! present one is its length plus one, then its bytes, so that absent and empty values make different keys. The limit's
+//! parameters are not part of the key, so counters survive a change of rate. `client.ip`, which Envoy calls
+//! `remote_address`, is keyed by network.
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;

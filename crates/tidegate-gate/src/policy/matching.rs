@@ -57,7 +57,8 @@ impl Match {
         Ok(self)
     }
 
-    /// Requires a host: `api.example.com`, `*.example.com` (any subdomain); a further call adds an alternative.
+    /// Requires a host: `api.example.com`, `*.example.com` (any subdomain, not the domain itself); a further call adds
+    /// an alternative.
     ///
     /// # Errors
     /// [`GlobError`] if the pattern is invalid.

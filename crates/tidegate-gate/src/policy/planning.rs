@@ -85,8 +85,9 @@ impl PolicySet {
     }
 
     /// Reports whether any of these policies is about a request: it matches and has what the key is made of, or a list
-    /// exempts it. `false`: nobody has thought of such a request, and nothing limits it. Costs a look-up of the policies
-    /// that may match.
+    /// exempts it. `false`: nobody has thought of such a request, and nothing limits it. It tells such requests from
+    /// those that conditions, lists or unlimited terms leave out on purpose. Costs a look-up of the policies that may
+    /// match.
     #[must_use]
     pub fn meets(&self, request: &Descriptor<'_>, among: Option<&Among>) -> bool {
         let plain = if self.compares_places { plain_values(request) } else { None };
@@ -149,6 +150,8 @@ impl PolicySet {
     ///
     /// `cost` is the cost that the caller states; a policy with a cost of its own uses that instead, unless it believes
     /// its callers. Allow-lists apply; for deny-lists call [`PolicySet::access`] first.
+    ///
+    /// Allocates for the keys, and otherwise only for more than sixteen lines or a path that needs normalising.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();

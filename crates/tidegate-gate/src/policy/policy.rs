@@ -421,7 +421,7 @@ impl Policy {
 
 impl Policy {
     /// Calls `each` with every attribute that the policy names. The flag is `true` if all names that continue it after
-    /// a dot are meant too.
+    /// a dot are meant too: which member of a group an expression uses is known only when it is evaluated.
     pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
         self.matching.names(&mut |name| each(name, false));
         self.by.iter().for_each(|name| each(name, false));

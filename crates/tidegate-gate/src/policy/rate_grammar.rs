@@ -1,7 +1,8 @@
 //! The grammar of rates and spans of time: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
 //!
 //! The same grammar serves the file, the command line, traffic, logs and all output. `m` is a minute; `M` is refused,
-//! because some programs read it as a month. A month is 30 days and a year 365 days, since a span must have a fixed length.
+//! because some programs read it as a month. A month is 30 days and a year 365 days, since a span must have a fixed
+//! length; for windows of calendar months a limit has `calendar: ZONE`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -321,9 +321,10 @@ impl PolicySet {
         Some(self.learned(policy)?.settlements())
     }
 
-    /// Takes over what the policies of another set have learned, by their names: call it before this set is put in force
-    /// in place of the other. A policy whose settlement rule has changed starts anew. Readings, the results of unchanged
-    /// conditions, and the counts of [`PolicySet::cost_errors`] are taken over too.
+    /// Takes over what the policies of another set have learned, by their names: call it before this set is put in
+    /// force in place of the other. A policy whose settlement rule has changed starts anew, since it counts other
+    /// units. Readings, the results of unchanged conditions, and the counts of [`PolicySet::cost_errors`] are taken
+    /// over too.
     pub fn learn_from(&self, before: &Self) {
         // A set that is put in force again keeps what it knows.
         if std::ptr::eq(self, before) {
@@ -355,7 +356,8 @@ impl PolicySet {
     }
 
     /// Reports whether a path is ambiguous as a value: some policy or list uses it as one, and servers resolve its `..`
-    /// differently. A door that does not know the server behind should refuse it: legitimate clients need no such paths.
+    /// differently, so that no single value can represent it. A door that does not know the server behind should refuse
+    /// it: legitimate clients need no such paths.
     #[must_use]
     pub fn is_ambiguous_path(&self, path: &str) -> bool {
         self.compares_places && path::is_ambiguous(path)

@@ -2,8 +2,9 @@
 //!
 //! `off_when: cpu above 80%, until 70%`: the switch goes off with the first reading above 80 %, and on again with the
 //! first one of 70 % or less, but not before it has been off for `hold`. A number that is no longer read says nothing:
-//! it turns no switch off, and a switch that is off stays so until `lasting` after the last reading that said so. That end
-//! is long, since a source may go silent because of the overload that it measured.
+//! it turns no switch off, and a switch that is off stays so until `lasting` after the last reading that said so. That
+//! end is long, since a source may go silent because of the overload that it measured. Without an end, a feature would
+//! stay off for good once the source of its number is gone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

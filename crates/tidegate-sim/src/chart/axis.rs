@@ -20,7 +20,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 86_400;
 
-/// In seconds.
+/// The steps between time ticks, in seconds.
 const STEPS: [u64; 23] = [
     1,
     2,
@@ -51,7 +51,7 @@ const STEPS: [u64; 23] = [
 pub(super) type TickMark = (f64, String);
 
 impl TimeAxis {
-    /// At most about `most` ticks.
+    /// Places at most about `most` ticks between `start` and `end`.
     pub(super) fn ticks(self, start: Tick, end: Tick, most: usize) -> Vec<TickMark> {
         let span = end.since(start);
         let most = most.max(2) as f64;
@@ -138,7 +138,7 @@ fn elapsed(seconds: u64) -> String {
     if shown.is_empty() { "0 s".to_owned() } else { shown.join(" ") }
 }
 
-/// On the first days of months, quarters or years.
+/// Places ticks on the first days of months, quarters or years.
 fn months(start: Tick, end: Tick, wanted: f64) -> Vec<TickMark> {
     let months = (wanted / (30.4 * DAY as f64)).ceil() as i64;
     let step = [1, 2, 3, 6, 12, 24, 60, 120].into_iter().find(|step| *step >= months).unwrap_or(240);

@@ -6,7 +6,7 @@ use super::canvas::{HIT_OPACITY, INK, LIMIT, PAPER, hex};
 use super::peaks_by_rank::{LEFT, PeaksByRank, RIGHT, Scale};
 use super::{ChartError, Level, paint};
 
-/// In units of the picture, how far from the line a pointer can still grab it.
+/// How far from the line, in units of the picture, a pointer can still grab it.
 const GRIP: f64 = 16.0;
 
 #[derive(Debug)]
@@ -20,12 +20,12 @@ impl<'a> Movable<'a> {
         Self { scale: Scale::new(chart.keys, levels), chart: PeaksByRank { level: None, ..*chart } }
     }
 
-    /// Its line is then drawn at the upper edge.
+    /// Says whether a level lies above the plot. Its line is then drawn at the upper edge.
     pub(crate) fn is_above(&self, level: f64) -> bool {
         self.scale.is_above(level)
     }
 
-    /// From the top of the picture.
+    /// Returns the vertical position of a level, from the top of the picture.
     pub(crate) fn y(&self, level: f64) -> f64 {
         self.scale.y(level)
     }

@@ -95,7 +95,7 @@ impl Outline {
         self.close();
     }
 
-    /// `None` if it lies outside.
+    /// Returns the pixels that the outline may touch in a picture of this size; `None` if it lies outside.
     pub(super) fn bounds(&self, width: usize, height: usize) -> Option<Bounds> {
         let points = self.parts.iter().flat_map(|part| match *part {
             OutlinePiece::Line(from, to) => [from, to, to],
@@ -146,7 +146,7 @@ impl Outline {
     }
 }
 
-/// Equal neighbouring corners count once.
+/// Cuts a line into its dashes. Equal neighbouring corners count once.
 fn pieces(corners: &[Point], dashes: &[f32]) -> Vec<Vec<Point>> {
     let mut corners = corners.to_vec();
     corners.dedup();
@@ -202,7 +202,7 @@ impl Font {
         text.chars().map(|letter| self.advance(self.glyph(letter), size)).sum()
     }
 
-    /// For centring text vertically.
+    /// Returns the height of an `x` at a font size, for centring text vertically.
     pub(super) fn x_height(&self, size: f32) -> f32 {
         // Half the size if the font does not tell, as CSS does.
         self.0.x_height().map_or(size / 2.0, |height| f32::from(height) * self.scale(size))
@@ -273,7 +273,8 @@ impl OutlineBuilder for Pen {
         self.outline.curve(self.place(x1, y1), self.place(x, y));
     }
 
-    /// As two straight lines: the font has only quadratic curves, so this is never visible.
+    /// Draws a cubic curve as two straight lines. The built-in font has only quadratic curves, so this is never
+    /// visible.
     fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
         self.outline.line(self.place((x1 + x2) / 2.0, (y1 + y2) / 2.0));
         self.outline.line(self.place(x, y));

@@ -95,12 +95,12 @@ pub(super) fn write(
     page.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
 }
 
-/// In units of the picture.
+/// The space around the curves of a plot, in units of the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings {
     pub(super) above: u32,
     pub(super) below: u32,
-    /// Of the labels under the horizontal axis; also the size of all labels.
+    /// The height of the labels under the horizontal axis, and the size of all labels.
     pub(super) label_height: u32,
     pub(super) label_size: i32,
 }
@@ -140,7 +140,7 @@ pub(super) fn plot<'p, 's>(
     Ok(chart)
 }
 
-/// By the position of a mark.
+/// Returns a function that gives the label of a mark by its position.
 pub(super) fn labels(marks: &[(f64, String)]) -> impl Fn(&f64) -> String + '_ {
     |at| {
         let found = marks.iter().find(|(place, _)| (place - at).abs() < 1e-9);
@@ -170,7 +170,8 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where each entry of a legend begins. One that would reach beyond the page begins a new line.
+/// Returns where each entry of a legend begins, if the first one begins at a point. An entry that would reach beyond
+/// the page begins a new line.
 fn placed((mut x, mut y): (i32, i32), samples: &[Sample<'_>]) -> Vec<(i32, i32)> {
     let place = |sample: &Sample<'_>| {
         let width = 32 + text_width(sample.name(), 13.0);
@@ -184,12 +185,12 @@ fn placed((mut x, mut y): (i32, i32), samples: &[Sample<'_>]) -> Vec<(i32, i32)>
     samples.iter().map(place).collect()
 }
 
-/// Of all lines but the first, whose left edge is given.
+/// Returns the height of all lines of a legend but the first, whose left edge is given.
 pub(super) fn legend_rest(left: i32, samples: &[Sample<'_>]) -> u32 {
     placed((left, 0), samples).last().map_or(0, |(_, y)| y.unsigned_abs())
 }
 
-/// Of all lines but the first of a legend below the title.
+/// Returns the height of all lines but the first of a legend below the title.
 pub(super) fn legend_below(samples: &[Sample<'_>]) -> u32 {
     legend_rest(LEFT, samples)
 }
@@ -223,6 +224,7 @@ pub(super) fn legend_at(
 }
 
 pub(super) fn behind(svg: &str, elements: &str) -> String {
+    // The first shape is the paper.
     let paper = svg.find("<rect").and_then(|begin| Some(begin + svg[begin..].find("/>")? + 2));
     let mut out = svg.to_owned();
     if let Some(place) = paper {

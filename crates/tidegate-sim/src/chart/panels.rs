@@ -15,7 +15,7 @@ const MOST: usize = 12;
 const HEIGHT: u32 = 124;
 const HEAD: u32 = 84;
 const FOOT: u32 = 34;
-/// Where the differences begin.
+/// The horizontal position where the differences begin.
 const MIDDLE: u32 = 510;
 const HIGHEST: RGBColor = CURVES[2].0;
 const WOULD_DENY: RGBColor = CURVES[3].0;
@@ -23,14 +23,14 @@ const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Panel {
-    /// With its numbers: `gcra: 773 denied, 1 key hit`.
+    /// The name of the run, with its numbers: `gcra: 773 denied, 1 key hit`.
     pub(crate) name: String,
-    /// Such as `38 more`.
+    /// The difference from the first run, such as `38 more`.
     pub(crate) difference: String,
     pub(crate) denied: Curve,
-    /// Of the requests that were admitted; `None` if there is nothing.
+    /// What policies in shadow mode would deny, of the requests that were admitted; `None` if there is nothing.
     pub(crate) would_deny: Option<Curve>,
-    /// If `denied` holds averages.
+    /// The highest values within each step, if `denied` holds averages.
     pub(crate) highest: Option<Curve>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Panels<'a> {
     pub(crate) title: &'a str,
     pub(crate) unit: &'a str,
     pub(crate) axis: TimeAxis,
-    /// Only the first twelve are drawn. All their curves must have steps at the same times.
+    /// The runs; only the first twelve are drawn. All their curves must have steps at the same times.
     pub(crate) panels: Vec<Panel>,
 }
 

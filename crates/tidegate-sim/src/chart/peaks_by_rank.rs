@@ -26,25 +26,27 @@ pub(crate) struct PeakOfKey {
     pub(crate) is_hit: bool,
 }
 
-/// On logarithmic axes. The area below keys that were hit is filled.
+/// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is filled.
 #[derive(Clone, Debug)]
 pub(crate) struct PeaksByRank<'a> {
     pub(crate) title: &'a str,
-    /// Such as `requests in any second`.
+    /// The unit of the peaks, such as `requests in any second`.
     pub(crate) unit: &'a str,
     /// Whose peaks are known, highest first.
     pub(crate) keys: &'a [PeakOfKey],
-    /// More than `keys` if some were forgotten.
+    /// The number of distinct keys. It exceeds the length of `keys` if some keys were forgotten.
     pub(crate) of: Distinct,
     /// The units granted within the window, if known.
     pub(crate) level: Option<Level>,
-    /// In shadow mode, keys that the limit would hit have another colour and another word.
+    /// Whether the limit only measures, in shadow mode: keys that it would hit have another colour and another word.
     pub(crate) only_measures: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
+    /// The logarithm of the rank at the right edge.
     ranks: f64,
+    /// The logarithms of the values at the lower and the upper edge.
     low: f64,
     high: f64,
 }
@@ -59,7 +61,7 @@ struct Column {
 }
 
 impl Scale {
-    /// With room for those levels that are near the peaks.
+    /// Makes a scale for keys in descending order of peak, with room for those levels that are near the peaks.
     pub(super) fn new(keys: &[PeakOfKey], levels: impl Iterator<Item = f64> + Clone) -> Self {
         let value = |peak: Option<&PeakOfKey>| peak.map_or(1, |key| key.peak.max(1)) as f64;
         let (highest, lowest) = (value(keys.first()), value(keys.last()));
@@ -73,7 +75,8 @@ impl Scale {
         LEFT + (rank.max(1) as f64).log10() / self.ranks * (RIGHT - LEFT)
     }
 
-    /// From the top of the picture. Values outside the plot are moved to its edge.
+    /// Returns the vertical position of a value, from the top of the picture. Values outside the plot are moved to its
+    /// edge.
     pub(super) fn y(&self, value: f64) -> f64 {
         let share = (value.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
         BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)
@@ -179,7 +182,7 @@ impl PeaksByRank<'_> {
         self.keys.partition_point(|key| key.peak as f64 > level)
     }
 
-    /// Everything except the keys that were hit, which are drawn first, behind it.
+    /// Draws everything except the keys that were hit. Those are drawn first, behind it.
     pub(super) fn axes(&self, page: &Page<'_>, scale: &Scale, caption: &str) -> Result<(), ChartError> {
         let highest = self.keys.first().map_or(1.0, |key| key.peak as f64);
         let (near, far): (Vec<&Level>, Vec<&Level>) =
@@ -233,6 +236,7 @@ impl PeaksByRank<'_> {
         words
     }
 
+    /// Returns the corners of the curve, as logarithms of rank and peak.
     fn corners(&self, scale: &Scale) -> Vec<(f64, f64)> {
         let log = |value: u64| (value.max(1) as f64).log10();
         let columns = scale.columns(self.keys, |_| false);

@@ -34,7 +34,7 @@ impl Pixels {
         Ok(Self { width, height, rgb, font: Font::read()?, raster: Rasterizer::new(0, 0) })
     }
 
-    /// With edges on pixel borders.
+    /// Fills a rectangle with edges on pixel borders.
     pub(super) fn rectangle(
         &mut self,
         (left, top): (i32, i32),
@@ -54,7 +54,7 @@ impl Pixels {
         self.fill(&Outline::polygon(corners.into_iter().map(scaled)), colour);
     }
 
-    /// Dashed if the palette has dashes for the colour.
+    /// Draws a line through corners. It is dashed if the palette has dashes for the colour.
     pub(super) fn line(
         &mut self,
         corners: impl IntoIterator<Item = (i32, i32)>,
@@ -70,7 +70,7 @@ impl Pixels {
         self.fill(&Outline::line_through(&corners, width as f32 * SCALE, &dashes), colour);
     }
 
-    /// Invisible characters are escaped.
+    /// Writes a text in one line. Invisible characters are escaped.
     pub(super) fn text(
         &mut self,
         text: &str,
@@ -106,7 +106,7 @@ impl Pixels {
         outline.cover(bounds, &mut self.raster, |x, y, cover| blend(rgb, y * width + x, colour, cover));
     }
 
-    /// With a title for readers who cannot see it.
+    /// Encodes the picture as PNG, with a title for readers who cannot see it.
     pub(super) fn png(&self, title: &str) -> Result<Vec<u8>, ChartError> {
         let mut out = Vec::new();
         let encode = |out: &mut Vec<u8>| {

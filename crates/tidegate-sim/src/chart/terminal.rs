@@ -26,9 +26,9 @@ pub struct Bars<'a> {
 
 const HIGHEST: char = '·';
 const WOULD_DENY: char = '▒';
-/// By the filled eighths of its cell.
+/// The top character of a bar, by the filled eighths of its cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Of the numbers at the left and the axis.
+/// The columns taken by the numbers at the left and the axis.
 const MARGIN: usize = 8;
 
 impl Bars<'_> {
@@ -123,7 +123,8 @@ impl Bars<'_> {
 }
 
 impl Curve {
-    /// In each of `columns` equal parts of a span. A step that overlaps several parts counts in each.
+    /// Returns the highest value in each of `columns` equal parts of a span. A step that overlaps several parts counts
+    /// in each.
     fn highest(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let scale = columns as f64 / end.since(start).as_secs_f64().max(1e-9);
         let mut out = vec![0.0_f64; columns];
@@ -138,7 +139,7 @@ impl Curve {
         out
     }
 
-    /// In each of `columns` equal parts of a span.
+    /// Returns the average value in each of `columns` equal parts of a span.
     fn resampled(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let span = end.since(start).as_secs_f64().max(1e-9);
         let scale = columns as f64 / span;

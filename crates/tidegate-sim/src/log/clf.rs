@@ -34,7 +34,7 @@ impl Clf {
         self.when(line).map(|(time, open, _)| (time, open as u32))
     }
 
-    /// With the positions of its opening bracket and after its closing one.
+    /// Finds the time. Returns it with the position of its opening bracket and the position after its closing bracket.
     #[inline]
     fn when(&mut self, line: &[u8]) -> Result<(u64, usize, usize), Malformed> {
         let mut from = 0;
@@ -165,7 +165,7 @@ fn request(rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Err(Malformed::Request)
 }
 
-/// `None` without a space or with an empty first word.
+/// Splits at the first space; `None` without a space or with an empty first word.
 #[inline]
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = memchr::memchr(b' ', text)?;

@@ -99,7 +99,7 @@ fn is_odd_name(word: &[u8]) -> bool {
     is_domain && labels.next().is_some_and(|name| !name.is_empty()) && !matches!(word[0], b'[' | b'"' | b'{')
 }
 
-/// With or without a port.
+/// Says whether a word is an address, with or without a port.
 pub(super) fn is_address(word: &[u8]) -> bool {
     is_bare_address(bare(word))
 }

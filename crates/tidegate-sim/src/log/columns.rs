@@ -23,13 +23,13 @@ use super::roles::Role;
 pub(super) struct Layout {
     /// In the documented order, with spaces between them; empty if only a `#Fields` line tells it.
     names: &'static str,
-    /// Of a line without a `#Fields` line.
+    /// The fewest fields of a line without a `#Fields` line.
     least: usize,
-    /// Empty: anything.
+    /// What the first field may be; empty: anything.
     first: &'static [&'static [u8]],
-    /// `None`: a tab if the line has one, else a space.
+    /// The byte between fields; `None`: a tab if the line has one, else a space.
     between: Option<u8>,
-    /// They add up to the duration of a request.
+    /// The fields that add up to the duration of a request.
     took: &'static [&'static str],
     wrong: Malformed,
 }
@@ -99,7 +99,7 @@ enum Use {
 pub(super) struct Columns {
     layout: &'static Layout,
     columns: Vec<(Option<u32>, Use)>,
-    /// Of the log's `#Fields` line; empty without that line.
+    /// The names in the log's `#Fields` line; empty without that line.
     named: Vec<u8>,
     fields: Fields,
 }
@@ -127,7 +127,7 @@ fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
     names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty())
 }
 
-/// Rather than those of another server with W3C logs.
+/// Says whether the names of a `#Fields` line are those of CloudFront rather than of another server with W3C logs.
 pub(super) fn is_of_cloudfront(names: &[u8]) -> bool {
     let has = |wanted: &[u8]| split(names).any(|name| name == wanted);
     has(b"c-ip") && (has(b"x-edge-location") || has(b"x-edge-request-id") || has(b"x-edge-result-type"))
@@ -138,7 +138,7 @@ impl Columns {
         &self.fields
     }
 
-    /// `named`: the names of a `#Fields` line.
+    /// Makes a reader for the names of a `#Fields` line; `None` stands for the documented names.
     pub(super) fn new(layout: &'static Layout, named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         let names = split(named.unwrap_or(layout.names.as_bytes())).take(MAX_FIELDS);
@@ -165,7 +165,8 @@ impl Columns {
         Self { layout, columns: found, named: named.unwrap_or_default().to_vec(), fields }
     }
 
-    /// Concatenated files repeat the `#Fields` line, which need not change the fields.
+    /// Says whether the lines after a comment have the same fields. Concatenated files repeat the `#Fields` line, which
+    /// need not change the fields.
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match names_of(comment) {
             Some(names) if self.named.is_empty() => split(names).eq(split(self.layout.names.as_bytes())),
@@ -221,7 +222,7 @@ impl Columns {
     }
 }
 
-/// Such as `Host` in `cs(Host)`.
+/// Returns the header in the name of a field, such as `Host` in `cs(Host)`.
 fn header(name: &str) -> Option<&str> {
     name.strip_prefix("cs(")?.strip_suffix(')')
 }
@@ -241,7 +242,7 @@ fn cut(text: &[u8], between: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Between spaces, a plus stands for a space.
+/// Undoes the encoding of a header. Between spaces, a plus stands for a space.
 fn decoded(value: &[u8], between: u8) -> Cow<'_, [u8]> {
     if between == b' ' && value.contains(&b'+') {
         let spaced: Vec<u8> = value.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
@@ -250,13 +251,13 @@ fn decoded(value: &[u8], between: u8) -> Cow<'_, [u8]> {
     Cow::from(percent_decode(value))
 }
 
-/// Also the brackets of an IPv6 address.
+/// Removes the port, and the brackets of an IPv6 address.
 fn without_port(client: &[u8]) -> &[u8] {
     let address = memchr::memrchr(b':', client).map_or(client, |colon| &client[..colon]);
     address.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(address)
 }
 
-/// In seconds; -1 marks a request that did not get that far.
+/// Parses a span in seconds; `None` for -1, which marks a request that did not get that far.
 fn seconds(value: &[u8]) -> Option<Duration> {
     Duration::try_from_secs_f64(std::str::from_utf8(value).ok()?.parse().ok()?).ok()
 }

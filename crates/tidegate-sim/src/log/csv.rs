@@ -13,7 +13,7 @@ use super::roles::means_time;
 /// The first line read is the header.
 pub(super) struct Csv {
     cut: csv_core::Reader,
-    /// Once the header is read; `None` for names beyond the limit.
+    /// The number of each column's name, once the header is read; `None` for names beyond the limit.
     columns: Vec<Option<u32>>,
     is_open: bool,
     fields: Fields,
@@ -71,7 +71,7 @@ impl Csv {
         (if index == 0 { 0 } else { self.ends[index - 1] })..self.ends[index]
     }
 
-    /// `None` for the header.
+    /// Reads a line; `None` for the header.
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<Record<'_>>, Malformed> {
         let count = self.cut(line)?;
         if !self.is_open {
@@ -111,12 +111,12 @@ pub(super) fn header(line: &[u8], columns: &[(String, String)]) -> Option<u8> {
         .map(|delimiter| delimiter as u8)
 }
 
-/// Nothing for `-`, which marks a missing value.
+/// Returns the bytes, or nothing for `-`, which marks a missing value.
 pub(super) fn known(bytes: &[u8]) -> &[u8] {
     if bytes == b"-" { b"" } else { bytes }
 }
 
-/// They end in an odd number of backslashes.
+/// Says whether the byte after these is escaped: they end in an odd number of backslashes.
 pub(super) fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
@@ -162,6 +162,7 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     Some((byte, after))
 }
 
+/// Decodes `\xHH` at the front; `None` if there is something else.
 pub(super) fn hex_escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let [b'\\', b'x', high, low, after @ ..] = text else { return None };

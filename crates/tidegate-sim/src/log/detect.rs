@@ -108,15 +108,15 @@ pub enum FormatError {
     },
 }
 
-/// Besides the bytes of the sample. Access logs may begin with malformed lines from scanners; the header of a table
-/// must be the first line.
+/// The most lines examined, besides the bytes of the sample. Access logs may begin with malformed lines from scanners;
+/// the header of a table must be the first line.
 const LINES: usize = 200;
 
 pub(super) struct Detected {
     pub(super) format: Format,
     pub(super) reader: Reader,
     pub(super) envelope: Envelope,
-    /// `None` if the envelope is empty.
+    /// What the envelope takes off; `None` if it is empty.
     pub(super) told: Option<String>,
 }
 
@@ -181,7 +181,7 @@ pub(super) fn reader(
     Ok(Detected { format: look.format, reader, envelope: look.envelope, told })
 }
 
-/// To try lines with.
+/// A reader of each format, to try lines with.
 struct Tries {
     alb: Columns,
     cloudfront: Columns,
@@ -312,7 +312,7 @@ impl Tries {
         (clients == Clients::Addresses).then(|| look(format))
     }
 
-    /// For lines that are those of an access log but for their client.
+    /// Returns an error for lines that are those of an access log but for their client.
     fn unclear(&mut self, wanted: &Format, lines: &[Cow<'_, [u8]>]) -> Option<FormatError> {
         if !matches!(wanted, Format::Auto | Format::Common | Format::Combined) {
             return None;
@@ -411,7 +411,7 @@ fn is_headed(line: &[u8]) -> bool {
     false
 }
 
-/// Some lines of one log have no referer and agent.
+/// Says whether two lines look alike: some of one log have no referer and agent.
 fn is_alike(one: &Look, other: &Look) -> bool {
     let is_plain = |look: &Look| matches!(look.format, Format::Common | Format::Combined);
     (one.clients, one.envelope) == (other.clients, other.envelope)
@@ -456,7 +456,7 @@ fn flags(line: &[u8]) -> String {
 pub(super) struct Shape {
     pub(super) format: Format,
     text: &'static str,
-    /// Beside those that nginx's variables have: (attribute, variable).
+    /// The meanings of its variables, beside those that nginx's have: (attribute, variable).
     columns: &'static [(&'static str, &'static str)],
 }
 
@@ -488,7 +488,7 @@ pub(super) static SHAPES: [Shape; 3] = [
 ];
 
 impl Shape {
-    /// `None` for formats with a reader of their own.
+    /// Returns the shape of a format; `None` for formats with a reader of their own.
     pub(super) fn of(format: &Format) -> Option<&'static Self> {
         SHAPES.iter().find(|shape| shape.format == *format)
     }

@@ -8,22 +8,22 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::malformed::excerpt;
 
-/// Of Docker and Fluent Bit, of Google Cloud, of others, best first.
+/// The fields of a JSON object that may hold a line, best first: of Docker and Fluent Bit, of Google Cloud, of others.
 pub(super) const HOLDERS: [&str; 4] = ["log", "textPayload", "message", "msg"];
 
 /// The most words before a line: syslog of RFC 5424 has seven.
 pub(super) const MAX_WORDS: usize = 8;
 
-/// Taken off each line of a file before it is read.
+/// What is taken off each line of a file before it is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Envelope {
-    /// Of the JSON object that holds the line as text.
+    /// The field of the JSON object that holds the line as text.
     pub(super) holder: Option<&'static str>,
     pub(super) words: usize,
 }
 
 impl Envelope {
-    /// `None` if this line is not surrounded so. `room` holds the text of a JSON object.
+    /// Returns the line inside; `None` if this line is not surrounded so. `room` holds the text of a JSON object.
     #[inline]
     pub(super) fn open<'l>(&self, line: &'l [u8], room: &'l mut Vec<u8>) -> Option<&'l [u8]> {
         if self.words == 0 && self.holder.is_none() {
@@ -65,7 +65,7 @@ impl Envelope {
     }
 }
 
-/// `None` if the line has fewer words, or nothing behind them.
+/// Splits a number of words off the front of a line; `None` if it has fewer, or nothing behind them.
 pub(super) fn behind(line: &[u8], words: usize) -> Option<(&[u8], &[u8])> {
     let mut rest = line;
     for _ in 0..words {
@@ -77,6 +77,7 @@ pub(super) fn behind(line: &[u8], words: usize) -> Option<(&[u8], &[u8])> {
     (!rest.is_empty()).then_some((before, rest))
 }
 
+/// Returns the text that a field of a JSON object holds; `None` if the line is no such object.
 pub(super) fn held<'l>(holder: &'static str, line: &'l [u8]) -> Option<Cow<'l, str>> {
     if !line.starts_with(b"{") {
         return None;
@@ -111,7 +112,7 @@ impl<'de> Visitor<'de> for HolderVisitor {
     }
 }
 
-/// Without a copy if the text has no escapes; `None` for any other value.
+/// A text, without a copy if it has no escapes; `None` for any other value.
 struct Text;
 
 impl<'de> DeserializeSeed<'de> for Text {

@@ -15,10 +15,10 @@ use super::record::{Record, RequestLine, target};
 use super::roles::{ROLES, Role, WELL_KNOWN, well_known};
 use super::time::{Timestamps, Unit, digits};
 
-/// So that a log with a new name on each line does not fill the memory.
+/// The most names remembered, so that a log with a new name on each line does not fill the memory.
 const MAX_NAMES: usize = 4_096;
 
-/// Its memory is reused for each line.
+/// Collects the fields of one line and makes a record from them. Its memory is reused for each line.
 #[derive(Clone, Debug)]
 pub(super) struct Fields {
     /// Given by the user: (attribute, the log's name).
@@ -30,7 +30,7 @@ pub(super) struct Fields {
     pairs: Vec<Pair>,
     text: Vec<u8>,
     times: Timestamps,
-    /// Of durations whose name does not tell it: known once another name tells what wrote the log.
+    /// The unit of durations whose name does not tell it: known once another name tells what wrote the log.
     unsaid: Unit,
 }
 
@@ -53,7 +53,7 @@ impl Fields {
         self.checks_client = false;
     }
 
-    /// `None` if too many names are remembered already.
+    /// Returns the number of a name; `None` if too many names are remembered already.
     pub(super) fn number(&mut self, name: &str) -> Option<u32> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -207,9 +207,9 @@ struct Name {
     /// The log's name, or the attribute that the user gave it.
     shown: String,
     role: Option<Role>,
-    /// Among the names of its role; lower wins. 0: the user named it.
+    /// Its position among the names of its role; lower wins. 0: the user named it.
     rank: usize,
-    /// If they are durations.
+    /// The unit of its values, if they are durations.
     unit: Unit,
 }
 
@@ -274,12 +274,12 @@ impl<'a> Tail<'a> {
 
 const MOMENT: usize = 48;
 
-/// Without a date: `09:14:00`.
+/// Says whether a text is a time of day, without a date: `09:14:00`.
 fn is_clock(text: &[u8]) -> bool {
     matches!(text, [_, _, b':', _, _, b':', ..])
 }
 
-/// `None` if they are too long to be a date and a time of day.
+/// Writes a date and a time of day as one; `None` if they are too long to be such.
 fn join<'m>(joined: &'m mut [u8; MOMENT], date: &[u8], clock: &[u8]) -> Option<&'m [u8]> {
     let length = date.len() + 1 + clock.len();
     let into = joined.get_mut(..length)?;
@@ -301,7 +301,7 @@ pub(crate) struct Wanted {
     pub(super) referer: bool,
     pub(super) status: bool,
     pub(super) bytes: bool,
-    /// `None` for all.
+    /// The extras that are described; `None` for all.
     extras: Option<Vec<Named>>,
 }
 
@@ -319,7 +319,7 @@ impl Wanted {
         extras: None,
     };
 
-    /// Those that any of these policy sets names, and the path if paths are counted.
+    /// Wants the attributes that any of these policy sets names, and the path if paths are counted.
     pub(crate) fn by(sets: Vec<Named>, counts_paths: bool) -> Self {
         let named = |name: &str| sets.iter().any(|set| set.contains(name));
         Self {

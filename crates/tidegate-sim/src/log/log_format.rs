@@ -83,7 +83,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Without a directive around it.
+/// Prints the format without a directive around it.
 impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes| String::from_utf8_lossy(bytes);
@@ -98,7 +98,7 @@ impl fmt::Display for LogFormat {
 /// An error in a `log_format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormatError {
-    /// In characters, both from 1; `None` for the format as a whole.
+    /// The line and the column in characters, both from 1; `None` for the format as a whole.
     place: Option<(usize, usize)>,
     /// The message then names the line.
     several: bool,

@@ -92,7 +92,7 @@ impl fmt::Display for MalformedLine {
 /// The most characters of a line that are shown.
 const EXCERPT: usize = 120;
 
-/// With `·` in place of control characters.
+/// Returns the beginning of a line, with `·` in place of control characters.
 pub(super) fn excerpt(line: &[u8]) -> String {
     text(line).chars().take(EXCERPT).map(|char| if char.is_control() { '·' } else { char }).collect()
 }

@@ -25,13 +25,13 @@ pub(super) enum Reader {
     LogFormat(Box<Cutter>),
 }
 
-/// Not counted as malformed.
+/// Says whether a line is blank or a comment. Such lines are not counted as malformed.
 pub(super) fn is_blank(line: &[u8]) -> bool {
     matches!(line, [] | [b'#', ..]) || line.trim_ascii().is_empty()
 }
 
 impl Reader {
-    /// `None` for a header.
+    /// Parses a line; `None` for a header.
     #[inline]
     pub(super) fn read<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Malformed> {
         match self {
@@ -43,7 +43,7 @@ impl Reader {
         }
     }
 
-    /// `so_far`: whether it fitted the lines before the comment.
+    /// Says whether this reader fits the lines after a comment; `so_far` says whether it fitted the lines before it.
     #[cold]
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match self {
@@ -153,7 +153,7 @@ impl Tally {
         }
     }
 
-    /// `mark` encodes its file and line.
+    /// Counts a malformed line; `mark` encodes its file and line.
     #[cold]
     pub(super) fn note(&mut self, mark: u64, line: &[u8], why: Malformed) {
         self.malformed += 1;
@@ -165,10 +165,10 @@ impl Tally {
     }
 }
 
-/// About as many memory loads as a core can have in flight.
+/// The most requests handed out at once: about as many memory loads as a core can have in flight.
 pub(super) const TOGETHER: usize = 16;
 
-/// Up to `together` of the next requests that are ready and wanted.
+/// Hands out up to `together` of the next requests that are ready and wanted.
 #[inline]
 pub(super) fn hand_out(
     order: &mut Reorder,

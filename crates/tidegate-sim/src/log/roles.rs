@@ -103,7 +103,7 @@ pub(super) const WELL_KNOWN: [(Role, &str, &str); ROLES] = [
     (Role::Date, "date", "date"),
 ];
 
-/// With its rank among the names of the role, from 1.
+/// Returns the role that a name means, with its rank among the names of the role, from 1.
 pub(super) fn well_known(lower: &str) -> Option<(Role, usize)> {
     WELL_KNOWN.iter().find_map(|(role, _, names)| {
         names.split(' ').position(|have| have == lower).map(|rank| (*role, rank + 1))

@@ -14,12 +14,12 @@ pub(super) struct Timestamps {
     /// The last `dd/Mon/yyyy:HH:MM:SS +zone`.
     last: [u8; 26],
     last_nanos: u64,
-    /// At the last day's local midnight, in seconds since 1970; valid once `last` is set.
+    /// Seconds since 1970 at the last day's local midnight, with its zone; valid once `last` is set.
     midnight: i64,
 }
 
 impl Timestamps {
-    /// `17/May/2015:10:05:03 +0000`, without brackets.
+    /// Parses `17/May/2015:10:05:03 +0000`, without brackets.
     #[inline]
     pub(super) fn clf(&mut self, at: &[u8; 26]) -> Option<u64> {
         if *at == self.last {
@@ -48,8 +48,8 @@ impl Timestamps {
         Some(nanos)
     }
 
-    /// Any of the forms in JSON and CSV logs: RFC 3339 and its relaxed variants (a space for the `T`, no zone for UTC),
-    /// Unix seconds with or without fraction, milli-, micro- or nanoseconds, and the access log's own form.
+    /// Parses any of the forms in JSON and CSV logs: RFC 3339 and its relaxed variants (a space for the `T`, no zone
+    /// for UTC), Unix seconds with or without fraction, milli-, micro- or nanoseconds, and the access log's own form.
     pub(super) fn any(&mut self, text: &[u8]) -> Option<u64> {
         let text = text.trim_ascii();
         if let Ok(clf) = <&[u8; 26]>::try_from(text)
@@ -71,8 +71,8 @@ impl Timestamps {
 const CLF_SECOND: usize = 20;
 
 impl Timestamps {
-    /// `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123` in UTC, as
-    /// HAProxy does.
+    /// Parses `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123`, as
+    /// HAProxy does. Without a zone it is UTC.
     fn clf_with_fraction(&mut self, text: &[u8]) -> Option<u64> {
         let (head, mut rest) = text.split_at_checked(CLF_SECOND)?;
         let mut fraction = 0;
@@ -93,13 +93,13 @@ impl Timestamps {
     }
 }
 
-/// `Sun, 17 May 2015 10:05:03 GMT`; rare, so left to the library.
+/// Parses `Sun, 17 May 2015 10:05:03 GMT`; rare, so left to the library.
 fn mail(text: &[u8]) -> Option<u64> {
     let at = jiff::fmt::rfc2822::parse(std::str::from_utf8(text).ok()?).ok()?;
     u64::try_from(at.timestamp().as_nanosecond()).ok()
 }
 
-/// `2015-05-17T10:05:03.123456789+02:00`.
+/// Parses `2015-05-17T10:05:03.123456789+02:00`.
 fn iso(text: &[u8]) -> Option<u64> {
     let (head, mut rest) = text.split_at_checked(19)?;
     if head[7] != b'-' || !matches!(head[10], b'T' | b't' | b' ') || head[13] != b':' || head[16] != b':' {
@@ -123,7 +123,7 @@ fn iso(text: &[u8]) -> Option<u64> {
     nanos(days * 86_400 + clock - zone, fraction)
 }
 
-/// Its number of digits tells the unit; eleven digits of seconds reach the year 5138.
+/// Parses a count since 1970. Its number of digits tells the unit; eleven digits of seconds reach the year 5138.
 fn unix(text: &[u8]) -> Option<u64> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let (whole, part) = (&text[..point], text.get(point + 1..).unwrap_or(b""));
@@ -140,7 +140,7 @@ fn unix(text: &[u8]) -> Option<u64> {
     count.checked_mul(unit)?.checked_add(part_nanos(part) / (SECOND / unit))
 }
 
-/// Finer digits are cut off.
+/// Converts the digits after a decimal point to nanoseconds. Finer digits are cut off.
 fn part_nanos(part: &[u8]) -> u64 {
     let kept = &part[..part.len().min(9)];
     let value = kept.iter().fold(0u64, |sum, byte| sum * 10 + u64::from(byte - b'0'));
@@ -178,7 +178,7 @@ fn clock(hour: i64, minute: i64, second: i64) -> Option<i64> {
     (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3_600 + minute * 60 + second)
 }
 
-/// `+0200`, `-04:00` or `+02`, east of Greenwich.
+/// Parses `+0200`, `-04:00` or `+02` as seconds east of Greenwich.
 fn zone(text: &[u8]) -> Option<i64> {
     let (sign, rest) = text.split_first()?;
     let (hours, minutes) = match rest {
@@ -197,7 +197,7 @@ fn zone(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// From 1970-01-01; `None` if the date does not exist.
+/// Returns the days from 1970-01-01 to a date; `None` if the date does not exist.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -225,8 +225,8 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as IIS writes it, or in seconds with a
-    /// decimal point, as CloudFront does.
+    /// Infers the unit from a name: `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as IIS
+    /// writes it, or in seconds with a decimal point, as CloudFront does.
     pub(super) fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         let ends = |with: [&str; 2]| with.iter().any(|with| name.ends_with(with));

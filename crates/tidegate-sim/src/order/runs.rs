@@ -26,7 +26,7 @@ pub(crate) struct HeldLine<'a> {
     pub(crate) line: OrderedLine<'a>,
 }
 
-/// Before each line: its time, the caller's mark, its length, and the position of the time in it.
+/// The bytes before each line: its time, the caller's mark, its length, and the position of the time in it.
 pub(super) const HEAD: usize = 24;
 
 /// The capacity of a run's second piece of memory. From then on, each piece is twice as long as the one before, up to
@@ -42,21 +42,21 @@ const KEPT_RUNS: usize = 64;
 pub(super) struct LinePosition {
     run: u32,
     at: u32,
-    /// Counted from the first piece that the run had.
+    /// The number of the piece of memory, counted from the first piece that the run had.
     piece: u64,
 }
 
 #[derive(Debug, Default)]
 struct Run {
     pieces: VecDeque<Vec<u8>>,
-    /// Of those in `pieces`.
+    /// The number of the first piece in `pieces`.
     first_piece: u64,
-    /// Of the next line to leave or, if there is none, of the next line to be put.
+    /// The position of the next line to leave or, if there is none, of the next line to be put.
     next: LinePosition,
-    /// Of the last line put here.
+    /// The time of the last line put here.
     latest: u64,
     waiting: usize,
-    /// Not forgotten yet.
+    /// Lines that have not been forgotten yet.
     lines: usize,
 }
 
@@ -74,12 +74,13 @@ pub(super) struct Runs {
 }
 
 impl Runs {
+    /// Makes an empty store that keeps up to `spare_bytes` of free memory.
     pub(super) fn new(spare_bytes: usize) -> Self {
         let most_spare = spare_bytes / LONGEST_PIECE;
         Self { runs: Vec::new(), heads: BinaryHeap::new(), spare: Vec::new(), most_spare }
     }
 
-    /// After earlier lines of the same time.
+    /// Puts a line at its place by time, after earlier lines of the same time.
     pub(super) fn put(&mut self, time: u64, line: OrderedLine<'_>) {
         let number = match self.runs.first() {
             Some(run) if run.latest <= time => 0,
@@ -125,7 +126,7 @@ impl Runs {
         self.heads.peek().map(|Reverse((time, _))| *time)
     }
 
-    /// It can be read until it is forgotten.
+    /// Takes the next line. It can be read until it is forgotten.
     pub(super) fn take_next(&mut self) -> Option<LinePosition> {
         let mut head = self.heads.peek_mut()?;
         let Reverse((_, number)) = *head;
@@ -149,7 +150,7 @@ impl Runs {
         self.runs[place.run as usize].line(place)
     }
 
-    /// In the order in which lines were taken.
+    /// Frees the memory of a line. Lines must be forgotten in the order in which they were taken.
     pub(super) fn forget(&mut self, place: LinePosition) {
         let run = &mut self.runs[place.run as usize];
         run.lines -= 1;
@@ -168,7 +169,7 @@ impl Runs {
     }
 }
 
-/// If it has the longest size and fewer than `most` are kept.
+/// Keeps a piece of memory for reuse, if it has the longest size and fewer than `most` are kept.
 fn keep_piece(spare: &mut Vec<Vec<u8>>, most: usize, piece: Option<Vec<u8>>) {
     if let Some(mut piece) = piece.filter(|piece| piece.capacity() == LONGEST_PIECE && spare.len() < most) {
         piece.clear();

@@ -8,10 +8,11 @@ use serde::{Serialize, Serializer};
 
 use crate::thousands::grouped;
 
-/// About as many as one person's visit to a site has. Fewer would make the counts far too low.
+/// The most paths counted at once for a key: about as many as one person's visit to a site has. Fewer would make the
+/// counts far too low.
 const COUNTED: usize = 16;
 const SHOWN: usize = 3;
-/// In bytes. A longer path is cut and ends in `…`.
+/// The longest text kept of a path, in bytes. A longer one is cut and ends in `…`.
 const LONGEST: usize = 64;
 
 /// One path of a key, with the number of its requests.
@@ -37,7 +38,7 @@ pub(super) struct Frequent(Vec<Counted>);
 struct Counted {
     path: Box<str>,
     count: u64,
-    /// It may belong to paths that this one replaced.
+    /// How much of the count may belong to paths that this one replaced.
     uncertain: u64,
 }
 
@@ -71,7 +72,7 @@ impl Frequent {
     }
 }
 
-/// With `*` for its numbers, cut to a bounded length.
+/// Writes a path with `*` for its numbers, cut to a bounded length.
 pub(super) fn shape(path: &str, out: &mut String) {
     out.clear();
     for (place, part) in path.split('/').enumerate() {
@@ -183,6 +184,7 @@ impl Sketch {
         *register = (*register).max(run);
     }
 
+    /// Returns the number of distinct hashes, with a standard error of 1.6 %.
     pub(crate) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();

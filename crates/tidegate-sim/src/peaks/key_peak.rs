@@ -78,7 +78,7 @@ pub(crate) struct SlidingPeak {
 }
 
 impl SlidingPeak {
-    /// In nanoseconds.
+    /// Returns the length of one part of a window, in nanoseconds.
     pub(crate) fn part(window: Duration) -> u64 {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         window.div_ceil(PARTS as u64)

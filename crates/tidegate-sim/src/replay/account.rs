@@ -76,17 +76,17 @@ pub(super) struct Account {
     over: u64,
     pub(super) denied_by_list: u64,
     first_denied: Option<Tick>,
-    /// Of one key; `None` without guards.
+    /// The most places of one key that were in use at once; `None` without guards.
     most_in_use: Option<u64>,
     pub(super) peaks: Peaks,
-    /// In the window of the peaks.
+    /// What the limits grant in the window of the peaks.
     pub(super) granted: Option<Granted>,
     details: bool,
-    /// Of the current request, if the key has several parts.
+    /// The name of the current key, if it has several parts.
     key: Vec<u8>,
 }
 
-/// In `gcra 100/s burst 200`, it is `100/s`.
+/// Finds the rate in the label of a limit: `gcra 100/s burst 200` has `100/s`.
 pub(crate) fn written_rate(label: &str) -> Option<WrittenRate> {
     label.split_whitespace().find_map(|word| word.parse().ok())
 }
@@ -117,7 +117,7 @@ impl Account {
         }
     }
 
-    /// For keys that are a single unmodified value.
+    /// Prefetches the entries of the keys of coming requests, for keys that are a single unmodified value.
     pub(super) fn fetch(&self, policy: &Policy, requests: &[Descriptor<'_>]) {
         self.peaks.fetch(requests.iter().filter_map(|request| plain_key(policy, request)));
     }
@@ -227,7 +227,7 @@ impl Account {
     }
 }
 
-/// Any guard except a breaker.
+/// Says whether a limit counts what is in flight: any guard except a breaker.
 fn has_places(limit: &Limit) -> bool {
     limit.terms.quota.as_ref().is_some_and(|quota| quota.is_guard() && !matches!(**quota, Quota::Breaker(_)))
 }
@@ -277,7 +277,7 @@ fn name_key<'k>(
 /// The most granted to one key in any window, and the limit that grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// In cost units.
+    /// The amount, in cost units.
     pub(crate) units: u64,
     pub(crate) limit: String,
     /// Tiers or overrides give some keys a different limit.

@@ -23,7 +23,7 @@ use crate::levels::Levels;
 use crate::served::Served;
 
 const BINS: usize = 600;
-/// With [`BINS`] of them, a minute is drawn in steps of a tenth of a second.
+/// The width of the bins at first. With [`BINS`] of them, a minute is drawn in steps of a tenth of a second.
 const BIN_WIDTH: Duration = Duration::from_millis(100);
 /// 8 bytes each.
 const MOST_WAITING: usize = 1 << 20;
@@ -31,12 +31,12 @@ const MOST_WAITING: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Guards {
     limits: Vec<GuardLimit>,
-    /// In any guard.
+    /// Requests in any guard.
     pub(crate) in_flight: Levels,
     /// Requests that a limit delays.
     pub(crate) waiting: Levels,
     held_back: BinaryHeap<Reverse<Tick>>,
-    /// By the time they left.
+    /// How long requests took, by the time they left.
     pub(crate) served: Served,
     failed: u64,
 }
@@ -48,17 +48,17 @@ pub(crate) struct GuardLimit {
     pub(crate) label: String,
     kind: String,
     pub(crate) is_keyed: bool,
-    /// Over all keys.
+    /// Requests in the guard, over all keys.
     pub(crate) in_flight: Levels,
-    /// Of one key.
+    /// How many requests of one key may be in flight.
     pub(crate) at_most: Levels,
     least_at_most: u64,
     refused: Refused,
-    /// It adjusts the limit.
+    /// The law that adjusts the limit, if any.
     law: Option<&'static str>,
     /// A breaker that sheds instead of opening.
     pub(crate) sheds: bool,
-    /// Of its keys; `None` unless it is a breaker.
+    /// The breakers of its keys; `None` unless it is a breaker.
     pub(crate) breakers: Option<Followed>,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Entered(SmallVec<[EnteredOne; 1]>);
 #[derive(Debug)]
 struct EnteredOne {
     guard: usize,
-    /// With the receipt to leave it.
+    /// The position of the breaker that is followed, with the receipt to leave it.
     breaker: Option<(usize, Receipt)>,
 }
 
@@ -168,7 +168,7 @@ impl Guards {
         entered
     }
 
-    /// Of requests that waited until `at` or earlier.
+    /// Ends the delay of requests that waited until `at` or earlier.
     fn let_go(&mut self, at: Tick) {
         while self.held_back.peek().is_some_and(|Reverse(until)| *until <= at) {
             let Some(Reverse(until)) = self.held_back.pop() else { return };
@@ -197,7 +197,7 @@ impl Guards {
         &self.limits
     }
 
-    /// Of a policy or, with `shadow`, of its shadow limit.
+    /// Returns the figures of a policy's guards or, with `shadow`, of its shadow limit.
     pub(super) fn outcomes(&self, policies: &PolicySet, policy: usize, shadow: bool) -> Vec<GuardOutcome> {
         let is_wanted = |guard: &&GuardLimit| {
             guard.policy == policy && policies.policies()[policy].is_shadow_limit(guard.limit) == shadow
@@ -223,7 +223,7 @@ impl GuardLimit {
         self.breakers.is_some() || self.law.is_some()
     }
 
-    /// `40`, or where it changed `4 to 34, moved by vegas`.
+    /// Describes how many requests of one key may be in flight: `40`, or where it changed `4 to 34, moved by vegas`.
     pub(crate) fn at_most_words(&self) -> String {
         let (least, most) = (self.least_at_most, self.at_most.most());
         let range = if least < most { format!("{least} to {most}") } else { most.to_string() };

@@ -12,7 +12,8 @@ use super::Replay;
 use super::guards::Entered;
 use crate::unknown::AssumedOn;
 
-/// Over all runs; about 300 bytes each. Beyond it, the next one to leave leaves early, and is counted.
+/// The most requests inside at once, over all runs; about 300 bytes each. Beyond it, the next one to leave leaves
+/// early, and is counted.
 const MOST: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -67,7 +68,8 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// One that leaves at a tick makes room for one that arrives at that tick.
+    /// Removes and returns the next request that leaves at `at` or earlier. One that leaves at a tick makes room for
+    /// one that arrives at that tick.
     pub(super) fn leaves_by(&mut self, at: Tick) -> Option<Leaving> {
         if self.heap.peek()?.0.leaving.at > at {
             return None;
@@ -75,7 +77,7 @@ impl Inside {
         self.heap.pop().map(|Reverse(ordered)| ordered.leaving)
     }
 
-    /// If there is no room for both, returns the next one to leave.
+    /// Adds a request. If there is no room for both, removes and returns the next one to leave.
     pub(super) fn enter(&mut self, leaving: Leaving) -> Option<Leaving> {
         let early = if self.heap.len() >= MOST { self.heap.pop() } else { None };
         self.arrivals += 1;
@@ -120,7 +122,7 @@ impl Replay {
         all
     }
 
-    /// `None` if it is known.
+    /// Returns why a number is not known; `None` if it is.
     pub(super) fn why_unknown(&self, source: &Source) -> Option<String> {
         let teller = if self.is_recorded { "the log" } else { "the traffic" };
         match source {

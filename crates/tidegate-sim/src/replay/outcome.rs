@@ -98,7 +98,7 @@ pub struct PolicyOutcome {
     pub keys: Distinct,
     /// Keys that it denied at least once, or would have denied, or let pass over its limit.
     pub keys_hit: u64,
-    /// Those of a user who signed in and was served: check them before enforcing.
+    /// How many of those keys belong to a user who signed in and was served: check them before enforcing.
     pub keys_hit_signed_in: u64,
     /// The key with the most denied requests, or the fastest if none was denied.
     pub worst: Option<KeyPeak>,
@@ -115,7 +115,7 @@ pub struct PolicyOutcome {
     pub first_denied: Option<Tick>,
 }
 
-/// After the name of its policy.
+/// The suffix of a shadow limit's name, after the name of its policy.
 pub(super) const SHADOW_LIMIT: &str = " (shadow_limit)";
 
 /// Returns the name of the row of a policy's shadow limit, in outcomes and in thresholds.
@@ -130,7 +130,7 @@ pub fn shadow_limit_name(policy: &str) -> String {
 }
 
 impl PolicyOutcome {
-    /// Whatever happened to them.
+    /// Returns how many requests exceeded its limits, whatever happened to them.
     pub(crate) fn over_limit(&self) -> u64 {
         let told = self.marked.or(self.demoted).unwrap_or(0);
         self.denied.max(self.shadow_denied).max(told)
@@ -267,6 +267,6 @@ pub struct ServiceOutcome {
 pub(crate) const OFFERED: usize = 0;
 pub(crate) const ADMITTED: usize = 1;
 pub(crate) const DENIED: usize = 2;
-/// Of the admitted, what a policy in shadow mode or a shadow limit would have denied.
+/// Admitted requests that a policy in shadow mode, or a shadow limit, would have denied.
 pub(crate) const WOULD_DENY: usize = 3;
 pub(crate) const LANES: usize = 4;

@@ -18,7 +18,7 @@ use super::options::ReplayOptions;
 use super::outcome::{ADMITTED, DENIED, LANES, OFFERED, Outcome, PolicyOutcome, WOULD_DENY};
 use crate::series::Series;
 
-/// With many policies, few match.
+/// The most policies whose entries are prefetched for each request: with many policies, few match.
 const LIKELY: usize = 4;
 
 #[derive(Debug)]
@@ -28,10 +28,10 @@ pub(super) struct Run {
     pub(super) policies: Arc<PolicySet>,
     /// The gate has them too.
     pub(super) switches: Option<Switches>,
-    /// For the whole replay.
+    /// Those that are off for the whole replay.
     pub(super) off: Vec<String>,
     reports: bool,
-    /// If any limit is a guard. Places are held for the duration of each request.
+    /// The figures of the guards, if any limit is a guard. Their places are held for the duration of each request.
     pub(super) guards: Option<Guards>,
     /// Conditions or moving rates use the requests in flight or their latency.
     pub(super) measures: bool,
@@ -62,7 +62,7 @@ pub(super) struct RequestEnding {
 
 #[derive(Debug)]
 pub(super) struct Admitted {
-    /// Before it begins.
+    /// How long the request waits first.
     pub(super) delay: Duration,
     pub(super) places: Charged,
     pub(super) entered: Entered,
@@ -234,7 +234,7 @@ impl Run {
         }
     }
 
-    /// Too many requests are inside.
+    /// Makes a request leave its places early, because too many requests are inside.
     pub(super) fn leave_early(&mut self, at: Tick, leaving: &Leaving) {
         self.totals.left_early += 1;
         self.leave(at, leaving);

@@ -35,7 +35,7 @@ enum Measure {
 }
 
 impl Measure {
-    /// Regardless of the policies.
+    /// Says whether the measure is about the log, regardless of the policies.
     fn is_of_log(self) -> bool {
         matches!(self, Self::Malformed | Self::Late)
     }
@@ -78,8 +78,9 @@ const RELATIONS: [(&str, Relation); 6] = [
 
 /// A condition that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
-/// A percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the
-/// policy's keys. `malformed` (lines) and `late` (requests) are about the log and take no policy.
+/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors. A
+/// percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the policy's
+/// keys. `malformed` (lines) and `late` (requests) are about the log and take no policy.
 ///
 /// A shadow limit is named `{policy=NAME (shadow_limit)}`. Its measures are `matched`, `shadow_denied` and `keys_hit`,
 /// as are those of a policy in shadow mode.
@@ -329,7 +330,7 @@ impl Threshold {
         Err(format!("--fail-if {self}: {why}"))
     }
 
-    /// Whatever the limits did.
+    /// Rejects a condition that could not hold whatever the limits did.
     fn can_hold(&self, policy: &PolicyOutcome, outcome: &Outcome) -> Result<(), String> {
         let name = &policy.name;
         let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed | Measure::Allowed);
@@ -416,7 +417,7 @@ fn own_rows(outcome: &Outcome) -> impl Iterator<Item = &PolicyOutcome> {
     outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none())
 }
 
-/// With the whole for its percentage.
+/// Returns the value of a measure, and the whole for its percentage.
 fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
     let part = match measure {
         Measure::Requests => outcome.requests,

@@ -109,12 +109,13 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// With that of malformed lines and requests together.
+/// Returns the number of malformed lines, and that of malformed lines and requests together.
 pub(super) fn malformed(log: &Tally) -> (u64, u64) {
     (log.malformed, log.malformed + log.records + log.unmatched)
 }
 
-/// With that of all requests, including unmatched ones.
+/// Returns the number of requests that were given the latest time seen, and that of all requests, including unmatched
+/// ones.
 pub(super) fn late(log: &Tally) -> (u64, u64) {
     (log.order.clamped, log.records + log.unmatched)
 }

@@ -17,7 +17,7 @@ use crate::thousands::grouped;
 
 const MOST_RUNS: usize = 6;
 
-/// `None` if no run has guards.
+/// Returns the tracks of the guards of all runs; `None` if their policies have none.
 pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> {
     match outcomes {
         [only] => of_one(replay, only),
@@ -132,7 +132,7 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     })
 }
 
-/// From the first request to the end of the last measure.
+/// Returns the span from the first request to the end of the last measure.
 fn span(offered: &Curve, guards: &Guards) -> (Tick, Tick) {
     let levels_end = |levels: &Levels| levels.points().last().map(|(at, _)| at.after(levels.width()));
     let ends = [levels_end(&guards.in_flight), guards.served.end()];
@@ -162,7 +162,7 @@ fn in_flight(replay: &Replay, outcome: &Outcome, guard: &GuardLimit, end: Tick) 
     }
 }
 
-/// Keyed guards have a limit for each key.
+/// Says whether the guard had a single limit: keyed guards have one for each key.
 fn is_of_one_key(replay: &Replay, run: usize, outcome: &Outcome, guard: &GuardLimit) -> bool {
     let row = |name: &str| outcome.policies.iter().find(|row| row.name == name);
     let keys = replay.policy_name(run, guard.policy).and_then(row).map(|row| row.keys);
@@ -178,7 +178,7 @@ fn service_times(served: &Served) -> Option<Track> {
     })
 }
 
-/// In milliseconds; `None` if no request has left.
+/// Returns the curve of a percentile of the durations, in milliseconds; `None` if no request has left.
 fn percentile(name: &str, served: &Served, percent: u32) -> Option<Curve> {
     let end = served.end()?;
     let at = |(at, times): (Tick, &crate::served::Times)| {
@@ -284,7 +284,7 @@ fn table(
     }
 }
 
-/// `?` if the log names no users.
+/// Says whether a key signed in; `?` if the log names no users.
 pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
     match (names_users, signed_in) {
         (false, _) => "?",
@@ -293,7 +293,7 @@ pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
     }
 }
 
-/// In one line: `/items/* 700, / at least 12`.
+/// Formats paths in one line: `/items/* 700, / at least 12`.
 pub(super) fn paths(paths: &[PathCount]) -> String {
     let shown = paths.iter().map(|path| {
         let least = if path.is_exact { "" } else { "at least " };

@@ -80,7 +80,7 @@ pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError>
     }
 }
 
-/// With its file name.
+/// Passes the chart over time, with its file name, to `draw`.
 pub(super) fn over_time<T>(
     replay: &Replay,
     outcomes: &[Outcome],
@@ -171,7 +171,7 @@ fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &d
     draw("compare", &chart)
 }
 
-/// With keys and matched requests.
+/// Returns the rows of an outcome that have keys and matched requests, with their positions.
 pub(super) fn keyed(outcome: &Outcome) -> impl Iterator<Item = (usize, &PolicyOutcome)> {
     let rows = outcome.policies.iter().enumerate();
     rows.filter(|(_, policy)| !policy.by.is_empty() && policy.matched > 0)
@@ -239,12 +239,12 @@ fn shared_limit(outcome: &Outcome) -> Option<Level> {
     levels.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-/// As dates if the requests came from a log.
+/// Returns how times are written: as dates if the requests came from a log.
 pub(super) fn axis(replay: &Replay) -> TimeAxis {
     if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
 }
 
-/// `second`, `10 minutes`.
+/// Writes a window in words: `second`, `10 minutes`.
 pub(super) fn window_words(window: Duration) -> String {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
     let seconds = window.as_secs();

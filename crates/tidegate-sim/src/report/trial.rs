@@ -19,7 +19,7 @@ use crate::thousands::{grouped, percent};
 
 pub(super) const SCRIPT: &str = include_str!("line.js");
 
-/// `number` makes the ids of its elements unique.
+/// Returns the section of one policy; `number` makes the ids of its elements unique.
 pub(super) fn section(
     number: usize,
     replay: &Replay,
@@ -143,7 +143,7 @@ fn numbers(rung: &Rung, policy: &PolicyOutcome, users: bool) -> Markup {
     }
 }
 
-/// If not all newly hit keys are named.
+/// Says how many of the newly hit keys are named, if not all are.
 fn more(rung: &Rung) -> String {
     if (rung.newly.len() as u64) < rung.newly_hit {
         format!("({} of {})", rung.newly.len(), grouped(rung.newly_hit))
@@ -207,7 +207,7 @@ fn key(newly: &NewlyHit, users: bool) -> Value {
     })
 }
 
-/// No text in the data can end the surrounding element or open a comment.
+/// Serialises data so that no text in it can end the surrounding element or open a comment.
 fn inert(data: &Value) -> String {
     let text = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     visible::json(&text).into_owned()
@@ -249,8 +249,8 @@ fn ladder_table(rungs: &[Rung], at: usize, other: Option<&str>, users: bool) -> 
     }
 }
 
-/// Under this `Content-Security-Policy` these scripts and style sheets work. Content that a hostile name could inject
-/// does not: no other script runs, nothing is loaded, nothing is sent.
+/// Returns a `Content-Security-Policy` under which these scripts and style sheets work. Content that a hostile name
+/// could inject does not: no other script runs, nothing is loaded, nothing is sent.
 pub(super) fn content_policy(scripts: &[&str], styles: &[&str]) -> String {
     let hashes = |texts: &[&str]| {
         let hash = |text: &&str| format!(" 'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));

@@ -23,7 +23,7 @@ pub(super) struct KeyNeed {
     last: u64,
     peak: SlidingPeak,
     levels: Box<[u64]>,
-    /// At each rate.
+    /// The highest level at each rate.
     highest: Box<[u64]>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Needs {
     pub(super) floor: u64,
     pub(super) requests: u64,
     pub(super) units: u64,
-    /// Of an ordinary request, as a round number.
+    /// The cost of an ordinary request, as a round number.
     pub(super) scale: u64,
     pub(super) has_users: bool,
     first: Option<Tick>,
@@ -59,8 +59,8 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// At rates of `counts` per period, slowest first; an ordinary request costs `scale` units. A key has the same hash
-    /// in all needs with the same hasher.
+    /// Makes the needs at rates of `counts` per period, slowest first, for up to `capacity` keys; an ordinary request
+    /// costs `scale` units. A key has the same hash in all needs with the same hasher.
     pub(super) fn new(
         counts: Vec<u64>,
         scale: u64,
@@ -157,7 +157,7 @@ impl Needs {
         self.first.map_or(Duration::ZERO, |first| self.last.since(first))
     }
 
-    /// Of the time from the first request to the last.
+    /// Returns the middle of the time from the first request to the last.
     pub(super) fn middle(&self) -> Tick {
         self.first.map_or(Tick::EPOCH, |first| first.after(self.span() / 2))
     }
@@ -177,14 +177,14 @@ impl Needs {
         meter.drains_in(meter.charged(0, burst))
     }
 
-    /// In one period, highest first.
+    /// Returns the peaks of the keys in one period, highest first.
     pub(super) fn falling_peaks(&self) -> Vec<u64> {
         let mut peaks: Vec<u64> = self.keys.iter().map(|key| key.peak.peak()).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
 
-    /// Those that need most at a rate first, ties by name.
+    /// Returns the positions of the remembered keys, those that need most at a rate first, ties by name.
     pub(super) fn falling(&self, rate: usize) -> Vec<usize> {
         let mut places: Vec<usize> = (0..self.keys.len()).collect();
         let key = |place: usize| &self.keys[place];
@@ -208,13 +208,16 @@ impl Needs {
 // A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the tail
 // of a distribution, 1975. The mean is trimmed, since a second gap may be among the spacings that it is estimated from.
 
+// In any crowd one key needs most, often twice as much as the next. So a gap only counts if it is wider than the
+// crowd's own spacing makes likely.
+
 /// Added to each need, in ordinary requests: a difference between 1 and 3 of them is chance.
 const BLUR: f64 = 5.0;
 /// The crowd's spacing is estimated from its tail, not its middle.
 const TAIL: usize = 200;
-/// With fewer keys, it is unknown what is usual.
+/// The fewest keys of a crowd. With fewer, it is unknown what is usual.
 pub(super) const CROWD: usize = 10;
-/// More keys above a gap are the crowd itself.
+/// The largest share of the keys that can be above a gap: more keys are the crowd itself.
 const MOST_ABOVE: f64 = 0.25;
 /// The share of the widest spacings that are left out of the mean, and the mean of an exponential variate of mean 1
 /// that is cut off there.
@@ -226,7 +229,7 @@ const STRONG: f64 = 8.0;
 /// Room for a limit: keys above the gap need this many times the burst.
 const WIDE: f64 = 2.0;
 
-/// Among keys in descending order of need.
+/// A gap among keys in descending order of need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gap {
     pub(super) above: usize,
@@ -237,13 +240,14 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    /// Distinguishable from chance, with room for a limit.
+    /// Says whether it is distinguishable from chance and leaves room for a limit.
     pub(super) fn is_clear(&self) -> bool {
         self.strength >= STRONG && self.factor >= WIDE
     }
 }
 
-/// Clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs `scale` units.
+/// Finds the gaps, clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs
+/// `scale` units.
 pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
     let blur = BLUR * scale as f64;
     let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + blur).ln()).collect();
@@ -260,7 +264,7 @@ pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
     out
 }
 
-/// Its logarithms are in descending order.
+/// Returns the mean spacing of the tail of a crowd, whose logarithms are in descending order.
 fn spacing(crowd: &[f64]) -> f64 {
     let tail = (crowd.len() / 10).clamp(CROWD, TAIL).min(crowd.len() - 1);
     let mut spacings: Vec<f64> = (1..=tail).map(|i| i as f64 * (crowd[i - 1] - crowd[i])).collect();

@@ -25,7 +25,7 @@ pub enum Purpose {
     Ceiling,
 }
 
-/// By their hashes, with the purpose.
+/// The keys that a limit would hit, by their hashes, and its purpose.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
     pub(super) purpose: Purpose,
@@ -41,7 +41,7 @@ impl Cut {
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     rate: usize,
-    /// Those that need most first.
+    /// The positions of the keys above it; those that need most first.
     pub(super) above: Vec<usize>,
     /// A lower bound, for a limit there.
     pub(super) denied_share: f64,
@@ -55,12 +55,12 @@ pub(super) const PAYS: f64 = 0.01;
 /// A crawler that no limit by the key catches is not worth a policy of its own with less of the requests.
 pub(super) const WORTH_A_POLICY: f64 = 0.05;
 
-/// Whatever they need.
+/// The keys that an edge spares, whatever they need.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spare<'k> {
     Nobody,
     SignedIn(&'k Known),
-    /// Also keys that do not look like those a limit is meant for.
+    /// Keys that signed in, and keys that do not look like those a limit is meant for.
     Ordinary(&'k Known),
 }
 
@@ -74,7 +74,8 @@ pub(super) struct Known {
     pub(super) usual_peak: u64,
     /// Crawlers or guessers, where that distinguishes them.
     culprits: HashSet<u64>,
-    /// Then having signed in does not distinguish a key, and offices are recognised by other evidence.
+    /// Whether nearly all keys signed in. Then having signed in does not distinguish a key, and offices are recognised
+    /// by other evidence.
     all_sign_in: bool,
 }
 
@@ -82,9 +83,10 @@ pub(super) struct Known {
 const SIGN_IN: f64 = 0.9;
 
 impl Known {
-    /// `shows_offices`: several people behind one key can be recognised, or cannot occur. `lasted` returns the time
-    /// between a key's first and last request, in periods of the rate; `pages` how many pages it asked for.
-    /// `crowd_loads`: the crowd loads images and scripts.
+    /// Combines what is known about the watched keys with the figures of all keys. `shows_offices` says that several
+    /// people behind one key can be recognised, or cannot occur. `lasted` returns the time between a key's first and
+    /// last request, in periods of the rate; `pages` returns how many pages it asked for. `crowd_loads` says that the
+    /// crowd loads images and scripts.
     pub(super) fn new(
         needs: &Needs,
         shows_offices: bool,
@@ -124,7 +126,7 @@ impl Known {
         keys.iter().filter(is_culprit).map(|key| key.hash).collect()
     }
 
-    /// Unless nearly all keys did.
+    /// Says whether a key signed in, unless nearly all keys did.
     pub(super) fn signed_in(&self, key: &KeyNeed) -> bool {
         key.signed_in && !self.all_sign_in
     }
@@ -138,7 +140,7 @@ impl Known {
         self.culprits.contains(&key)
     }
 
-    /// Whatever it needs.
+    /// Says whether a key is spared, whatever it needs.
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
         let is_modest = |asked: u64| asked < self.usual_peak.saturating_mul(MACHINE);
         let is_spared = match self.looks(key) {
@@ -189,7 +191,7 @@ pub(super) fn culprits(needs: &Needs, known: &Known, gone: &HashSet<u64>) -> Opt
     edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
 }
 
-/// Above the clear gaps of all rates, in the order of the gaps.
+/// Returns the positions of the keys above the clear gaps of all rates, in the order of the gaps.
 pub(super) fn standing_out(needs: &Needs) -> Vec<usize> {
     let mut seen = HashSet::new();
     let rates = 0..needs.counts.len();
@@ -264,7 +266,7 @@ impl Edge {
         (factor >= 2.0).then(|| self.first(needs, Purpose::Lenient, count))
     }
 
-    /// At the next edge below: the strongest gap, clear or not, that hits a few more keys.
+    /// Returns the cut at the next edge below: the strongest gap, clear or not, that hits a few more keys.
     pub(super) fn stricter(&self, needs: &Needs) -> Option<Cut> {
         let falling = needs.falling(self.rate);
         let burst = |place: &usize| needs.burst(&needs.remembered()[*place], self.rate);
@@ -281,7 +283,7 @@ impl Edge {
     }
 }
 
-/// At the rate where sparing the others takes the smallest grant.
+/// Returns the cut that hits `count` keys, at the rate where sparing the others takes the smallest grant.
 pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> Option<Cut> {
     let first = |rate: usize| -> HashSet<u64> {
         needs.falling(rate).into_iter().take(count).map(|place| needs.remembered()[place].hash).collect()
@@ -294,6 +296,7 @@ pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> O
     Some(Cut { purpose, hit: first(rate) })
 }
 
+/// Says whether there are enough keys for a crowd.
 pub(super) fn is_crowd(needs: &Needs) -> bool {
     needs.keys().about() > CROWD as u64
 }

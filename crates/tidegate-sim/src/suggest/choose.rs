@@ -21,7 +21,7 @@ pub(super) struct Choice {
     pub(super) finding: Finding,
     /// The recommended cut first.
     pub(super) cuts: Vec<Cut>,
-    /// By their hashes.
+    /// The hashes of the keys that stand out.
     pub(super) stand_out: HashSet<u64>,
 }
 
@@ -35,8 +35,8 @@ impl Choice {
     }
 }
 
-/// `by_gap`: keys may be cut for a gap alone. `has_culprits`: a key looks like a crawler, or is refused most of the
-/// time, and asks for enough to matter.
+/// Chooses the finding and the cuts. `by_gap` says whether keys may be cut for a gap alone. `has_culprits` says whether
+/// a key looks like a crawler, or is refused most of the time, and asks for enough to matter.
 pub(super) fn choose(
     needs: &Needs,
     known: &Known,
@@ -139,7 +139,7 @@ impl Question {
         }
     }
 
-    /// If it cuts the key.
+    /// Returns the answer, if it cuts the key.
     pub(super) fn answered(self, by: &Suggestion) -> Option<Instead> {
         let proposal = by.recommended().filter(|_| by.finding == Finding::Gap)?;
         let Self { key, name, pattern } = self;
@@ -148,7 +148,7 @@ impl Question {
     }
 }
 
-/// About the keys that a suggestion does not cut, those that no limit catches first.
+/// Returns the questions about the keys that a suggestion does not cut, those that no limit catches first.
 pub(super) fn questions(found: &Suggestion) -> Vec<Question> {
     let spared = found.stand_out.iter().filter(|key| key.fate != Fate::Cut);
     let ask = |key: &str, name, pattern| Question { key: key.to_owned(), name, pattern };

@@ -60,11 +60,11 @@ impl Narrower {
     }
 }
 
-/// By its agent if no other key sends that, otherwise by its key.
+/// Traffic to be selected: by its agent if no other key sends that, otherwise by its key.
 #[derive(Clone, Debug)]
 pub(super) struct Selected {
     pub(super) agent: Option<String>,
-    /// For the key's attribute.
+    /// A pattern for the key's attribute.
     pub(super) key: Option<String>,
     /// The agent may only be used if no other key sends it.
     pub(super) is_one_key: bool,

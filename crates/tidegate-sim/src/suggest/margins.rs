@@ -18,21 +18,21 @@ use super::options::SuggestError;
 use crate::log::Record;
 use crate::what_if::{Asking, Candidate};
 
-/// In twentieths, largest first: a limit of 40/20 spares keys that ask for twice as much.
+/// The rooms in question, largest first, in twentieths: a limit of 40/20 spares keys that ask for twice as much.
 pub(super) const ROOMS: [u64; 6] = [40, 35, 30, 25, 22, 20];
 const PARTS: u64 = 20;
-/// Of what the best limit without room denies.
+/// A limit with room must deny at least this share of what the best limit without room denies.
 const STILL_DENIES: f64 = 0.85;
 /// Of the limits with the same room, those that deny at least this share of what the best denies are equals.
 const EQUALS: f64 = 0.95;
 
-/// At each rate.
+/// What the crowd needs in either half of a log, at each rate.
 #[derive(Debug)]
 pub(super) struct Halves {
     middle: Tick,
-    /// In the half being read.
+    /// The needs in the half being read.
     needs: Needs,
-    /// `None` while the first half is read.
+    /// What the crowd needed in the first half, at each rate; `None` while it is read.
     first: Option<Vec<u64>>,
 }
 
@@ -47,7 +47,7 @@ impl Halves {
         Ok(Self { middle: of.middle(), needs, first: None })
     }
 
-    /// `hit` are the keys that do not belong to the crowd.
+    /// Adds a request. `hit` are the keys that do not belong to the crowd.
     pub(super) fn feed(&mut self, record: &Record<'_>, asking: &Asking, hit: &HashSet<u64>) {
         if self.first.is_none() && record.time >= self.middle {
             self.first = Some(crowd(&self.needs, hit));
@@ -77,7 +77,7 @@ fn crowd(needs: &Needs, hit: &HashSet<u64>) -> Vec<u64> {
     points(needs, hit).iter().map(|point| point.burst).collect()
 }
 
-/// Rounded up.
+/// Multiplies a number by a room, rounded up.
 fn scaled(number: u64, room: u64) -> u64 {
     number.saturating_mul(room).div_ceil(PARTS)
 }
@@ -88,7 +88,7 @@ pub(super) struct Roomy {
     pub(super) burst: u64,
     /// In twentieths.
     room: u64,
-    /// Of the limit without room, by its index.
+    /// The rate of the limit without room, by its index.
     rate: usize,
 }
 
@@ -106,7 +106,7 @@ impl Roomy {
     }
 }
 
-/// Each point of the curve of the spared keys, with each room.
+/// Returns the limits in question: each point of the curve of the spared keys, with each room.
 pub(super) fn limits(needs: &Needs, hit: &HashSet<u64>) -> Vec<Roomy> {
     let points = points(needs, hit);
     let seen = points.iter().enumerate().filter(|(_, point)| point.seen && point.denied > 0);
@@ -148,7 +148,8 @@ pub(super) fn choose(
 
 /// A burst must be able to refill so often within the log, or the log is too short to show the need.
 const SPANS: u32 = 4;
-/// Of what the most denying point denies; among these points, the smallest grant wins.
+/// A point must deny at least this share of what the most denying point denies; among these points, the smallest grant
+/// wins.
 const DENIES_ENOUGH: f64 = 0.75;
 
 /// None of the spared keys needs more burst at this rate.
@@ -168,12 +169,12 @@ impl Point {
     }
 }
 
-/// Long enough for a burst to refill several times.
+/// Says whether the log is long enough for a burst to refill several times.
 pub(super) fn is_seen(comes_back: Duration, span: Duration) -> bool {
     comes_back.checked_mul(SPANS).is_some_and(|spans| spans <= span)
 }
 
-/// Of all keys except `hit`, in the order of the rates.
+/// Returns the curve of all keys except `hit`, in the order of the rates.
 pub(super) fn points(needs: &Needs, hit: &HashSet<u64>) -> Vec<Point> {
     (0..needs.counts.len()).map(|rate| point(needs, hit, rate)).collect()
 }
@@ -197,7 +198,7 @@ pub(super) fn most_needed<'n>(needs: &'n Needs, rate: usize, hit: &HashSet<u64>)
     })
 }
 
-/// `None` without points.
+/// Returns the position of the knee; `None` without points.
 pub(super) fn knee(points: &[Point]) -> Option<usize> {
     let any_seen = points.iter().any(|point| point.seen);
     let seen = || points.iter().enumerate().filter(|(_, point)| point.seen || !any_seen);

@@ -22,15 +22,15 @@ use crate::policy_yaml::scope;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 
-/// From 1 to 65,536 per period, each a half or a third more than the one before.
+/// The counts of the first reading: from 1 to 65,536 per period, each a half or a third more than the one before.
 const COUNTS: u32 = 16;
 /// Examined by each further reading for each proposal, between two of these.
 const BETWEEN: u64 = 24;
 /// Each leaves a twenty-fourth of the counts in question, so three usually suffice; costs of millions take more. If
 /// keys were forgotten, readings may disagree, and the last one counts.
 const MOST_CHOOSING: u32 = 9;
-/// Of a limit that cuts keys for a gap alone: where not even half as much again fits between the crowd and those above,
-/// the gap is an accident of the day.
+/// The least room of a limit that cuts keys for a gap alone: where not even half as much again fits between the crowd
+/// and those above, the gap is an accident of the day.
 const GAP_ROOM: f64 = 1.5;
 /// Named where the key is missing.
 const ATTRIBUTES: usize = 32;
@@ -45,7 +45,7 @@ pub(super) struct Measured<'l, W> {
     asking: Asking,
     hasher: RandomState,
     needs: Needs,
-    /// Their cost could not be determined.
+    /// Requests whose cost could not be determined.
     unknown_costs: u64,
 }
 
@@ -73,7 +73,7 @@ struct Fitting {
     burst: u64,
     burst_for: Option<Spared>,
     rate_for: Option<Spared>,
-    /// If it has room.
+    /// The limit with room, if it has any.
     offered: Option<Offered>,
 }
 
@@ -82,7 +82,7 @@ struct Offered {
     count: u64,
     burst: u64,
     room: f64,
-    /// On the half on which it was not found.
+    /// The keys hit on the half on which it was not found.
     held_out: Option<u64>,
 }
 
@@ -253,7 +253,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         candidates::most_demanding(&self.needs, Purpose::Kept, count)
     }
 
-    /// To see the requests of the keys that stand out.
+    /// Reads the log again, to see the requests of the keys that stand out.
     fn watch(&mut self) -> Result<(Watch, Known), SuggestError> {
         let is_by_client = self.options.by == ["client.ip"];
         let mut watch = Watch::new(&self.needs, is_by_client);
@@ -313,7 +313,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         is_exact(count, burst) && is_exact(count.saturating_mul(2), burst.saturating_mul(2))
     }
 
-    /// In two readings; `None` if the choice cuts nobody.
+    /// Leaves room between the keys that a choice spares and its limit, in two readings; `None` if it cuts nobody.
     fn leave_room(&mut self, choice: &Choice) -> Result<Option<Offered>, SuggestError> {
         let Some(Cut { hit, .. }) = choice.gap() else { return Ok(None) };
         let (per, keys, asking) = (self.options.per, self.options.keys, &self.asking);
@@ -344,7 +344,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         }))
     }
 
-    /// Each also with twice the rate and burst. Returns how many live keys were evicted, too.
+    /// Replays the proposals, and each with twice the rate and burst. Also returns how many live keys were evicted.
     fn replay(&mut self, fitted: &[Fitting]) -> Result<(Vec<Proposal>, u64), SuggestError> {
         let candidate = |count: u64, burst: u64| -> Result<Candidate, SuggestError> {
             Ok(Candidate { rate: Rate::new(count.max(1), self.options.per)?, burst: burst.max(1) })
@@ -392,19 +392,19 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
 }
 
 impl Fitting {
-    /// With room, or the least.
+    /// Returns the limit that is proposed: with room, or the least.
     fn offered(&self) -> Offered {
         self.offered.unwrap_or(Offered { count: self.count, burst: self.burst, room: 1.0, held_out: None })
     }
 
-    /// Evenly spaced between the bounds, both included.
+    /// Returns the counts that the next reading examines: evenly spaced between the bounds, both included.
     fn to_look_at(&self) -> impl Iterator<Item = u64> + use<> {
         let (below, wide) = (self.below, self.count - self.below);
         let steps = wide.min(BETWEEN);
         (0..=steps).map(move |step| below + wide * step / steps.max(1)).filter(|count| *count > 0)
     }
 
-    /// At first, takes the knee of the examined counts; then the least count that needs no more burst.
+    /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more burst.
     fn narrow(&mut self, needs: &Needs, is_first: bool) {
         let points = margins::points(needs, &self.cut.hit);
         let mine: Vec<(usize, Point)> = points
@@ -478,7 +478,7 @@ fn replay_result(outcome: &WhatIfOutcome) -> ReplayResult {
     }
 }
 
-/// If a share of the keys is kept.
+/// Returns how many keys may be hit if a share of them is kept.
 fn spared_by(keep: f64, keys: u64) -> usize {
     (keys as f64 * (1.0 - keep) + 1e-9).floor() as usize
 }

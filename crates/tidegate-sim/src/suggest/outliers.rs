@@ -10,7 +10,7 @@ use super::caution::Caution;
 use super::signs::{ClientKind, Evidence, Signs};
 use super::watch::Watch;
 
-/// Of each fate.
+/// The most keys reported of each fate.
 const SHOWN: usize = 5;
 
 /// How a suggestion treats a key that stands out.
@@ -60,7 +60,7 @@ pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&
     culprits
 }
 
-/// At most [`SHOWN`] of each fate, those that ask for most first.
+/// Returns the keys that stand out: at most [`SHOWN`] of each fate, those that ask for most first.
 pub(super) fn describe(
     needs: &Needs,
     watch: &Watch,

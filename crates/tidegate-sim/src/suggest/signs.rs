@@ -57,26 +57,27 @@ impl ClientKind {
 }
 
 pub(super) const PATHS: u64 = 0;
-/// Fewer pages do not tell whether pages are visited once each.
+/// The fewest pages from which it can be told whether pages are visited once each.
 const PAGES: u64 = 30;
-/// At least this share of a crawler's pages are distinct. The count of many pages is an estimate (9 %).
+/// The least share of distinct pages among a crawler's pages. The count of many pages is an estimate (9 %).
 const ONCE: f64 = 0.7;
-/// At most this share of a timer's requests have distinct paths.
+/// The largest share of distinct paths among a timer's requests.
 const SAME: f64 = 0.25;
 /// From this share of refused requests on, a client is not ordinary.
 const MOST: f64 = 0.5;
 /// A crawler's share of requests for parts of pages is below this.
 const STRAY: f64 = 0.01;
-/// From this number of agents on, several people, or machines, are behind a key.
+/// The number of agents from which several people, or machines, are assumed behind a key.
 const SEVERAL: usize = 4;
-/// Those with the smallest hashes, which are a fair sample.
+/// The agents remembered of a key: those with the smallest hashes, which are a fair sample.
 const AGENTS: usize = 8;
-/// From this number of browsers on, people share a key with a crawler; and the parts of pages that each of them loads,
-/// at least. A person who runs a program at home has one browser.
+/// The number of agents that load pages as browsers do from which people share a key with a crawler; and the fewest
+/// images and scripts that each of them loads. A person who runs a program at home has one browser.
 const READERS: (usize, u64) = (2, 3);
 /// From this number of signed-in users on, people share a key.
 const USERS: usize = 3;
-/// Below this share of requests for parts of pages, the log does not show who loads them.
+/// If the crowd's share of requests for images, scripts and the like is below this, the log does not show who loads
+/// them.
 const CROWD_LOADS: f64 = 0.1;
 const AGENT: usize = 120;
 
@@ -116,7 +117,7 @@ impl Loads {
     }
 }
 
-/// Of one key, or of several taken together.
+/// The evidence of one key, or of several keys taken together.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     hasher: FixedState,
@@ -127,17 +128,17 @@ pub(super) struct Evidence {
     statuses: u64,
     unauthorized: u64,
     missing: u64,
-    /// By their hashes, smallest first, with what each of them loads.
+    /// Agents by their hashes, smallest first, and what each of them loads.
     agents: Vec<(u64, Loads)>,
     /// The candidate for the agent of most requests: counted up by its own requests, down by others (majority vote).
     agent: (Box<str>, u64),
-    /// Likewise for the path.
+    /// The candidate for the path of most requests, likewise.
     path: (Box<str>, u64),
-    /// By their hashes, those who were served.
+    /// Hashes of users who were served, up to [`USERS`] of them.
     users: Vec<u64>,
     rhythm: Rhythm,
     turns: PageTurns,
-    /// If the evidence is of several.
+    /// The keys, if the evidence is of several.
     keys: Few,
 }
 
@@ -212,7 +213,7 @@ impl Evidence {
         count_most(&mut self.agent, &agent_name(agent));
     }
 
-    /// By their hashes, a fair sample.
+    /// Returns the hashes of some of its pages, a fair sample.
     pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
         self.pages.kept()
     }
@@ -221,7 +222,7 @@ impl Evidence {
         self.requests
     }
 
-    /// As opposed to their parts.
+    /// Returns how many of them were for pages, as opposed to their parts.
     pub(super) const fn page_requests(&self) -> u64 {
         self.loads.pages
     }
@@ -230,12 +231,12 @@ impl Evidence {
         self.keys.about()
     }
 
-    /// Of at least nine in ten requests.
+    /// Returns the agent of at least nine in ten requests, if there is one.
     pub(super) fn only_agent(&self) -> Option<&str> {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
     }
 
-    /// Of most requests.
+    /// Returns the path of most requests, if a majority has one.
     fn main_path(&self) -> Option<&str> {
         (self.path.1 * 2 >= self.requests && self.path.1 > 0).then_some(&*self.path.0)
     }
@@ -258,13 +259,13 @@ impl Evidence {
         }
     }
 
-    /// Several people, or machines, may be behind the key.
+    /// Says whether enough agents were sent that several people, or machines, may be behind a key.
     pub(super) fn has_several_agents(&self) -> bool {
         self.agents.len() >= SEVERAL
     }
 
-    /// There are no people among several keys: nearly none of their requests is for a part of a page. If the crowd does
-    /// not load parts either, the agent must not begin with `Mozilla/`.
+    /// Says whether there are no people among several keys: nearly none of their requests is for a part of a page. If
+    /// the crowd does not load parts either, the agent must not be a browser's: those begin with `Mozilla/`.
     pub(super) fn is_of_programs(&self, crowd: Loads) -> bool {
         if crowd.is_of_browsers() {
             return self.loads.share() < STRAY;
@@ -279,7 +280,7 @@ impl Evidence {
         crowd.is_of_browsers() && self.loads.parts == 0 && self.only_agent().is_some_and(is_browser)
     }
 
-    /// Several users signed in and were served, or several browsers load pages.
+    /// Says whether people share the key: several users signed in and were served, or several browsers load pages.
     fn is_shared(&self, crowd: Loads) -> bool {
         self.users.len() >= USERS || self.readers(crowd) >= READERS.0
     }
@@ -333,7 +334,7 @@ fn count_most((most, count): &mut (Box<str>, u64), text: &str) {
     }
 }
 
-/// Cut to 120 bytes; a `*` stands for the part cut off, as in a pattern.
+/// Returns an agent as text, cut to 120 bytes; a `*` stands for the part cut off, as in a pattern.
 pub(super) fn agent_name(agent: &[u8]) -> Cow<'_, str> {
     if agent.len() <= AGENT {
         return text(agent);

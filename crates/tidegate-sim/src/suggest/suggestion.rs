@@ -69,7 +69,7 @@ pub struct ReplayResult {
     pub keys_hit: u64,
     /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// Those of a user who signed in and was served.
+    /// How many of those keys belong to a user who signed in and was served.
     pub keys_hit_signed_in: u64,
 }
 
@@ -91,10 +91,11 @@ pub struct LeastLimit {
     /// The burst.
     #[serde(rename = "least_burst")]
     pub burst: u64,
-    /// A key that a burst of one less would also hit, if any.
+    /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
+    /// ([`Caution::Forgotten`]).
     #[serde(rename = "least_burst_for")]
     pub burst_for: Option<Spared>,
-    /// A key that a rate of one less would also hit, if any.
+    /// A key that a rate of one less would also hit; `None` if its count is 1.
     #[serde(rename = "least_rate_for")]
     pub rate_for: Option<Spared>,
 }
@@ -183,7 +184,7 @@ pub struct Suggestion {
     pub instead: Vec<Instead>,
     /// Cautions about the suggestion.
     pub cautions: Vec<Caution>,
-    /// `None` if no policy counts the same requests, which a caution explains.
+    /// The lines of a policy that counts the same requests; `None` if there are none, which a caution explains.
     pub(super) scope: Option<String>,
 }
 
@@ -212,7 +213,8 @@ impl Serialize for Suggestion {
 }
 
 impl Suggestion {
-    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share.
+    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share. `None` if there is
+    /// neither.
     #[must_use]
     pub fn recommended(&self) -> Option<&Proposal> {
         self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)

@@ -16,11 +16,11 @@ use crate::log::Record;
 use crate::peaks::GivenHash;
 use crate::suggest::signs::{PATHS, agent_name};
 
-/// About 4 KiB each.
+/// The most keys watched, about 4 KiB each.
 const WATCHED: usize = 2_000;
 /// Always watched: those that ask for most in all, and those with the highest peaks.
 const LARGEST: usize = 50;
-/// Fewer keys are judged one by one.
+/// The fewest keys of a group: fewer are judged one by one.
 const GROUP: u64 = 8;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Watch {
     networks: Vec<Group>,
     agents: Agents,
     pages: Pages,
-    /// Of all keys that are not watched.
+    /// The sum over the crowd: all keys that are not watched.
     crowd: Loads,
     pub(super) has_paths: bool,
     pub(super) has_agents: bool,
@@ -83,7 +83,7 @@ impl Watch {
         self.crowd.is_of_browsers()
     }
 
-    /// With at least `least` requests.
+    /// Says whether a group of keys behaves like one crawler, with at least `least` requests.
     fn is_a_crawler(&self, group: &Group, least: u64) -> bool {
         let Group { evidence, .. } = group;
         evidence.keys() >= GROUP
@@ -118,7 +118,8 @@ impl Watch {
         out
     }
 
-    /// By its agent, behind a key that people use too; `None` if other keys send its agent as well.
+    /// Returns the crawler or guesser behind a key that people use too, by its agent; `None` if other keys send its
+    /// agent as well.
     pub(super) fn crawler_behind(&self, key: u64) -> Option<&Group> {
         self.agents.only_of(key, |evidence| evidence.looks(self.crowd).is_culprit())
     }
@@ -127,7 +128,7 @@ impl Watch {
         self.evidence(key).map_or(0, |evidence| evidence.readers(self.crowd))
     }
 
-    /// Its requests from keys that are reported on their own.
+    /// Returns how many of a group's requests come from keys that are reported on their own.
     fn told_of(&self, group: &Group, known: &HashSet<u64>) -> u64 {
         let Shared::Agent(agent) = &group.shared else { return 0 };
         let keys = known.iter().filter_map(|key| self.evidence(*key));
@@ -176,7 +177,7 @@ fn watched(needs: &Needs) -> Vec<u64> {
 pub(in crate::suggest) enum Shared {
     /// The same agent.
     Agent(String),
-    /// As a pattern of the first parts of the addresses.
+    /// The same first parts of their addresses, as a pattern.
     Network(String),
 }
 
@@ -187,7 +188,7 @@ pub(in crate::suggest) struct Group {
     pub(in crate::suggest) evidence: Evidence,
 }
 
-/// In about 4 KiB each. Once counted, an agent with more than one request in 65 stays counted.
+/// The agents counted at once, about 4 KiB each. Once counted, an agent with more than one request in 65 stays counted.
 const COUNTED: usize = 64;
 
 #[derive(Debug)]
@@ -203,6 +204,8 @@ impl Default for Agents {
 }
 
 impl Agents {
+    /// Counts a request.
+    ///
     /// # Source
     /// Misra, Gries: Finding repeated elements, 1982.
     fn add(&mut self, record: &Record<'_>, key: u64) {
@@ -227,7 +230,7 @@ impl Agents {
         }
     }
 
-    /// Only this key sends the agent.
+    /// Returns the agent with the most requests among those that only this key sends and that pass a test.
     fn only_of(&self, key: u64, passes: impl Fn(&Evidence) -> bool) -> Option<&Group> {
         let own =
             self.groups().filter(|group| group.evidence.only_key() == Some(key) && passes(&group.evidence));
@@ -266,7 +269,7 @@ fn networks(needs: &Needs, least: u64) -> (Vec<String>, HashMap<u64, u32, GivenH
     (patterns, members)
 }
 
-/// 24 bits of IPv4, 48 of IPv6; `None` if the text is not an address.
+/// Returns the pattern of an address's network: 24 bits of IPv4, 48 of IPv6. `None` if the text is not an address.
 fn pattern(name: &str) -> Option<String> {
     let name = name.split_once('/').map_or(name, |(address, _)| address);
     match name.parse().ok()? {
@@ -283,9 +286,9 @@ fn pattern(name: &str) -> Option<String> {
     }
 }
 
-/// Those with the smallest hashes, a fair sample of all, in about 50 KiB.
+/// The pages followed: those with the smallest hashes, a fair sample of all, in about 50 KiB.
 const FOLLOWED: usize = 1_024;
-/// Of a crawler's sampled pages, a client with another agent asks for at least this share and this number.
+/// The least share, and the least number, of a crawler's sampled pages that a client with another agent asks for too.
 const READ: (f64, usize) = (0.02, 2);
 
 /// Whether others ask for the same pages: a crawler takes what everybody reads, an app asks for its own user's data.

@@ -91,7 +91,7 @@ pub(super) fn head(out: &mut String, t: u64, key: &str, op: Op) {
     let _ = write!(out, r#"{{"t":{t},"key":{key},"op":"{}""#, op.word());
 }
 
-/// `retry_after` is null if no wait is known to help.
+/// Writes whether it was allowed. `retry_after` is null if no wait is known to help.
 pub(super) fn ruling(out: &mut String, ruling: Ruling) {
     let _ = match ruling {
         Ruling::Allowed { wait } => {
@@ -105,7 +105,7 @@ pub(super) fn ruling(out: &mut String, ruling: Ruling) {
     };
 }
 
-/// Before any limit was checked.
+/// Writes that a deny-list refused it before any limit was checked.
 pub(super) fn listed(out: &mut String, entry: &str) {
     ruling(out, Ruling::Denied { retry: Retry::Never });
     let _ = write!(out, r#","denied_by_list":{},"limits":[]"#, text(entry));
@@ -127,7 +127,7 @@ pub(super) fn standing(out: &mut String, standing: &Standing) {
     let _ = write!(out, r#","remaining":{remaining},"debt":{debt},"reset_after":{}"#, reset_after.as_nanos());
 }
 
-/// In its byte form, as hexadecimal digits.
+/// Writes a state in its byte form, as hexadecimal digits.
 pub(super) fn state(out: &mut String, quota: &Quota, state: &State) {
     let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, algorithm(quota));
     const HEX: &[u8; 16] = b"0123456789abcdef";

@@ -9,7 +9,7 @@ use tidegate::{Cost, Quota};
 
 use super::operation_line::LineIn;
 
-/// With the given rate and burst of a `change`, or with its own numbers.
+/// Builds a limit, with the rate (as written) and the burst of a `change` or with its own numbers.
 type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;
 
 pub(super) enum Subject<'m> {
@@ -24,11 +24,11 @@ pub(super) struct SingleLimit<'m> {
     changed: (Option<String>, Option<u64>),
 }
 
-/// They all apply to every line.
+/// Policies that all apply to every line.
 pub(super) struct Policies {
     pub(super) set: Arc<PolicySet>,
     named: Named,
-    /// Without duplicates.
+    /// The attributes that make the keys, without duplicates.
     by: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl Policies {
         Ok(Self { named: set.named(), set, by })
     }
 
-    /// As the gate does: with keys, tiers, overrides, costs and lists.
+    /// Finds the limits of one line as the gate does: with keys, tiers, overrides, costs and lists.
     fn find(&self, line: &LineIn<'_>, asked: Option<Cost>) -> Result<MetLimits, String> {
         let attrs = line.attrs.iter().flatten();
         let mut request = Descriptor::new();
@@ -178,7 +178,7 @@ impl Subject<'_> {
     }
 }
 
-/// As policies write it: `gcra`, `sliding-window`.
+/// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
 #[must_use]
 pub(crate) fn algorithm(quota: &Quota) -> String {
     // From the variant of `Quota`; a separate list would become outdated.

@@ -6,14 +6,14 @@ use tidegate::{Cost, Priority};
 
 use super::segment::{Keys, MILLION, Pace, Segment, Service, Shape};
 
-/// More would need a table of many megabytes for a picture that looks the same.
+/// The most keys: more would need a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
-/// In nanoseconds: a year.
+/// The longest span that a text may name, in nanoseconds: a year.
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
 /// The words that a segment begins with.
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
 const OPTIONS: [&str; 7] = ["keys", "key", "cost", "taking", "failing", "with", "priority"];
-/// As at the server's doors.
+/// The most attributes of a request, as at the server's doors.
 const MAX_ATTRIBUTES: usize = 64;
 
 /// An error in a line of traffic, and its place.
@@ -97,7 +97,7 @@ impl Word<'_> {
             .ok_or_else(|| self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text)))
     }
 
-    /// `20ms`, `20ms..400ms` or `exponential:50ms`.
+    /// Parses the duration of requests: `20ms`, `20ms..400ms` or `exponential:50ms`.
     fn service(self) -> Result<Service, TrafficError> {
         let part = |at: usize, text| {
             let column = self.column + self.text[..at].chars().count();
@@ -123,7 +123,7 @@ impl Word<'_> {
         }
     }
 
-    /// In millionths: `30%`, `0.5%`.
+    /// Parses a percentage into millionths: `30%`, `0.5%`.
     fn share(self) -> Result<u32, TrafficError> {
         let percent = self.text.strip_suffix('%').and_then(|number| {
             let (whole, digits) = number.split_once('.').unwrap_or((number, "0"));
@@ -141,7 +141,7 @@ impl Word<'_> {
         })
     }
 
-    /// `request.path=/login`. The value ends at a space or a comma, and may be empty.
+    /// Parses an attribute: `request.path=/login`. The value ends at a space or a comma, and may be empty.
     fn attribute(self) -> Result<(Box<str>, Box<str>), TrafficError> {
         let Some((name, value)) = self.text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             let what =

@@ -13,9 +13,9 @@ pub(super) struct Segment {
     pub(super) keys: Keys,
     pub(super) cost: Cost,
     pub(super) taking: Option<Service>,
-    /// In millionths.
+    /// The share of requests that fail, in millionths.
     pub(super) failing: Option<u32>,
-    /// Without the key.
+    /// The attributes of each request, without its key.
     pub(super) attributes: Arc<[(Box<str>, Box<str>)]>,
     pub(super) priority: Priority,
 }
@@ -40,12 +40,12 @@ pub(super) enum Shape {
 pub(super) enum Keys {
     One(Arc<str>),
     Uniform(u32),
-    /// Cumulative shares, out of 2³².
+    /// The cumulative shares of the keys, out of 2³².
     Zipf(Arc<[u32]>),
 }
 
 impl Shape {
-    /// In nanoseconds.
+    /// Returns the length of the segment, in nanoseconds.
     pub(super) fn span(self) -> u64 {
         match self {
             Self::Steady { span, .. }
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// On average if they are random.
+    /// Returns how many requests it makes, on average if they are random.
     pub(super) fn requests(self) -> u128 {
         let at = |pace: Pace, span: u64| u128::from(pace.count) * u128::from(span) / u128::from(pace.period);
         match self {
@@ -67,7 +67,7 @@ impl Shape {
         }
     }
 
-    /// Of request `number`, from the segment's start; `None` after the last request.
+    /// Returns the time of request `number`, counted from the segment's start; `None` after the last request.
     pub(super) fn offset(self, number: u64, last: u64, chance: &mut Chance) -> Option<u64> {
         let (at, span) = match self {
             Self::Idle { .. } => return None,
@@ -125,7 +125,7 @@ impl Keys {
         Self::Zipf(shares.collect())
     }
 
-    /// Counted from 0. A single key consumes no random number.
+    /// Returns the next key, counted from 0. A single key consumes no random number.
     pub(super) fn draw(&self, chance: &mut Chance) -> u32 {
         match self {
             Self::One(_) | Self::Uniform(1) => 0,
@@ -144,13 +144,13 @@ pub(super) const MILLION: u32 = 1_000_000;
 /// Changes the traffic's seed for durations and failures, so that the times of requests do not depend on these.
 const APART: u64 = 0x5bf0_3635_d1c6_2f4b;
 
-/// In nanoseconds.
+/// How long requests take, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Service {
     Always(u64),
-    /// Both included.
+    /// Uniform between two times, both included.
     Between(u64, u64),
-    /// With this mean: one in a hundred takes over 4.6 times the mean.
+    /// Exponential with this mean: most are short, one in a hundred takes over 4.6 times the mean.
     Exponential(u64),
 }
 
@@ -171,7 +171,7 @@ impl Service {
     }
 }
 
-/// Separate from the random numbers for times and keys.
+/// The random numbers for durations and failures, separate from those for times and keys.
 #[derive(Clone, Debug)]
 pub(super) struct Fate(Chance);
 
@@ -180,7 +180,7 @@ impl Fate {
         Self(Chance(seed ^ APART))
     }
 
-    /// If the segment tells. `failing` is in millionths.
+    /// Returns how long one request takes and how it ends, if the segment tells. `failing` is in millionths.
     pub(super) fn of_one(
         &mut self,
         taking: Option<Service>,

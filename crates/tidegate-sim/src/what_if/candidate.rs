@@ -68,7 +68,7 @@ pub(crate) struct Asking {
 
 #[derive(Clone, Debug)]
 pub(crate) struct RequestCharge {
-    /// As in stores.
+    /// The bytes of the key, as in stores.
     pub(crate) key: Vec<u8>,
     pub(crate) cost: Cost,
 }
@@ -93,7 +93,8 @@ impl Asking {
         record.describe_only(&self.wanted)
     }
 
-    /// `None` if the policy does not match the request, a list decides, or its cost cannot be determined.
+    /// Finds the key and the cost of a request; `None` if the policy does not match it, a list decides, or its cost
+    /// cannot be determined.
     pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<RequestCharge> {
         if self.set.access(request).is_some() {
             return None;

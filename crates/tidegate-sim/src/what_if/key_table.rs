@@ -16,16 +16,16 @@ pub(super) struct Key {
     hash: u64,
     pub(super) requests: u64,
     pub(super) signed_in: bool,
-    /// In nanoseconds.
+    /// Its latest tick, in nanoseconds.
     last: u64,
     pub(super) peak: SlidingPeak,
-    /// At each rate, if nothing were ever denied.
+    /// The level at each rate if nothing were ever denied.
     pub(super) levels: Box<[u64]>,
-    /// Of the candidates that have denied it something, in order.
+    /// The candidates that have denied it something, in order.
     pub(super) states: Vec<State>,
 }
 
-/// Under a candidate that has denied the key something.
+/// The state of a key under a candidate that has denied it something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) candidate: usize,
@@ -36,10 +36,10 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     capacity: usize,
-    /// In nanoseconds.
+    /// An eighth of the window of the peaks, in nanoseconds.
     part: u64,
     meters: Box<[Meter]>,
-    /// Seeded at random; keys themselves are not compared.
+    /// Seeded at random. Keys are not compared: 64 bits are enough that they do not collide by accident.
     hasher: RandomState,
     places: HashMap<u64, u32, GivenHash>,
     keys: Vec<Key>,

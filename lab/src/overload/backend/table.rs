@@ -145,7 +145,7 @@ pub(crate) fn table() -> Vec<Backend> {
     ]
 }
 
-/// Not tried until the laws were final.
+/// Returns backends that were not tried until the laws were final.
 pub(crate) fn held_back() -> Vec<Backend> {
     vec![
         Backend {

@@ -51,7 +51,7 @@ fn mean_and_least(shares: &[f64]) -> String {
     least.map_or_else(String::new, |least| format!("{mean:.2}, {least:.2}"))
 }
 
-/// One row for each service on which the default and the best published law differ, at either load.
+/// Writes one row for each service on which the default and the best published law differ, at either load.
 fn services<'d>(data: &'d str) -> Option<String> {
     let loads = [title_beside_the_best(2.0), title_beside_the_best(10.0)];
     let [twice, tenfold] = [Table::of(data, &loads[0])?, Table::of(data, &loads[1])?];
@@ -90,7 +90,7 @@ fn near(one: &str, other: &str) -> Option<bool> {
     Some((one - other).abs() < NEAR)
 }
 
-/// Of a cell such as `0.996 ± 0.001 Envoy`.
+/// Returns the mean of a cell such as `0.996 ± 0.001 Envoy`.
 fn mean(cell: &str) -> &str {
     cell.split(' ').next().unwrap_or_default()
 }

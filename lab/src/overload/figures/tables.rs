@@ -64,7 +64,7 @@ pub(super) fn scores(
     scores_over(1..=SEEDS, backends, controllers, times)
 }
 
-/// On all processors.
+/// Judges each controller on each service with other seeds, on all processors.
 pub(in super::super) fn scores_over(
     seeds: RangeInclusive<u64>,
     backends: &[Backend],

@@ -3,7 +3,7 @@
 //! One use in the wrong direction can tie fifty files into one tangle. So of the uses from folder to folder, the one on
 //! most of the shortest rings is removed, then the next. Of two uses on equally many rings, the one whose items most
 //! files use is removed: an error type rather than an algorithm. Removing the result opens all rings; it need not be
-//! the smallest.
+//! the smallest, which is hard to find.
 
 use std::collections::{BTreeMap, BTreeSet};
 

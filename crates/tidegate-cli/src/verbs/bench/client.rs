@@ -53,6 +53,8 @@ impl Dial {
         Ok(Self { target, question, token, encrypted })
     }
 
+    /// Connects.
+    ///
     /// # Errors
     /// Why the connection could not be made.
     pub(super) async fn connect(&self) -> Result<Client> {
@@ -90,6 +92,8 @@ impl Client {
         }
     }
 
+    /// Asks for a key.
+    ///
     /// # Errors
     /// If the connection cannot be used any more.
     ///
@@ -123,7 +127,7 @@ pub(super) enum Fate {
     Denied,
     /// Answered without a decision.
     Failed,
-    /// It is unknown whether it was decided.
+    /// Sent, but unknown whether it was decided.
     Lost,
     Unsent,
 }

@@ -12,10 +12,10 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Uri};
 use prost::Message;
 
-/// In bytes: far longer than any real one.
+/// The longest answer that is read, in bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Before a message: one byte tells whether it is compressed, four hold its length.
+/// The bytes before a message: one tells whether it is compressed, four hold its length.
 const FRAME: usize = 5;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -29,6 +29,8 @@ pub(super) struct GrpcClient {
 }
 
 impl GrpcClient {
+    /// Performs the handshake over a stream.
+    ///
     /// # Errors
     /// If the host, the path or the token does not fit a header, or the server does not speak HTTP/2.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
@@ -48,7 +50,7 @@ impl GrpcClient {
         !self.connection.is_finished()
     }
 
-    /// About one descriptor, made of these pairs.
+    /// Asks about one descriptor, made of these pairs, in a domain.
     ///
     /// # Errors
     /// If the connection broke, or the answer is invalid.

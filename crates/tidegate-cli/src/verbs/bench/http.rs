@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// In bytes: far longer than a check of 64 policies gives.
+/// The longest answer that is read, in bytes: far longer than a check of 64 policies gives.
 const MAX_ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -33,6 +33,8 @@ struct Decided {
 }
 
 impl HttpClient {
+    /// Performs the handshake over a stream.
+    ///
     /// # Errors
     /// If the host, the path or the token does not fit a header.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
@@ -52,6 +54,8 @@ impl HttpClient {
         !self.sender.is_closed()
     }
 
+    /// Sends an ask with this body.
+    ///
     /// # Errors
     /// If the connection broke.
     pub(super) async fn ask(&mut self, body: String) -> io::Result<Answer> {

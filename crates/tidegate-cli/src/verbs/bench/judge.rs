@@ -34,7 +34,7 @@ pub(super) struct Ask {
     pub(super) fate: Fate,
 }
 
-/// By the judge's clock, when the server decided an ask.
+/// The span in which the server decided an ask, by the judge's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     from: u64,
@@ -49,10 +49,10 @@ impl Span {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WrongAnswers {
-    /// Those wrong: the limits had no units at any time.
+    /// Allowed asks, and how many of them the limits had no units for at any time.
     pub(super) let_through: u64,
     pub(super) wrongly_let_through: u64,
-    /// Those wrong: the limits had units at every time.
+    /// Denied asks, and how many of them the limits had units for at every time.
     pub(super) refused: u64,
     pub(super) wrongly_refused: u64,
     /// Too many asks were waiting; the other numbers count the asks before that.
@@ -68,6 +68,8 @@ pub(super) struct Judge {
 }
 
 impl Judge {
+    /// Makes a judge for this many keys.
+    ///
     /// # Errors
     /// If there is no memory for the keys.
     pub(super) fn new(judged: &Judged, question: &Question, keys: u32, slack: Duration) -> Result<Self> {
@@ -79,7 +81,8 @@ impl Judge {
         })
     }
 
-    /// In any order. All asks sent before `known_until` have been taken with this call.
+    /// Takes asks in any order. All asks sent before `known_until` have been taken with this call; later ones may still
+    /// follow.
     pub(super) fn take(&mut self, asks: &[Ask], known_until: u64) {
         if self.gave_up {
             return;
@@ -149,7 +152,7 @@ struct LetThrough {
     clock: ManualClock,
     question: Question,
     is_keyed: bool,
-    /// By the time of the next attempt, then by the end of their span.
+    /// Asks by the time of the next attempt, then by the end of their span.
     waiting: BinaryHeap<Reverse<(u64, Span)>>,
     /// Charged, with a span that is not over, by group and end.
     charged: BTreeSet<(u32, u64, u64, Span)>,
@@ -181,7 +184,7 @@ impl LetThrough {
         self.waiting.push(Reverse((span.from, span)));
     }
 
-    /// Earlier asks must not be added afterwards.
+    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
     fn run(&mut self, until: u64) {
         while let Some(&Reverse((at, span))) = self.waiting.peek()
             && at < until

@@ -19,13 +19,13 @@ use super::client::{Answer, Client, Dial, Fate};
 use super::tally::{Sent, Tally};
 use crate::args::PerSecond;
 
-/// In a closed loop, before a connection tries again to reach the server.
+/// How long a connection of a closed loop waits before it reconnects to a server that it could not reach.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// After the end, for asks that were due before it.
+/// How long after the end asks that were due before it may still be sent.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Of the pacing thread, before it checks whether to stop.
+/// The longest sleep of the pacing thread before it checks whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -51,11 +51,13 @@ pub(super) struct Running {
     due: Semaphore,
     /// Asks that became due.
     let_go: AtomicU64,
-    /// Taken by connections.
+    /// The number of asks that connections took.
     taken: AtomicU64,
 }
 
 impl Load {
+    /// Opens all connections.
+    ///
     /// # Errors
     /// If a connection cannot be made.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Vec<Client>> {
@@ -139,7 +141,7 @@ impl Running {
         self.due.close();
     }
 
-    /// In the past; `None` at the end.
+    /// Returns the due time of a connection's next ask, which is past; `None` at the end.
     async fn next(&self) -> Option<u64> {
         let Some(rate) = self.load.rate else {
             let now = self.clock.now();
@@ -231,7 +233,7 @@ impl Running {
         (left, self.clock.now().min(self.end).as_nanos().saturating_sub(since))
     }
 
-    /// At most until its end.
+    /// Returns the time that the load has run, at most until its end.
     pub(super) fn took(&self) -> Duration {
         self.clock.now().min(self.end).since(self.start)
     }
@@ -245,13 +247,14 @@ impl Running {
     }
 }
 
-/// In nanoseconds after the start; the first ask is number 0.
+/// Returns the due time of an ask, in nanoseconds after the start; the first ask is number 0.
 fn due_at(rate: PerSecond, number: u64) -> u64 {
     let at = (u128::from(number) * u128::from(rate.period)).div_ceil(u128::from(rate.count));
     u64::try_from(at).unwrap_or(u64::MAX)
 }
 
-/// By a time after the start. With `is_end`, an ask due exactly then is not counted.
+/// Returns how many asks are due by a time after the start. With `is_end`, an ask due exactly at that time is not
+/// counted.
 fn due_by(rate: PerSecond, nanos: u64, is_end: bool) -> u64 {
     let whole = u128::from(nanos) * u128::from(rate.count);
     let period = u128::from(rate.period);

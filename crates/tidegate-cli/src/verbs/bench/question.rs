@@ -7,16 +7,16 @@ use tidegate::policy::Descriptor;
 use crate::args::Asks;
 use crate::exit::Mistake;
 
-/// In CL.THROTTLE, as on the server.
+/// The largest number in CL.THROTTLE, as on the server.
 const MOST: u64 = 1 << 60;
 
-/// It becomes the domain in Envoy's requests.
+/// The attribute that becomes the domain in Envoy's requests.
 const DOMAIN: &str = "rls.domain";
 
 /// Except the key.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// They hold the key.
+    /// The attributes that hold the key.
     by: Vec<String>,
     attributes: Vec<(String, String)>,
     cost: Option<Cost>,
@@ -30,11 +30,13 @@ pub(super) struct Question {
 pub(super) struct Throttle {
     pub(super) max_burst: u64,
     pub(super) count: u64,
-    /// In seconds.
+    /// The period in seconds.
     pub(super) period: u64,
 }
 
 impl Question {
+    /// Reads the contents from the flags.
+    ///
     /// # Errors
     /// If an attribute is given twice, there is none for the key, the cost is 0, or the numbers of CL.THROTTLE are
     /// invalid.
@@ -99,7 +101,7 @@ impl Question {
         (domain, entries, cost)
     }
 
-    /// `None` leaves it to the policies.
+    /// Returns the cost of each ask; `None` leaves it to the policies.
     pub(super) fn cost(&self) -> Option<Cost> {
         self.cost
     }
@@ -136,7 +138,7 @@ impl Question {
         body.to_string()
     }
 
-    /// Of `TG.CHECK` or `CL.THROTTLE`.
+    /// Returns the words of the `TG.CHECK` or `CL.THROTTLE` command.
     pub(super) fn words(&self, key: u32) -> Vec<String> {
         if let Some(throttle) = self.throttle {
             let key = self.value("key", key);

@@ -24,7 +24,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Unless remarks are off.
+    /// Prints a row, unless remarks are off.
     pub(super) fn print(&mut self, second: &Second, printer: &Printer) -> Result<()> {
         if !printer.remarks() {
             return Ok(());
@@ -52,7 +52,7 @@ impl Rows {
     }
 }
 
-/// With columns of fixed width, since later rows are unknown.
+/// Formats a row with columns of fixed width, since later rows are unknown.
 fn row(first: &str, others: &[String; 6]) -> String {
     let others: String = others.iter().map(|text| format!("{text:>11}")).collect();
     format!("{first:>6}{others}")
@@ -200,14 +200,14 @@ pub(super) struct Done {
 pub(super) struct Report<'a> {
     pub(super) bench: &'a Bench,
     pub(super) seed: u64,
-    /// They hold the key.
+    /// The attributes that hold the key.
     pub(super) by: &'a [String],
     pub(super) done: &'a Done,
 }
 
 #[derive(Debug)]
 struct Threshold {
-    /// As typed.
+    /// The threshold as typed.
     said: String,
     measured: String,
     value: Value,
@@ -236,8 +236,8 @@ fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     all
 }
 
-/// As a number, both kinds count together. As a share, each kind counts on its own, since a server under load may deny
-/// far more than it allows, or far less.
+/// Returns the threshold for wrong answers. As a number, both kinds count together. As a share, each kind counts on its
+/// own, since a server under load may deny far more than it allows, or far less.
 fn wrong(most: Most, found: WrongAnswers) -> Threshold {
     let WrongAnswers { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
     let all =

@@ -11,21 +11,21 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
 use super::client::{Answer, Fate, Stream};
 
-/// In bytes: far longer than any real one.
+/// The longest answer that is read, in bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Of an error, that counts as its code.
+/// The longest word of an error that counts as its code.
 const MAX_WORD: usize = 24;
 
 #[derive(Debug)]
 pub(super) struct RespClient {
     stream: Box<dyn Stream>,
-    /// Not a whole answer yet.
+    /// The bytes read that do not form a whole answer yet.
     read: Vec<u8>,
 }
 
 impl RespClient {
-    /// With the token, if there is one.
+    /// Authenticates with the token, if there is one.
     ///
     /// # Errors
     /// If the server rejects it.
@@ -40,13 +40,13 @@ impl RespClient {
         Ok(client)
     }
 
-    /// Between two asks, the only thing to read is the end of the connection.
+    /// Says whether the connection is open. Between two asks, the only thing to read is its end.
     pub(super) fn is_open(&mut self) -> bool {
         let (mut byte, mut nobody) = ([0], Context::from_waker(Waker::noop()));
         Pin::new(&mut self.stream).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// `is_throttle`: the command is `CL.THROTTLE`, not `TG.CHECK`.
+    /// Sends a command; `is_throttle` tells whether it is `CL.THROTTLE` or `TG.CHECK`.
     ///
     /// # Errors
     /// If the connection broke, or the answer is invalid.

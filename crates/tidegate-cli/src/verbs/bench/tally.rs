@@ -12,10 +12,11 @@ use super::judge::{Ask, MAX_WAITING};
 /// A server with more codes answers at random.
 const MAX_CODES: usize = 64;
 
-/// In microseconds. A timeout is at most 60 s, but an ask may wait longer for a connection.
+/// The longest latency that is distinguished, in microseconds. A timeout is at most 60 s, but an ask may wait longer
+/// for a connection.
 const LONGEST: u64 = 3_600_000_000;
 
-/// To three significant digits. Takes about 180 KiB.
+/// A histogram of latencies, to three significant digits. Takes about 180 KiB.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies(Histogram<u64>);
 
@@ -30,7 +31,7 @@ pub(super) struct AskCounts {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
-    /// From 1; the last second may be longer or shorter than the others.
+    /// The number of the second, from 1; the last may be longer or shorter than the others.
     pub(super) number: u64,
     pub(super) counts: AskCounts,
     pub(super) p50: Duration,
@@ -41,11 +42,11 @@ pub(super) struct Second {
 pub(super) struct Tally {
     pub(super) counts: AskCounts,
     pub(super) codes: BTreeMap<Code, u64>,
-    /// Since each ask was due; in a closed loop that is when it was sent.
+    /// Latencies since each ask was due; in a closed loop that is when it was sent.
     pub(super) latencies: Latencies,
-    /// Since each ask was sent.
+    /// Latencies since each ask was sent.
     pub(super) from_sending: Latencies,
-    /// As far as answers tell.
+    /// Asks that no policy limits, as far as answers tell.
     pub(super) unlimited: u64,
     pub(super) first_failure: Option<String>,
     this_second: AskCounts,
@@ -53,7 +54,7 @@ pub(super) struct Tally {
     pub(super) seconds: Vec<Second>,
     /// When each worker sent its current ask; `u64::MAX` if it has none.
     in_flight: Vec<u64>,
-    /// `None` without a judge.
+    /// The asks for the judge; `None` without a judge.
     asks: Option<Vec<Ask>>,
 }
 
@@ -81,8 +82,8 @@ impl Tally {
         }
     }
 
-    /// `now` must have been read while this tally is locked, so that no ask is sent before the time returned by
-    /// [`Tally::take_asks`].
+    /// Records that a worker is about to send an ask. `now` must have been read while this tally is locked, so that no
+    /// ask is sent before the time returned by [`Tally::take_asks`].
     pub(super) fn sends(&mut self, worker: usize, now: u64) {
         self.in_flight[worker] = now;
         self.counts.asked += 1;
@@ -118,7 +119,8 @@ impl Tally {
         }
     }
 
-    /// Due but never sent; the first of them has waited for `waited`. Each counts with the time it waited.
+    /// Records asks that were due but never sent; the first of them has waited for `waited`. Each counts with the time
+    /// it waited.
     pub(super) fn left_over(&mut self, asks: u64, waited: u64) {
         // Due times are evenly spaced, so waits range from `waited` down to zero.
         let steps = asks.min(1_000);
@@ -145,8 +147,8 @@ impl Tally {
         self.this_second != AskCounts::default()
     }
 
-    /// Those that have ended since the last call, with the time before which all sent asks are known. `now` must have
-    /// been read while this tally is locked.
+    /// Takes the asks that have ended since the last call, with the time before which all sent asks are known. `now`
+    /// must have been read while this tally is locked.
     pub(super) fn take_asks(&mut self, now: u64) -> Option<(Vec<Ask>, u64)> {
         let known_until = self.in_flight.iter().copied().min().unwrap_or(u64::MAX).min(now);
         self.asks.as_mut().map(|asks| (std::mem::take(asks), known_until))
@@ -166,7 +168,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// In nanoseconds, rounded up to a microsecond.
+    /// Records a latency in nanoseconds, rounded up to a microsecond.
     fn record(&mut self, nanos: u64, count: u64) {
         self.0.saturating_record_n(nanos.div_ceil(1_000), count);
     }

@@ -12,7 +12,7 @@ pub(super) struct Target {
     pub(super) encrypted: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Before the API's own paths, without a slash at its end.
+    /// The path before the API's own paths, without a slash at its end.
     pub(super) prefix: String,
 }
 
@@ -25,6 +25,8 @@ pub(super) enum Protocol {
 }
 
 impl Target {
+    /// Reads a URL.
+    ///
     /// # Errors
     /// If the text is not a URL of a server that this command can ask; the message suggests one.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {
@@ -78,7 +80,7 @@ impl Target {
         Ok(Self { protocol, encrypted, host, port, prefix })
     }
 
-    /// In the form of the `host` header.
+    /// Returns host and port in the form of the `host` header.
     pub(super) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

@@ -1,10 +1,11 @@
 //! Reads each attribute of an expression as it is used: as a number where the expression calculates with it or compares
 //! it with a number, else as text.
 //!
-//! Requests carry text and settlements carry numbers, and CEL has no value that is both: `"9" < "10"` would compare letters.
-//! So the syntax tree is rewritten once. Each name becomes one identifier, and a mark in front of it says which reading is
-//! wanted ([`NUMBER`], [`PRESENCE`]). Attributes may be whole numbers or fractions, and CEL does not calculate with both
-//! together: a second form, in which every number is a double ([`Form::Doubles`]), is for requests that have a fraction.
+//! Requests carry text and settlements carry numbers, and CEL has no value that is both: `"9" < "10"` would compare
+//! letters. So the syntax tree is rewritten once: the kind of every part but the attributes is known without a request.
+//! Each name becomes one identifier, and a mark in front of it says which reading is wanted ([`NUMBER`], [`PRESENCE`]).
+//! Attributes may be whole numbers or fractions, and CEL does not calculate with both together: a second form, in which
+//! every number is a double ([`Form::Doubles`]), is for requests that have a fraction.
 
 use cel::common::ast::operators as op;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue, MapExpr};

@@ -179,7 +179,7 @@ impl Escape {
         value.is_empty() || (self == Self::Default && value == b"-")
     }
 
-    /// Invalid escapes stay as they are.
+    /// Undoes the escapes in a value. Invalid escapes stay as they are.
     pub(super) fn undo(self, value: &[u8]) -> Cow<'_, [u8]> {
         if self == Self::None || memchr::memchr(b'\\', value).is_none() {
             return Cow::Borrowed(value);

@@ -17,9 +17,9 @@ pub(in super::super) struct Cutter {
     format: Arc<Parts>,
     /// The number of each variable's name among the fields, and a searcher for the text that ends its value.
     columns: Vec<(Option<u32>, Finder<'static>)>,
-    /// `None` if the user named another one.
+    /// The position of the variable that holds the time; `None` if the user named another one.
     time: Option<usize>,
-    /// In a format that is known by name, a client that is no address is an error.
+    /// Whether a client that is no address is an error: in a format that is known by name it is.
     only_addresses: bool,
     fields: Fields,
     times: Timestamps,
@@ -115,7 +115,7 @@ impl<'v, 'l> Values<'v, 'l> {
         Ok(Self { format, columns, next: 0, rest })
     }
 
-    /// `None` if the text that follows the variable is missing.
+    /// Returns the length of the next value; `None` if the text that follows its variable is missing.
     fn length(&self) -> Option<usize> {
         let variable = &self.format.variables[self.next];
         let (rest, after) = (self.rest, variable.after.as_slice());
@@ -156,7 +156,7 @@ impl Values<'_, '_> {
 /// The length of `17/May/2015:10:05:03 +0000`.
 const LOCAL_TIME: usize = 26;
 
-/// With its HTTP version.
+/// Says whether a request line ends with its HTTP version.
 fn has_version(request: &[u8]) -> bool {
     let word = memchr::memrchr(b' ', request).map_or(request, |space| &request[space + 1..]);
     word.starts_with(b"HTTP/")

@@ -23,7 +23,7 @@ impl Parts {
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Up to the next variable, or the end of the line.
+    /// The text between this variable and the next, or the end of the line.
     pub(super) after: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn is_time(name: &str) -> bool {
     TIMES.contains(&name)
 }
 
-/// With its rank among the variables of that role, lower first.
+/// Returns the role of a variable in a record, and its rank among the variables of that role, lower first.
 pub(super) fn role(name: &str) -> Option<(Role, usize)> {
     Some(match name {
         "msec" => (Role::Time, 1),

@@ -9,7 +9,7 @@ use tidegate_core::{Ask, Guard as _};
 
 use super::super::outcome::BreakerChange;
 
-/// About 500 bytes each. Changes of later keys are not reported.
+/// The most keys whose breakers are followed, about 500 bytes each. Changes of later keys are not reported.
 const MOST_KEYS: usize = 10_000;
 const MOST_CHANGES: usize = 1_000;
 
@@ -103,7 +103,7 @@ impl Followed {
         });
     }
 
-    /// In order, with the number of changes left out.
+    /// Returns the changes in order, and the number of changes left out.
     pub(super) fn changes(&self) -> (Vec<BreakerChange>, u64) {
         let told = |(place, change): &(usize, Change)| BreakerChange {
             at: change.at,

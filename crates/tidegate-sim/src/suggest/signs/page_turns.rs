@@ -1,17 +1,20 @@
 //! Recognises clients that go from page to page at the pace of a machine, from the times between pages, in 140 bytes.
 //!
 //! A reader stays long on one page, leaves the next at once, and pauses in between. A machine that waits a few seconds
-//! before each page stays within narrow bounds for hours, whatever else it loads.
+//! before each page stays within narrow bounds for hours, whatever else it loads. Readers who share an address ask at
+//! random, which spreads the times between their pages as widely as those of one reader.
 
 use tidegate::Tick;
 
 /// Places per doubling of the time.
 const STEPS: f64 = 2.0;
-/// From one second to four and a half hours. The first place is for times below a second, the last for longer times.
+/// Places from one second to four and a half hours. The first place is for times below a second, the last for longer
+/// times.
 const PLACES: usize = 30;
 /// Places that cover a factor of four.
 const NARROW: usize = 4;
-/// Within that factor. For random arrivals, no factor of four contains more than half of the times.
+/// The least share of the times within that factor. For random arrivals, no factor of four contains more than half of
+/// them.
 const WITHIN: f64 = 0.95;
 const PAGES: u32 = 200;
 
@@ -32,7 +35,7 @@ impl PageTurns {
         self.last = self.last.max(Some(at));
     }
 
-    /// Nearly all times are at least a second, and within a factor of four of each other.
+    /// Says whether nearly all times are at least a second, and within a factor of four of each other.
     pub(super) fn are_of_a_machine(&self) -> bool {
         let all = self.turns.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));
         let narrow =
@@ -41,7 +44,8 @@ impl PageTurns {
     }
 }
 
-/// Up to here the count is exact; beyond it the standard error is one over the square root of this number, 9 %.
+/// The hashes kept. Up to here the count is exact; beyond it the standard error is one over the square root of this
+/// number, 9 %.
 const KEPT: usize = 128;
 
 /// Estimates the number of distinct hashes from the smallest of them.

@@ -6,17 +6,17 @@ use tidegate::Tick;
 
 /// Places per doubling of the pause; two adjacent places cover a fifth to either side of their middle.
 const STEPS: f64 = 4.0;
-/// From one second to a day and a half.
+/// The number of places: from one second to a day and a half.
 const PLACES: usize = 68;
 /// A shorter time between two requests is no pause: both belong to one round.
 const SHORTEST: f64 = 1.0;
 /// A night's pause must not outweigh an even pace by day; in seconds.
 const LONGEST: f64 = 3_600.0;
-/// At least this share of the time must lie in equal pauses.
+/// The least share of the time that must lie in equal pauses.
 const EVEN: f64 = 0.8;
 const PAUSES: u32 = 3;
-/// With at least so many requests in a round, an even pace is a job's: a crawler at an even pace asks for one page at a
-/// time.
+/// From this number of requests per round on, an even pace is a job's, whatever it asks for: a crawler at an even pace
+/// asks for one page at a time.
 const ROUND: u64 = 5;
 /// Several requests every second or two are a stream, as of a crawler with many connections.
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(5);
@@ -31,9 +31,9 @@ pub(super) struct Rhythm {
     at_once: u64,
     /// Each request at least a second after the last begins one.
     rounds: u64,
-    /// Between requests of one stream, in seconds.
+    /// The time between requests of one stream, in seconds.
     streaming: f64,
-    /// Their number in each place, and their total length in seconds.
+    /// The number of pauses in each place, and their total length in seconds.
     pauses: Box<[(u32, f64); PLACES]>,
 }
 
@@ -88,7 +88,8 @@ impl Rhythm {
         self.requests >= ROUND * self.rounds && self.pace().is_some_and(|pace| pace >= BETWEEN_ROUNDS)
     }
 
-    /// Most of the time in pauses must lie in pauses of about this length, and at least as much as in streams.
+    /// Returns the pause of an even pace: most of the time in pauses must lie in pauses of about this length, and at
+    /// least as much as in streams.
     pub(super) fn pace(&self) -> Option<Duration> {
         let weight = |(count, sum): (u32, f64)| sum.min(f64::from(count) * LONGEST);
         let all: f64 = self.pauses.iter().map(|pauses| weight(*pauses)).sum();

@@ -12,15 +12,16 @@ use tidegate::{Check, Gate, ManualClock, Tick};
 use super::super::question::Question;
 use crate::exit::{Mistake, no_room};
 
-/// In the accounts of denials, asks that the server allowed are charged even if no units are left.
+/// The wait accepted for charges in the accounts of denials: asks that the server allowed are charged there even if no
+/// units are left.
 const ANY_WAIT: Duration = Duration::from_secs(30 * 86_400);
 
-/// In two forms.
+/// The policies for judging, in two forms.
 #[derive(Debug)]
 pub(in super::super) struct Judged {
     /// As written.
     pub(super) strict: Arc<PolicySet>,
-    /// Its limits accept every charge.
+    /// With limits that accept every charge.
     pub(super) patient: Arc<PolicySet>,
     /// That all limits of the file accept.
     pub(super) max_wait: Duration,
@@ -62,6 +63,7 @@ impl Judged {
                 ))
                 .into());
             }
+            // One gate in memory stands for any kind of store that the server uses.
             policy.share = None;
             policy.shadow_limit = None;
         }
@@ -93,7 +95,7 @@ impl Judged {
         Ok(judged)
     }
 
-    /// For one of the forms, on a clock of its own.
+    /// Makes a gate for one of the forms, on a clock of its own.
     ///
     /// # Errors
     /// If there is no memory for this many keys.
@@ -113,7 +115,7 @@ impl Judged {
     }
 }
 
-/// Besides the asks and their times.
+/// Returns what a policy's decisions depend on besides the asks and their times.
 fn unjudged(policy: &Policy) -> Option<&'static str> {
     if policy.limits.iter().any(Limit::is_breaker) {
         return Some("how calls end");

@@ -24,22 +24,22 @@ pub(super) struct Refused {
     is_keyed: bool,
     has_own_cost: bool,
     max_wait: Duration,
-    /// By the end of their spans.
+    /// Charges by the end of their spans.
     charges: BinaryHeap<Reverse<(u64, u32)>>,
-    /// By their spans.
+    /// Denials by their spans.
     asks: BinaryHeap<Reverse<Span>>,
     groups: HashMap<u32, Charges>,
     taken: u64,
     wrong: u64,
 }
 
-/// Of one group, for counting those that overlap with another span.
+/// The spans of the charges of one group, for counting those that overlap with another span.
 #[derive(Debug, Default)]
 struct Charges {
     /// Sorted after [`Charges::sort`].
     begun: Vec<u64>,
     ended: Vec<u64>,
-    /// At any time after their start.
+    /// Charges that may happen at any time after their start.
     endless: u64,
     is_sorted: bool,
 }
@@ -83,7 +83,7 @@ impl Refused {
         self.charges.push(Reverse((span.to, span.key)));
     }
 
-    /// Earlier asks must not be added afterwards.
+    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
     pub(super) fn run(&mut self, until: u64) {
         // All asks that overlap with a denial must be known. Later asks wait for it.
         let unknown = self.asks.iter().filter(|Reverse(span)| span.to >= until);
@@ -156,7 +156,8 @@ impl Charges {
         }
     }
 
-    /// Those that began before the end of the span, except those that ended before its start.
+    /// Returns how many charges may have happened within a span: those that began before its end, except those that
+    /// ended before its start.
     fn overlapping(&mut self, span: Span) -> u64 {
         self.sort();
         let begun = self.begun.partition_point(|from| *from <= span.to);
