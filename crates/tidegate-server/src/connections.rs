@@ -24,8 +24,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 pub(crate) use bodies::TooSlow;
 pub(crate) use handshake::{NotEncrypted, Tls};
 use http::Request;
@@ -40,6 +38,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use self::stream::{LINGER, linger};
 pub(crate) use self::threads::fitting;
+use crate::body::{Body, Response};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 

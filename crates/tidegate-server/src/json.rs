@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
-use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::StatusCode;
+use http::header::HeaderValue;
 use serde::Serialize;
 use tidegate::visible;
+
+use crate::body::{self, Response};
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -37,10 +39,10 @@ pub(crate) fn shown(value: &impl Serialize) -> Response {
         Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
         Ok(Cow::Borrowed(_)) | Err(_) => bytes,
     };
-    ([(CONTENT_TYPE, JSON)], escaped).into_response()
+    body::answer(StatusCode::OK, JSON, escaped)
 }
 
 /// Answers 200 with a value as JSON.
 pub(crate) fn ok(value: &impl Serialize) -> Response {
-    ([(CONTENT_TYPE, JSON)], bytes(value)).into_response()
+    body::answer(StatusCode::OK, JSON, bytes(value))
 }

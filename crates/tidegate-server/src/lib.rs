@@ -34,6 +34,7 @@ mod api_policies;
 mod app;
 mod auth;
 mod blocking_jobs;
+mod body;
 mod connections;
 mod denial_log;
 mod doors;

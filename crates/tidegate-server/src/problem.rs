@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate::http_answer::PROBLEM_JSON;
 
+use crate::body::{self, Response};
 use crate::json;
 
 /// How long a caller should wait if the store did not answer: long enough not to add to its load.
@@ -156,16 +156,15 @@ impl ProblemParts {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+impl Problem {
+    pub(crate) fn into_response(self) -> Response {
         let body = json::bytes(&self.0.body());
         let ProblemParts { status, allow, passes, guess, .. } = *self.0;
-        let mut response = (status, body).into_response();
+        let mut response = body::answer(status, PROBLEM_JSON, body);
         if guess {
             response.extensions_mut().insert(Delayed(WRONG_TOKEN));
         }
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         if let Some(allow) = allow {
             headers.insert(ALLOW, allow);
         }

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::BoxError;
-use axum::body::{Body, Bytes};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use tidegate::http_answer::server_parts::in_words;
 use tokio::time::{Sleep, sleep};
+
+use crate::body::{Body, BodyError};
 
 /// Fails with [`TooSlow`] if the whole body is not there in time. The time starts when the reader first has to wait,
 /// so a body that is there costs no timer; a trickle of bytes does not extend it.
@@ -31,12 +31,12 @@ impl TimedBody {
 
 impl hyper::body::Body for TimedBody {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let time = self.time;
         let late = |due: &mut Pin<Box<Sleep>>, cx: &mut Context<'_>| due.as_mut().poll(cx).is_ready();
         // First, since a peer that always has another byte ready would never meet the deadline.
@@ -88,12 +88,12 @@ impl<H> StreamedBody<H> {
 
 impl<H: Unpin> hyper::body::Body for StreamedBody<H> {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if !self.rest.is_empty() {
             let rest = std::mem::take(&mut self.rest);
             return Poll::Ready(Some(Ok(self.piece(rest))));
@@ -132,12 +132,13 @@ mod tests {
     use hyper::body::Body as _;
 
     use super::*;
+    use crate::body::whole;
 
     #[test]
     fn a_long_body_is_given_out_in_pieces_and_holds_its_value_to_the_end() {
         let text: Vec<u8> = (0..3 * PIECE + 5).map(|at| at as u8).collect();
         let held = std::rc::Rc::new(());
-        let mut body = StreamedBody::new(Body::from(text.clone()), std::rc::Rc::clone(&held));
+        let mut body = StreamedBody::new(whole(text.clone()), std::rc::Rc::clone(&held));
         let mut read = Vec::new();
         while !body.is_end_stream() {
             assert_eq!(body.size_hint().exact(), Some((text.len() - read.len()) as u64));

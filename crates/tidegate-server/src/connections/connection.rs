@@ -21,10 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use futures_util::FutureExt as _;
 use futures_util::task::AtomicWaker;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -38,6 +37,7 @@ use super::stream::LINGER_BYTES;
 use super::stream::{LINGER, Stream, linger};
 use super::wire::{SharedStream, State, Wire};
 use super::{AfterOthers, Handler, Streamed, after_others, protocol_errors};
+use crate::body::{Body, Response};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::problem::Delayed;
@@ -142,7 +142,7 @@ pub(super) async fn serve<H: Handler>(
                 },
             };
             answering.0.hold(held);
-            Ok::<_, Infallible>(answer.map(|body| Body::new(StreamedBody::new(body, answering))))
+            Ok::<_, Infallible>(answer.map(|body| StreamedBody::new(body, answering).boxed_unsync()))
         }
     });
     let wire = Wire(Arc::clone(&line));
@@ -190,7 +190,7 @@ pub(super) async fn refuse_plain_text(
 
 /// Returns a body that must arrive in time. An empty one has arrived already and needs no timer.
 fn timed(body: Incoming, time: Duration) -> Body {
-    if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time)) }
+    if body.is_end_stream() { Body::default() } else { TimedBody::new(body, time).boxed_unsync() }
 }
 
 fn builder(reserved: bool) -> http1::Builder {

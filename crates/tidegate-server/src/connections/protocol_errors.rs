@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Request, StatusCode};
 use hyper::body::Bytes;
@@ -21,6 +20,7 @@ use tidegate::http_answer::server_parts::in_words;
 use tokio::io::{AsyncReadExt as _, AsyncWrite};
 
 use super::wire::Wire;
+use crate::body::Response;
 use crate::problem::Problem;
 
 /// hyper answers requests only, so this is the request of a peer that sent no readable one.

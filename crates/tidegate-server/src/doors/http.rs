@@ -24,8 +24,6 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use http::{Method, Request};
 use serde_json::json;
 use tidegate::visible;
@@ -36,6 +34,7 @@ pub(crate) use self::routes::Serves;
 use self::routes::{Query, Route};
 use crate::app::App;
 use crate::auth::Scope;
+use crate::body::{Body, Response};
 use crate::connections::{Handler, grpc_at_http, is_grpc};
 use crate::engine::Want;
 use crate::metrics::{CutReason, Transport};
@@ -284,12 +283,13 @@ pub(crate) mod fuzzing {
     use std::fmt;
     use std::net::{Ipv4Addr, SocketAddr};
 
-    use axum::body::Body;
     use http::{Request, Response, StatusCode};
+    use http_body_util::{BodyExt as _, Limited};
     use tokio::runtime::Runtime;
 
     pub use super::forward_auth::fuzzing::ForwardAuthDoor;
     use super::{HttpDoor, Serves};
+    use crate::body;
     use crate::connections::Handler as _;
     use crate::fuzzed_app;
     use crate::options::ServerOptions;
@@ -329,13 +329,14 @@ pub(crate) mod fuzzing {
         #[must_use]
         pub fn answer(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
             let endless = request.uri().path() == "/v1/events";
-            let (request, here) = (request.map(Body::from), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+            let (request, here) = (request.map(body::whole), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
             self.runtime.block_on(async {
                 let (parts, body) = self.door.answer(request, here).await.into_parts();
                 let body = match endless && parts.status == StatusCode::OK {
                     true => Vec::new(),
                     false => {
-                        axum::body::to_bytes(body, LONGEST).await.expect("an answer has its bounds").to_vec()
+                        let read = Limited::new(body, LONGEST).collect().await;
+                        read.expect("an answer has its bounds").to_bytes().to_vec()
                     }
                 };
                 Response::from_parts(parts, body)

@@ -9,9 +9,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use tidegate::LimitDecision;
 use tidegate::http_answer::PROBLEM_JSON;
@@ -24,6 +23,7 @@ use tidegate_core::Retry;
 use ulid::{ULID_LEN, Ulid};
 
 use crate::active_config::{ActiveConfig, Facts};
+use crate::body::{self, Response};
 use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::problem::STORE_RETRY;
@@ -97,8 +97,7 @@ impl<'a, 'd> Reply<'a, 'd> {
             let refusal = self.refusal().by_breaker(breaker.as_ref());
             (json::bytes(&RefusalBody::of(refusal, &decision, status)), PROBLEM_JSON)
         };
-        let mut response = (status, body).into_response();
-        response.headers_mut().insert(CONTENT_TYPE, kind);
+        let mut response = body::answer(status, kind, body);
         self.headers(live, response.headers_mut());
         response
     }
@@ -107,13 +106,13 @@ impl<'a, 'd> Reply<'a, 'd> {
     /// only status and headers. `denied` is the status of all refusals if the proxy accepts no other.
     pub(crate) fn to_proxy(&self, live: &ActiveConfig, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
-            StatusCode::OK.into_response()
+            body::bare(StatusCode::OK)
         } else {
             let refusal = self.refusal();
             let status = denied.unwrap_or_else(|| refusal.status());
             let id = self.id.map(|id| id.to_string());
             let body = refusal.public(status, id.as_deref());
-            let mut response = (status, [(CONTENT_TYPE, PROBLEM_JSON)], json::bytes(&body)).into_response();
+            let mut response = body::answer(status, PROBLEM_JSON, json::bytes(&body));
             if let Some(policy) = refusal.policy() {
                 write_refusing_policy(policy, response.headers_mut());
             }

@@ -8,8 +8,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, StatusCode};
@@ -20,6 +18,7 @@ use super::check::{named, reply_to, unreturnable};
 use super::request_body::{self, CheckBody, MAX_BATCH_BODY, MAX_BATCH_LIMITS};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
+use crate::body::{self, Body, Response};
 use crate::connections::Streamed;
 use crate::engine::{Conclusion, TicketFor, Want};
 use crate::json;
@@ -57,14 +56,14 @@ pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Resp
     let mut answer = Pieces { making: Some(Box::pin(making)), pieces };
     let first = std::future::poll_fn(|cx| answer.poll_next(cx)).await.unwrap_or(Ok(Vec::new()))?;
     let mut response = if answer.making.is_none() {
-        first.into_response()
+        Response::new(body::whole(first))
     } else {
         let rest = stream::poll_fn(move |cx| answer.poll_next(cx));
-        // An error ends the connection. None comes after the first piece.
+        // No error comes after the first piece.
         let all = stream::once(async { Ok(first) }).chain(rest);
         let all =
             all.map(|piece| piece.map_err(|problem| std::io::Error::other(problem.detail().to_owned())));
-        let mut response = Body::from_stream(all).into_response();
+        let mut response = Response::new(body::streamed(all));
         response.extensions_mut().insert(Streamed { held });
         response
     };

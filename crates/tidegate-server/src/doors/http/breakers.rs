@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::{Request, Uri};
 use serde_json::{Value, json};
 use tidegate::Criticality;
@@ -18,6 +16,7 @@ use super::request_body;
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::{ListedBreaker, Wanted, breakers_of, why};
 use crate::json;
 use crate::problem::Problem;

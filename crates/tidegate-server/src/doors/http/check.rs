@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::{Request, StatusCode};
 use serde_json::json;
 use smallvec::SmallVec;
@@ -21,6 +19,7 @@ use super::request_body::{self, CheckBody, MAX_PROPOSED, MAX_PROPOSED_BODY};
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::{Conclusion, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};

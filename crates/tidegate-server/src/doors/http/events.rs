@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, StatusCode};
 use serde_json::json;
@@ -17,6 +15,7 @@ use tokio::sync::watch;
 use super::routes::Query;
 use crate::app::App;
 use crate::auth::Scope;
+use crate::body::{self, Body, Response};
 use crate::connections::{Phase, Streamed};
 use crate::events::{Event, Listener, MOST_LISTENERS};
 use crate::problem::Problem;
@@ -44,7 +43,7 @@ pub(crate) fn listen(
 ) -> Result<Response, Problem> {
     Query::of(request.uri(), &[])?;
     let body = if *request.method() == Method::HEAD {
-        Body::empty()
+        Body::default()
     } else {
         let listener = app.engine.events.listen().ok_or_else(|| {
             let detail =
@@ -57,12 +56,12 @@ pub(crate) fn listen(
         let may_go_on = move || asked.access.authorize(&headers, required, encrypted).is_ok();
         let streaming =
             Streaming { listener, phase: app.phases(), tokens, may_go_on, stage: StreamStage::New };
-        Body::from_stream(futures_util::stream::unfold(streaming, |mut streaming| async move {
+        body::streamed(futures_util::stream::unfold(streaming, |mut streaming| async move {
             let next = streaming.next().await?;
             Some((Ok::<_, std::convert::Infallible>(next), streaming))
         }))
     };
-    let mut response = body.into_response();
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
@@ -23,6 +21,7 @@ use super::request_body::{self, CheckBody};
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::{Conclusion, REMEMBERED, Want, breakers_of, why};
 use crate::json;
 use crate::metrics::Transport;

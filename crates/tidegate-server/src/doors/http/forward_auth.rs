@@ -17,8 +17,6 @@ mod original;
 
 use std::net::SocketAddr;
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use http::header::{
     ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CACHE_CONTROL, COOKIE, HeaderMap, HeaderName, HeaderValue,
     ORIGIN,
@@ -31,6 +29,7 @@ use super::answer::write_decision;
 use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::doors::HungUp;
 use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
@@ -64,8 +63,9 @@ pub(crate) async fn forward_auth(
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
     if preflight && !app.engine.deciding.refuses_before_limits(&asked.check()) {
         app.engine.metrics.requests.count(Transport::http, RequestOutcome::allowed);
-        let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-        return Ok((StatusCode::OK, unlimited).into_response());
+        let mut unlimited = Response::default();
+        unlimited.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        return Ok(unlimited);
     }
     let denied = proxy.deny_status();
     let mut held = Charged::default();

@@ -1,7 +1,5 @@
 //! `/v1/keys`: lists the keys that are refused most, and resets single keys.
 
-use axum::body::Body;
-use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
 use tidegate::policy::{Descriptor, Mode};
@@ -11,6 +9,7 @@ use super::policies::find;
 use super::routes::Query;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::LetGo;
 use crate::problem::Problem;
 use crate::{json, requests, top_keys};

@@ -8,12 +8,12 @@
 
 use std::sync::LazyLock;
 
-use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::routes::{ROUTES, Route};
 use crate::auth::Scope;
+use crate::body::{self, Response};
 use crate::json::{self, JSON};
 
 /// Components that several tags use.
@@ -36,9 +36,7 @@ static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| json::bytes(&document()));
 
 /// Answers with the document, made on the first request.
 pub(crate) fn openapi() -> Response {
-    let mut response = DOCUMENT.as_slice().into_response();
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+    body::answer(StatusCode::OK, JSON, DOCUMENT.as_slice())
 }
 
 fn document() -> Value {

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
@@ -14,6 +13,7 @@ use tidegate::visible;
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
+use crate::body::{self, Response};
 use crate::connections::Phase;
 use crate::engine::Outage;
 use crate::json;
@@ -26,7 +26,7 @@ use crate::uncovered_requests::{SeenKind, Unmet};
 
 /// `/livez`: the process runs. Does not check the store: a restart would not repair it.
 pub(crate) fn livez() -> Response {
-    "ok\n".into_response()
+    body::text(StatusCode::OK, "ok\n")
 }
 
 /// `/readyz`: whether to send requests here; 503 once a drain begins. `?verbose` lists the checks.
@@ -43,10 +43,10 @@ pub(crate) fn readyz(
     let serving = app.phase() == Phase::Serving;
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
-        return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
+        return Ok(body::text(status, if serving { "ok\n" } else { "draining\n" }));
     }
     let text = if may_read() { checks(app, serving) } else { state(serving) };
-    Ok((status, text).into_response())
+    Ok(body::text(status, text))
 }
 
 /// Returns what everybody may see.
@@ -264,9 +264,7 @@ pub(crate) fn metrics(app: &App, headers: &HeaderMap) -> Response {
             spans.show(registry);
         }
     });
-    let mut response = format.written(page).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, format.content_type());
-    response
+    body::answer(StatusCode::OK, format.content_type(), format.written(page))
 }
 
 /// `/version`: the version of the program.

@@ -4,8 +4,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
@@ -22,6 +20,7 @@ use super::request_body;
 use crate::active_config::ActiveConfig;
 use crate::api_policies::MAX_TEXT;
 use crate::app::App;
+use crate::body::{self, Body, Response};
 use crate::engine::{known, per_second};
 use crate::problem::Problem;
 use crate::reload::{Changed, NotChanged};
@@ -233,7 +232,7 @@ fn matching(matching: &Match) -> Value {
 /// Answers with a tag, and no body if the caller has this version.
 fn tagged(value: &Value, tag: &str, request: &Request<Body>) -> Response {
     let has_it = Conditions::of(request.headers()).is_known(Some(tag));
-    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::shown(value) };
+    let mut response = if has_it { body::bare(StatusCode::NOT_MODIFIED) } else { json::shown(value) };
     write_tag(tag, &mut response);
     response
 }

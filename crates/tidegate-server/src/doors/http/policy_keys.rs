@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::{Request, Uri};
 use serde_json::{Value, json};
 use tidegate::config::{Config, Format, Severity, canonical_attribute};
@@ -23,6 +21,7 @@ use super::request_body;
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::missing;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};

@@ -15,10 +15,9 @@ use std::mem;
 use std::pin::Pin;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use http::header::CONTENT_ENCODING;
 use http::{Request, StatusCode};
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Bytes};
 use serde::de::{DeserializeSeed, IgnoredAny};
 use tidegate::breaker::Forced;
 use tidegate::policy::span;
@@ -30,6 +29,7 @@ pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::operator::{BlockVisitor, EXAMPLE_SIGNAL, SignalVisitor, StringsVisitor};
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementVisitor;
+use crate::body::{Body, BodyError};
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 pub(crate) use crate::requests::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
@@ -126,9 +126,9 @@ async fn piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     }
 }
 
-/// Finds an error of this type among an error's causes.
-fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
-    let first: &(dyn std::error::Error + 'static) = error;
+/// Finds an error of this type among the causes of an error.
+fn cause<E: std::error::Error + 'static>(error: &BodyError) -> Option<&E> {
+    let first: &(dyn std::error::Error + 'static) = &**error;
     std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 

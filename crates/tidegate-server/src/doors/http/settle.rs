@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::gate::ticket::{Extended, HeldPlace, SealError, Ticket, TicketError};
@@ -19,6 +17,7 @@ use ulid::Ulid;
 
 use super::request_body::{self, SettlementBody};
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;

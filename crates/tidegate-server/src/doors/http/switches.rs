@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
 use tidegate::http_answer::server_parts::millis_up;
@@ -13,6 +11,7 @@ use tidegate::{Criticality, Tick};
 
 use super::request_body;
 use crate::app::App;
+use crate::body::{Body, Response};
 use crate::engine::{Setting, SwitchedBy};
 use crate::json;
 use crate::problem::Problem;
