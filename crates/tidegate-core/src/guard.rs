@@ -1,4 +1,5 @@
-//! Guards: limits on work in progress, which work enters and leaves with an outcome.
+//! Guards: limits on work in progress, which work enters and leaves with an outcome. A rate limit counts what was
+//! asked for; a guard counts work in progress, and work that leaves reports how it ended, not what it cost.
 
 use core::fmt::Debug;
 

@@ -8,7 +8,7 @@
 //!
 //! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
 //! parameter of the guard ([`AdaptiveConcurrency::cpu`]): its owner smooths it, and a key takes it in when it is next
-//! used.
+//! used: once for each reading and not at intervals, so whatever the law's smoothing, it is taken as it is.
 
 use core::time::Duration;
 use std::sync::Arc;
