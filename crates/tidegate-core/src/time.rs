@@ -131,9 +131,10 @@ impl Hash for Wall {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// The largest step back of a clock for which a key merely stands still: ten seconds. For larger steps, see
-/// [`Quota::set_back`](crate::Quota::set_back). It is more than a synchronised clock ever corrects at once, and than
-/// those of several machines differ, and short enough for a key to stand still.
+/// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick
+/// of its last change: ten seconds. For larger steps, see [`Quota::set_back`](crate::Quota::set_back). It is more than
+/// a synchronised clock ever corrects at once, and than those of several machines differ, and short enough for a key
+/// to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
 /// Returns the tick that an event at `at` counts as, after an event at `last`: `last` if the clock has stepped back

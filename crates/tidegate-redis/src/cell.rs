@@ -42,8 +42,8 @@ pub(crate) enum Rule {
 /// The numbers of a [`Gcra`] in the script's units.
 ///
 /// Core counts scaled time in units of `1/count` nanoseconds. The script uses the same if a full limit takes less than
-/// 2^53 of them. Otherwise ticks are whole microseconds, and all numbers are divided by the greatest common divisor of
-/// a unit and a microsecond.
+/// 2^53 of them. Otherwise, as for limits over months, ticks are whole microseconds, and all numbers are divided by
+/// the greatest common divisor of a unit and a microsecond.
 #[derive(Debug)]
 pub(crate) struct GcraRule {
     pub(crate) limit: Gcra,

@@ -457,7 +457,7 @@ pub(super) struct Refusals {
     draw: Option<Refusal>,
     /// The last request that the engine decided alone and refused; does not cover smaller costs.
     request: Option<Refusal>,
-    /// Requests sent up to this tick may be from before units came back.
+    /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
     cleared: Tick,
 }
 
