@@ -83,7 +83,8 @@ impl Default for Codel {
 }
 
 impl Codel {
-    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h; 5 ms by default.
+    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h; 5 ms by default. While
+    /// it is overloaded, work that waited more than twice this is dropped.
     pub fn target(self, wait: Duration) -> Result<Self, QuotaError> {
         Ok(Self { target: up_to_an_hour("target", wait)?, ..self })
     }

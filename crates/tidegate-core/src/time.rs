@@ -66,9 +66,10 @@ impl Tick {
     }
 }
 
-/// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. Clones
-/// share the number. Calendar windows and [aligned refills](crate::rate::Refill::Aligned) read it: see
-/// [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it is one load.
+/// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. A clock
+/// whose ticks do not follow the wall clock has one. Clones share the number. Calendar windows and [aligned
+/// refills](crate::rate::Refill::Aligned) read it: see [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it
+/// is one load.
 #[derive(Clone, Debug, Default)]
 pub struct WallAhead(Arc<AtomicI64>);
 
@@ -193,7 +194,7 @@ impl Rate {
     /// The longest period of a rate: 2⁶² ns, about 146 years.
     pub const MAX_PERIOD: Duration = Duration::from_nanos(1 << 62);
 
-    /// Makes a rate of `count` units per `period`.
+    /// Makes a rate of `count` units, 1 to [`Rate::MAX_COUNT`], per `period`, above 0 and up to [`Rate::MAX_PERIOD`].
     ///
     /// # Errors
     /// [`QuotaError`] when one is out of range.

@@ -30,7 +30,7 @@ pub(crate) struct Sweep {
     cursor: Vec<u8>,
     steps: usize,
     much: bool,
-    /// The engine's latest time; while it is the epoch, nothing is deleted.
+    /// The engine's latest time; the epoch while it is unknown, and then nothing is deleted.
     now: Tick,
 }
 

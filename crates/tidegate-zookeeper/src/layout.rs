@@ -55,7 +55,8 @@ impl Paths {
         format!("{}/{session:016x}", self.members)
     }
 
-    /// Returns a document's path: letters, digits, `-` and `_` as they are, other bytes as `%` and hex.
+    /// Returns a document's path: letters, digits, `-` and `_` as they are, other bytes as `%` and hex, because node
+    /// names may not contain every character.
     pub(crate) fn document(&self, name: &str) -> String {
         let mut path = format!("{}/", self.documents);
         for byte in name.bytes() {

@@ -229,7 +229,7 @@ impl Breaker {
         Change { up, reason, at, lasted, without_engine }
     }
 
-    /// Called outside the lock, because the function may ask for the health.
+    /// Reports a change. Called outside the lock, because the function may ask for the health.
     fn call_on_change(&self, change: &Change) {
         if let Some(on_change) = &self.on_change {
             on_change(change);

@@ -3,7 +3,7 @@
 //! The lowest latency seen is the *baseline*: how long work takes when nothing waits. Of `L` inside, `L·(1 −
 //! baseline/latency)` are then waiting. The limit grows while fewer than three wait, and shrinks when more than six
 //! do, both times the logarithm of the limit. Where latencies differ for other reasons than a queue, the cheapest
-//! request becomes the baseline, and the limit falls to its least; average such samples first.
+//! request becomes the baseline, and the limit falls to its least; [`Gradient`](super::Gradient) suits those.
 //!
 //! # The baseline
 //! The baseline is measured anew after up to thirty samples for each place, since a service that became slower for

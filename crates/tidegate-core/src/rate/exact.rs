@@ -60,10 +60,10 @@ fn wide_mul(a: u128, b: u128) -> (u128, u128) {
     (high + (middle_a >> 64) + (middle_b >> 64) + (middle >> 64), (middle << 64) | (low & HALF))
 }
 
-/// `at` is the tick of the request, or of the last change if that is later.
 /// Turns `act`, the first tick from `at` on at which the whole cost fits, into a grant, or into a refusal with the
 /// least wait: `act − at − max_wait`, and `room` if that is longer, the wait until the state can keep one more
-/// promise. A request that fits only after [`Tick::MAX`] is refused for ever, because no clock gets there.
+/// promise. `at` is the tick of the request, or of the last change if that is later. A request that fits only after
+/// [`Tick::MAX`] is refused for ever, because no clock gets there.
 #[inline]
 pub(crate) fn grant<S>(
     ask: Ask,

@@ -163,7 +163,7 @@ impl WarmUp {
     }
 
     /// Makes a state. A change is forgotten once the limit is busy for longer than any charge before the change had
-    /// made it.
+    /// made it: from then on no receipt from before matches the state.
     fn state(&self, last: Tick, (next, cold): (Moment, Moment), mut past: Past) -> WarmUpState {
         past.carried = past.carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
         WarmUpState { last, next, cold, past: past.some() }

@@ -19,7 +19,7 @@ pub enum Refill {
     /// since 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour, however short before it the bucket was
     /// used. In any span, such a bucket grants at most its capacity and one count for each end of a period inside the
     /// span. A calendar day of a place that changes its clocks is no multiple: for that use
-    /// [`FixedWindow`](crate::rate::FixedWindow).
+    /// [`FixedWindow`](crate::rate::FixedWindow). Known from Bucket4j as `refillIntervallyAligned`.
     ///
     /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). An end counts only
     /// if a whole period has really passed for each refill before it, less a hundredth of one period. So a clock that
