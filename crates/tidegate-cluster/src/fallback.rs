@@ -45,11 +45,12 @@
 //!
 //! Units are drawn ([`Op::Draw`]) only from the engine: while it is gone, a draw is an error.
 //!
-//! # Where charges end A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again
-//! or not; one that was made by the engine ends there, with an error while it is gone, and the call may be repeated. A
-//! step with both kinds is split, and marks ([`Ending::Once`]) belong to the engine's half. The engine is asked first,
-//! because only it may refuse or fail. If its answer is lost and the step is repeated, its mark refuses, and what was
-//! charged here stays charged.
+//! # Where charges end
+//! A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again or not; one that
+//! was made by the engine ends there, with an error while it is gone, and the call may be repeated. A step with both
+//! kinds is split, and marks ([`Ending::Once`]) belong to the engine's half. The engine is asked first, because only
+//! it may refuse or fail. If its answer is lost and the step is repeated, its mark refuses, and what was charged here
+//! stays charged.
 
 mod breaker;
 mod shared;

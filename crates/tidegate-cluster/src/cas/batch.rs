@@ -5,9 +5,10 @@
 //! one read and one write for all. The more steps there are, the more of them share a round trip. Compare-and-set
 //! alone makes it correct: no batch relies on being alone.
 //!
-//! # Who drives a batch There is no background task: every future that waits for a batch polls it, including those
-//! that wait to be in the next one. So a future that is held without being polled blocks no other. When all callers
-//! whose steps are in a batch have gone, the batch is abandoned, and the waiting steps form the next one.
+//! # Who drives a batch
+//! There is no background task: every future that waits for a batch polls it, including those that wait to be in the
+//! next one. So a future that is held without being polled blocks no other. When all callers whose steps are in a
+//! batch have gone, the batch is abandoned, and the waiting steps form the next one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

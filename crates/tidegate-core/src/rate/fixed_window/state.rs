@@ -245,7 +245,6 @@ impl Bytes for FixedWindowState {
     }
 }
 
-/// The first charge determines where a rolling window stands.
 // If the first charge of a rolling window is undone and later ones are left, a window that kept its end would forget them
 // too soon. The tick at which the first of them acted is not known. So the window starts anew at the settlement, and all
 // of them count as acting by its beginning. It stays there until the last of *them* is undone: no charge is ever held up
