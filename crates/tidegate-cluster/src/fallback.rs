@@ -265,7 +265,8 @@ struct Share {
 }
 
 impl Share {
-    /// Computes what is charged for a cost: the same again when the charge ends.
+    /// Computes what is charged for a cost: it depends only on its arguments, so it is the same again when the charge
+    /// ends.
     fn of(asked: Cost, quota: &Quota, nodes: u64) -> Self {
         let whole = times(asked, nodes);
         if nodes == 1 {

@@ -17,7 +17,7 @@ use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step
 /// former owner may have spent what has refilled. So for a limit per minute, a part that has moved is used a minute
 /// later. A node that starts uses only its [permanent](Part::permanent) part for that long, because what it granted
 /// before is unknown. As a model, the whole consists of many small limits, each owned by one node: one that changes
-/// its owner is not used until it is full.
+/// its owner is not used until it is full, so its new owner finds at least what it counts on.
 ///
 /// A charge that ends with more than was charged leaves the debt on its node; one that ends with less
 /// gives nothing back if the part has changed meanwhile.

@@ -18,7 +18,7 @@ use crate::error::Failed;
 /// The length of a cell's name: 192 bits of the key's SHA-256, for which no collision can be found.
 const NAME: usize = 24;
 
-/// How often a read is tried: another member may answer.
+/// How often a read is tried: if one member of the cluster does not answer, another may.
 const TRIES: usize = 3;
 
 /// Cells in etcd: one transaction reads all keys of a step. Another one compares their revisions and writes them, or

@@ -94,7 +94,7 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Returns whether the script decides a limit, in one round trip; all others take two.
+/// Returns whether the script decides a limit, in one round trip; all others take two, by compare-and-set.
 ///
 /// In some cases the script passes a limit of its own to the library, which takes two as well.
 ///

@@ -26,7 +26,7 @@ const ABSENT: u32 = u32::MAX;
 
 const OLD: i32 = i32::MAX - 1000;
 
-/// How often a read is tried: the first may have to make a bucket.
+/// How often a read is tried: the first may have to make a bucket, and a read changes nothing.
 const TRIES: usize = 3;
 
 /// Cells in ZooKeeper: one request reads all keys of a step, another one checks their versions and writes.

@@ -437,7 +437,7 @@ const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
 struct Refusal {
     /// The units refused; covers all larger costs.
     units: u64,
-    /// The units to be left for higher priorities; covers requests that have to leave more.
+    /// The units to be left for higher priorities; covers all requests that have to leave more.
     kept_back: u64,
     /// The tick from which the engine may be asked again.
     again: Tick,

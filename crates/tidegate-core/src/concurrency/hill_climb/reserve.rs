@@ -142,7 +142,8 @@ const TOO_LONG: f64 = 0.78;
 const WORTHWHILE: f64 = 1.7;
 /// The limit is not raised further if latency could grow by less than this factor.
 const CLOSE: f64 = 1.05;
-/// The factor of the first raise: small, since goodput falls steeply where more places do harm.
+/// The factor of the first raise: small, since goodput falls steeply where more places do harm. The next ones double
+/// the limit at most.
 const FIRST: f64 = 1.25;
 /// The reserve is given up if goodput falls by more than this share.
 const LOST: f64 = 0.6;
