@@ -3,9 +3,8 @@
 //!
 //! A place within a partition's guarantee is its own; places beyond it are borrowed from those that are idle. When a
 //! partition wants its own places back, it is served before all borrowers as places are returned; the limit is not
-//! exceeded meanwhile. Borrowers are served by
-//! *start-time fair queueing*. Service is measured as the time for which places are held: counted in calls, the
-//! partition with the slowest calls would hold most of the places.
+//! exceeded meanwhile. Borrowers are served by *start-time fair queueing*. Service is measured as the time for which
+//! places are held: counted in calls, the partition with the slowest calls would hold most of the places.
 
 #[cfg(test)]
 use core::time::Duration;

@@ -107,9 +107,9 @@ impl Epoch {
     }
 
     /// Counts a sample, or returns the reading if the samples before it are enough, and how much work ended per
-    /// nanosecond, well or not. The sample that closes a measurement is not counted: work that ends in clumps, such as
-    /// replies that wait for a timer, would otherwise count a whole clump too much. The rate still comes out too high
-    /// by up to one clump.
+    /// nanosecond, well or not. The sample that closes a measurement is not counted. Of work that ends in clumps, such
+    /// as replies that wait for a timer, the last clump may count in part, so the rate comes out too high by up to
+    /// that clump.
     pub(super) fn take(
         &mut self,
         sample: &Sample,
