@@ -224,7 +224,7 @@ pub struct Write {
 
 impl Write {
     /// How much longer values are kept than they matter by the clock that decided: the clocks of nodes may differ by
-    /// that much, and engines round times to live.
+    /// that much, and engines round times to live, some to zero, which is an error.
     pub const MARGIN: Duration = Duration::from_secs(1);
 }
 

@@ -112,7 +112,8 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>>;
 
-    /// Reads a document, at least as new as when this node last joined or renewed.
+    /// Reads a document, at least as new as when this node last joined or renewed: a node that renews and then reads
+    /// has seen everything that was written before it renewed.
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`] if the engine does not answer.

@@ -48,6 +48,7 @@ impl Divider {
         Self { part, guards: false, divided: PerLimit::default(), asked: Arc::default() }
     }
 
+    /// Leaves breakers and adaptive limits whole: they depend on how calls end.
     pub(super) fn with_guards(self) -> Self {
         Self { guards: true, ..self }
     }

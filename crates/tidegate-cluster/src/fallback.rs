@@ -46,10 +46,11 @@
 //! Units are drawn ([`Op::Draw`]) only from the engine: while it is gone, a draw is an error.
 //!
 //! # Where charges end
-//! A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again or not; one that was
-//! made by the engine ends there, with an error while it is gone. A step with both kinds is split, and marks
-//! ([`Ending::Once`]) belong to the engine's half. The engine is asked first, because only it may refuse or fail. If
-//! its answer is lost and the step is repeated, its mark refuses, and what was charged here stays charged.
+//! A charge that was made here ends here ([`Charge::by_fallback`]), whether the engine is up again or not; one that
+//! was made by the engine ends there, with an error while it is gone, and the call may be repeated. A step with both
+//! kinds is split, and marks ([`Ending::Once`]) belong to the engine's half. The engine is asked first, because only
+//! it may refuse or fail. If its answer is lost and the step is repeated, its mark refuses, and what was charged here
+//! stays charged.
 
 mod breaker;
 mod shared;
@@ -72,7 +73,8 @@ use tidegate_limits::store::{Ending, OnStoreError, StoreError};
 /// The default deadline: far beyond what an engine in the same building takes, and hardly noticed by callers.
 pub const DEADLINE: Duration = Duration::from_millis(250);
 
-/// The default interval between probes: an engine that is back is asked within about a second.
+/// The default interval between probes: an engine that is back is asked within about a second, and one that hangs
+/// keeps one request a second waiting.
 pub const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// The default number of unanswered steps in a row after which the engine counts as gone. If one answer in fifty is
@@ -207,7 +209,8 @@ impl Store for Fallback {
             Op::Reset => self.shared.reset(step, out),
             // Draws are spent in this process, and the stand-in's units are there already.
             Op::Draw => self.shared.ask(step, out),
-            // The stand-in's breakers decide by the outcomes that they have seen themselves.
+            // A forced state belongs to the breaker in the engine; the stand-in's breakers decide by the outcomes that
+            // they have seen themselves.
             Op::Breaker(_) => self.shared.engine.settle_into(step, out),
         }
     }
@@ -262,7 +265,8 @@ struct Share {
 }
 
 impl Share {
-    /// Computes what is charged for a cost: the same again when the charge ends.
+    /// Computes what is charged for a cost: it depends only on its arguments, so it is the same again when the charge
+    /// ends.
     fn of(asked: Cost, quota: &Quota, nodes: u64) -> Self {
         let whole = times(asked, nodes);
         if nodes == 1 {

@@ -27,14 +27,14 @@
 //! smaller limit. So the largest cost that a strict limit ever grants is its burst less `O`.
 //!
 //! # When units are drawn
-//! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand, the
-//! more is drawn at once, up to what the demand needs in a configured time ([`LeasedBuilder::target`]). When half of
-//! the batch is spent, the next draw is made in the background. At most one draw per key is in flight. Requests that
-//! need it wait for it together, for the target time or three round trips, whichever is longer, and then ask the engine
-//! themselves. Where no units are left, the engine grants those of the near future; until then, requests are refused
-//! here without a call. So they are after the engine refuses, until the time that it names, but for no longer than
-//! units may be held ([`LeasedBuilder::lasts`]): units may come back elsewhere. Units that come back through this node
-//! are drawn again at once.
+//! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand,
+//! the more is drawn at once, up to what the demand needs in a configured time ([`LeasedBuilder::target`]). When half
+//! of the batch is spent, the next draw is made in the background. At most one draw per key is in flight. Requests
+//! that need it wait for it together, for the target time or three round trips, whichever is longer, and then ask the
+//! engine themselves, as do later requests until the draw arrives or fails. Where no units are left, the engine grants
+//! those of the near future; until then, requests are refused here without a call. So they are after the engine
+//! refuses, until the time that it names, but for no longer than units may be held ([`LeasedBuilder::lasts`]): units
+//! may come back elsewhere. Units that come back through this node are drawn again at once.
 //!
 //! Requests start the draws; this store has no timer. [`Leased::tick`] gives back what idle keys hold: without it, idle
 //! units stay spent until the limit refills.

@@ -106,8 +106,8 @@ impl Part {
 
     /// Returns the least part within a span that ends at `now`.
     ///
-    /// Another node may have spent units that this part has gained within that time. Visits at most the last 64
-    /// changes, without a lock.
+    /// Another node may have spent units that this part has gained within that time, so they count only after it.
+    /// Visits at most the last 64 changes, without a lock.
     pub(crate) fn least(&self, now: Tick, span: Duration) -> u32 {
         let changes = self.shared.changes.load();
         let mut least = self.at(now);

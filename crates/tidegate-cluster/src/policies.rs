@@ -3,7 +3,8 @@
 //!
 //! The file's bytes are a document, with a version of their own: 1, 2, 3. Each node [follows](follow) it. A node
 //! refuses a version that it cannot apply and keeps its present policies; it [reports](super::MemberReport::refused)
-//! the version and the reason, which [`nodes`] shows.
+//! the version and the reason, which [`nodes`] shows. So a mistake in a file stops no node, and it shows if only some
+//! nodes understand a file.
 //!
 //! [`put`] keeps the last sixteen versions that were in force before. [`rollback`] puts one of them again, as a new
 //! version.
@@ -126,8 +127,9 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
     Ok(read(coordinator, NAME).await?.0)
 }
 
-/// Puts policies in force on every node, and returns their version. `expected` is the version that they must replace, 0
-/// for none; `None` replaces any version. The bytes are not checked here.
+/// Puts policies in force on every node, and returns their version. `expected` is the version that they must replace,
+/// 0 for none; `None` replaces any version. The bytes are not checked here: the caller should, and each node checks
+/// them again.
 ///
 /// # Errors
 /// [`PutError`]. After [`CoordinatorError::Unavailable`] the policies may or may not be in force.

@@ -26,8 +26,9 @@ use tidegate_limits::store::{Answer, Charge, Later, Occupancy, OwnedStep, Settle
 /// as long as the limit takes to fill up. Nodes of one region may know different parts for a moment; the engine grants
 /// no more than the largest of them allows.
 ///
-/// For that long, a node that starts uses only the permanent part of its region. What other nodes of the region spend
-/// counts against that part too. So limits that fill up within minutes suit regions, and limits per day do not.
+/// For that long, a node that starts uses only the permanent part of its region, because it does not know for how long
+/// the region has had more. What other nodes of the region spend counts against that part too. So limits that fill up
+/// within minutes suit regions, and limits per day do not.
 ///
 /// # What it is for
 /// The same limits as [`Split`](crate::Split), with the same rounding. Breakers and adaptive limits are not divided:

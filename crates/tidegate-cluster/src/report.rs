@@ -51,7 +51,8 @@ impl MemberReport {
         text.into_bytes()
     }
 
-    /// Unknown words are ignored, and invalid values count as absent: members of another version report more or less.
+    /// Reads a report. Unknown words are ignored, and invalid values count as absent: members of another version
+    /// report more or less.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let mut report = Self::default();
         for text in String::from_utf8_lossy(bytes).lines() {

@@ -13,8 +13,11 @@ use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step
 /// # Never more than the limit
 /// While the parts of all nodes add up to at most the whole, they grant at most what the limit grants. A smaller part
 /// applies at once to all that is not yet spent. A larger part applies only after it has been this node's for as long
-/// as the limit takes to fill up ([`Quota::fills_within`](tidegate_limits::Quota::fills_within)): its former owner may
-/// have spent what has refilled. A node that starts uses only its [permanent](Part::permanent) part for that long.
+/// as the limit takes to fill up ([`Quota::fills_within`](tidegate_limits::Quota::fills_within)): until then, its
+/// former owner may have spent what has refilled. So for a limit per minute, a part that has moved is used a minute
+/// later. A node that starts uses only its [permanent](Part::permanent) part for that long, because what it granted
+/// before is unknown. As a model, the whole consists of many small limits, each owned by one node: one that changes
+/// its owner is not used until it is full, so its new owner finds at least what it counts on.
 ///
 /// A charge that ends with more than was charged leaves the debt on its node; one that ends with less
 /// gives nothing back if the part has changed meanwhile.
@@ -25,9 +28,9 @@ use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step
 /// calendar windows, pacers, warm-ups, places that never lapse, breakers.
 ///
 /// # Limits that change
-/// What was spent stays spent, because a changed part looks like a changed limit. So
-/// [`Replace::Reset`](tidegate_limits::Replace::Reset), which makes a rewritten limit start full, is treated as
-/// [`Replace::AsIs`](tidegate_limits::Replace::AsIs) here.
+/// What was spent stays spent, because a changed part looks like a changed limit, and each change of a part would
+/// otherwise grant everything again. So [`Replace::Reset`](tidegate_limits::Replace::Reset), which makes a rewritten
+/// limit start full, is treated as [`Replace::AsIs`](tidegate_limits::Replace::AsIs) here.
 ///
 /// # Examples
 /// ```

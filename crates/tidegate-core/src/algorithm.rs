@@ -38,8 +38,8 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// back, and more are booked as a debt, which is never refused. The caller must settle a receipt at most once.
     ///
     /// * *Never fuller*: at no later tick is the limit fuller than if only `used` had been charged at the time of the
-    ///   charge. If nobody has charged since, it is exactly as full. If others have, it may give back less, never more;
-    ///   each algorithm says when.
+    ///   charge, so work, including work still to come, never bunches beyond the limit. If nobody has charged since,
+    ///   it is exactly as full. If others have, it may give back less, never more; each algorithm says when.
     /// * *Promises stay*: every reservation keeps its time, and a promised time is not granted twice.
     /// * *More than charged* is charged at `now`, after everything promised. The limit then stands below empty, by at
     ///   most [`Rate::MAX_COUNT`] units, and later requests wait until the debt is paid off.
@@ -51,12 +51,14 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// much is spent after that as before, up to the new limit.
     fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;
 
-    /// Returns the tick from which the state is equivalent to a fresh one; `None` if there is no such tick.
+    /// Returns the tick from which the state is equivalent to a fresh one, so that forgetting it gives nobody any
+    /// capacity; `None` if there is no such tick.
     fn full_at(&self, state: &Self::State) -> Option<Tick>;
 }
 
 /// Carries the units that `state` has spent under `old` over to `new`, a limit of another algorithm: the units spent and
-/// owed in its standing are charged to a fresh limit, at the tick of the change.
+/// owed in its standing are charged to a fresh limit, at the tick of the change. Forgetting them would give every
+/// caller a fresh burst, and a conversion for each pair of algorithms would be too many.
 ///
 /// What a standing does not hold is lost in the strict direction: parts of a unit count as spent, units return counted
 /// from the change, a warm-up starts cold. A reservation keeps its time; a faster new limit may let others pass before it.

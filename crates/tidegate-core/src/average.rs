@@ -3,7 +3,7 @@
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// Returns `old` moved towards `new` by the fraction `weight`, 0 to 1. In spite of rounding, the result lies between
-/// the two and is monotone in both.
+/// the two and is monotone in both, unlike `old + (new - old) * weight`.
 pub(crate) fn interpolate(old: f64, new: f64, weight: f64) -> f64 {
     (old * (1.0 - weight) + new * weight).max(old.min(new)).min(old.max(new))
 }

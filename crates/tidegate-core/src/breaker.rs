@@ -13,7 +13,8 @@
 //! * Half-open a breaker is a bulkhead with few places, and the places lapse. So no breaker stays half-open because a
 //!   holder never came back. A cancelled probe gives its place back.
 //! * The calls of each step are judged by a [`Judgement`]. Each step doubles how many calls may be in flight, instead
-//!   of letting a share of all calls through: work in flight is what overwhelms a recovering service.
+//!   of letting a share of all calls through: work in flight is what overwhelms a recovering service, and a limit on
+//!   it needs neither counts of refusals nor random numbers.
 //! * A breaker that [sheds](BreakerBuilder::shed_at_most) stays closed, and refuses by chance the share of calls that
 //!   goes beyond what its threshold allows.
 //! * A person can [`Force`] the breaker into a state, for a time and with a reason.

@@ -1,9 +1,11 @@
 //! CoDel for a queue of waiting work: drops work that has waited long, but only while *all* work waits long.
 //!
-//! The least wait of each interval decides. If it is above the target, the service counts as overloaded for the next
-//! interval. In that, work that has waited more than twice the target by its turn is dropped. Once a queue has stood
-//! for an interval, it is served from its *newest* end (adaptive LIFO). After the queue was empty it is served in
-//! order again.
+//! A burst makes some work wait, which is the purpose of a queue; but if even the work that waited least had to wait
+//! long, more arrives than can be served. So the least wait of each interval decides. If it is above the target, the
+//! service counts as overloaded for the next interval. In that, work that has waited more than twice the target by its
+//! turn is dropped, since its caller is about to give up. Once a queue has stood for an interval, it is served from
+//! its *newest* end (adaptive LIFO): the caller of the newest work still waits for an answer, the caller of the oldest
+//! may not. After the queue was empty it is served in order again.
 //!
 //! Use it for any queue in front of a limit, except where waits are long by design, as for batch jobs.
 //!
@@ -81,7 +83,8 @@ impl Default for Codel {
 }
 
 impl Codel {
-    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h; 5 ms by default.
+    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h; 5 ms by default. While
+    /// it is overloaded, work that waited more than twice this is dropped.
     pub fn target(self, wait: Duration) -> Result<Self, QuotaError> {
         Ok(Self { target: up_to_an_hour("target", wait)?, ..self })
     }
@@ -113,9 +116,9 @@ impl Codel {
         if state.overloaded && waited > self.target * 2 { Turn::Drop } else { Turn::Serve }
     }
 
-    /// Says whether work that has waited for `waited` may give up before its turn: it would be dropped at its turn,
-    /// or it is being passed over because the queue is served from its newest end, and has waited longer than an
-    /// interval. Changes nothing.
+    /// Says whether work that has waited for `waited` may give up before its turn: it would be dropped at its turn, or
+    /// it is being passed over because the queue is served from its newest end, and has waited longer than an
+    /// interval. While the newest are served, only this finds the oldest. Changes nothing.
     #[must_use]
     pub fn given_up(&self, state: &CodelState, now: Tick, waited: Duration) -> bool {
         (state.overloaded && waited > self.target * 2) || (self.stands(state, now) && waited > self.interval)

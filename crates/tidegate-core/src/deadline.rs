@@ -1,6 +1,6 @@
-//! Deadlines: how long work may take. A deadline comes in with the request, and each step gets no more than the time
-//! left. The next service is told the time left minus the time that its answer needs to come back. Work that cannot
-//! finish in time is not started.
+//! Deadlines: how long work may take. A request that nobody waits for any more is useless load. A deadline comes in
+//! with the request, and each step gets no more than the time left. The next service is told the time left minus the
+//! time that its answer needs to come back. Work that cannot finish in time is not started.
 
 use core::time::Duration;
 

@@ -225,7 +225,7 @@ impl<S> Transition<S> {
 
 /// Proof of one allowed charge; settling needs it.
 ///
-/// It is valid only for the limit and the key that it was issued for.
+/// It is valid only for the limit and the key that it was issued for; its holder has to remember both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// When the charge was made: the tick of the request, or of the last change of the state if that was later.

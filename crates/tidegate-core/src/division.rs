@@ -1,18 +1,21 @@
 //! Divides one limit among holders that grant it on their own, such as proxies whose bucket can only be replaced as a
 //! whole. Three rules keep the sum within the limit:
 //!
-//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. The rate that a smaller
-//!   bucket frees counts as free once its holder has reported afterwards, or once the old bucket has expired.
-//! * **Bursts.** A new bucket starts full, so its burst is paid for out of a *purse*: the limit's own burst, refilled
-//!   by the rate that is not handed out.
-//! * **Ends.** A bucket expires unless it is renewed.
+//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. A smaller bucket is handed
+//!   out first; the rate that it frees counts as free once its holder has reported afterwards, or once the old bucket
+//!   has expired.
+//! * **Bursts.** A new bucket starts full, so handing it out grants its burst at once, even in place of another; so
+//!   the burst is paid for out of a *purse*: the limit's own burst, refilled by the rate that is not handed out.
+//! * **Ends.** A bucket expires unless it is renewed. So the part of a holder that vanishes is freed, and a holder
+//!   that is cut off stops.
 //!
 //! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, plus, for each
 //! holder that took part, its *least*: the units that one of its requests takes. The least lets a newcomer start
-//! while the whole burst is handed out.
+//! while the whole burst is handed out, and allows more holders than the burst has requests.
 //!
 //! A sixteenth of the rate is kept for newcomers. A quarter of the rest is divided equally, and three quarters in
-//! proportion to the units that each holder was asked for.
+//! proportion to the units that each holder was asked for. A newcomer's first bucket has at most an eighth of the free
+//! rate.
 //!
 //! A report costs a few dozen nanoseconds. Finding expired buckets scans all holders, once in the lifetime of a
 //! bucket.
@@ -282,7 +285,8 @@ pub struct Bucket {
 
 impl Bucket {
     /// Says whether the bucket `by` differs enough to be handed out in place of this one: its rate differs by more
-    /// than an eighth, or its burst is at least twice as large. Any bucket is worth more than none.
+    /// than an eighth, or its burst is at least twice as large, because each replacement is paid for. Any bucket is
+    /// worth more than none.
     #[must_use]
     pub const fn is_worth_replacing(self, by: Self) -> bool {
         by.rate.abs_diff(self.rate) > self.rate / 8 || by.burst / 2 >= self.burst

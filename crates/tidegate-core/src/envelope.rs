@@ -1,6 +1,7 @@
 //! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used
-//! (*utilisation*). Tests, simulations and a metric in production use the same judge. All numbers are exact integers;
-//! memory and time per call are constant.
+//! (*utilisation*). A judge is told each request and whether it was admitted, not how that was decided: tests,
+//! simulations and a metric in production use the same judge. All numbers are exact integers; memory and time per call
+//! are constant.
 //!
 //! * [`Envelope`]: a rate and a burst
 //! * [`WindowEnvelope`]: a number of units in each window

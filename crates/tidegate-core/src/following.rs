@@ -1,14 +1,17 @@
 //! A rate that follows a signal of load: the fuller the machine, the lower the rate.
 //!
 //! At the low mark and below, the rate is the ceiling; at the high mark and above, it is the floor; between them it
-//! falls in a straight line. The signal is any number that grows with load. Three measures damp oscillation, and each
-//! keeps the order: of two series of readings, the one that is nowhere higher never has the lower rate. Readings are
-//! *smoothed*. A falling signal has to fall by more than a *band* before the rate rises; towards the low mark the
-//! band narrows, to the distance from that mark. And the rate takes a *climb* time to rise from the floor to the
-//! ceiling.
+//! falls in a straight line. The signal is any number that grows with load; for one that grows as load falls, report
+//! the negative. A line alone would oscillate: the rate falls, so the signal falls, so the rate rises. Three measures
+//! damp that, and each keeps the order: of two series of readings, the one that is nowhere higher never has the lower
+//! rate. Readings are *smoothed*. A falling signal has to fall by more than a *band* before the rate rises; towards
+//! the low mark the band narrows, to the distance from that mark, so that a signal that rests there has the ceiling:
+//! many, such as the length of a queue, never fall below theirs. And the rate takes a *climb* time to rise from the
+//! floor to the ceiling.
 //!
-//! Use it for a resource that reacts slowly to load, such as memory. Where latency or refusals show the load, use
-//! [`concurrency`](crate::concurrency) or [`throttle`](crate::throttle). When readings stop, the rate stays.
+//! Use it for a resource that reacts slowly to load, such as memory, where a concurrency law would notice a shortage
+//! too late. Where latency or refusals show the load, use [`concurrency`](crate::concurrency) or
+//! [`throttle`](crate::throttle). When readings stop, the rate stays.
 //!
 //! # Source
 //! The straight line is the memory-adaptive calculator of sentinel-golang. A band on one side is the play operator of
@@ -124,8 +127,8 @@ impl Following {
         FollowingState { last: now, smoothed: None, held: self.low }
     }
 
-    /// Updates the state by a reading of the signal; NaN is ignored. A reading counts as at most the high mark, and
-    /// as at least the low mark minus the band.
+    /// Updates the state by a reading of the signal; NaN is ignored. A reading counts as at most the high mark, and as
+    /// at least the low mark minus the band, so that one extreme reading does not last long.
     pub fn sense(&self, state: &mut FollowingState, at: Tick, signal: f64) {
         if signal.is_nan() {
             return;

@@ -1,4 +1,5 @@
-//! Guards: limits on work in progress, which work enters and leaves with an outcome.
+//! Guards: limits on work in progress, which work enters and leaves with an outcome. A rate limit counts what was
+//! asked for; a guard counts work in progress, and work that leaves reports how it ended, not what it cost.
 
 use core::fmt::Debug;
 
@@ -75,9 +76,10 @@ pub trait Guard: Clone + Debug + Eq + Bytes {
     fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
 
     /// Holds the places of a receipt for another time to live from `now` on. Returns the next state and the receipt
-    /// that takes the place of this one, which finds no place any more. It keeps the time of the entry. A place never
-    /// lapses earlier because of this. `None` if the places have lapsed, and for a guard whose places cannot be held
-    /// longer, which is the default; nothing changes then.
+    /// that takes the place of this one, which finds no place any more. It keeps the time of the entry, so that the
+    /// work is known to have taken that long when it leaves. A place never lapses earlier because of this. `None` if
+    /// the places have lapsed, and for a guard whose places cannot be held longer, which is the default; nothing
+    /// changes then.
     fn extend(&self, state: &Self::State, now: Tick, receipt: &Receipt) -> Option<(Self::State, Receipt)> {
         let _ = (state, now, receipt);
         None

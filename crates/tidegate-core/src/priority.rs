@@ -153,15 +153,18 @@ impl FromStr for Priority {
 }
 
 /// How users are divided into the cohorts of a level, and for how long a division holds: with a random number per
-/// request, every user would lose some requests; with a fixed hash, the same users would lose in each overload.
+/// request, every user would lose some requests, and a page that needs ten of them would hardly ever be complete; with
+/// a fixed hash, the same users would lose in each overload.
 ///
 /// Each user is in each cohort with a chance of 1 in 128. The divisions of two periods are independent of each other.
-/// All processes with the same period and secret agree, if they read the time from 1970 on, as `SystemClock` does; so
-/// choose the cohort once, at the edge, and send it on with the priority.
+/// The hash has to be the same in all processes and versions, and to stand users who choose their own ids: hence a
+/// keyed one, under a secret of the deployment and not a seed of the process. All processes with the same period and
+/// secret agree, if they read the time from 1970 on, as `SystemClock` does; where two clocks differ, they disagree for
+/// that time at each end of a period; so choose the cohort once, at the edge, and send it on with the priority.
 ///
 /// **A user who chooses his own id** can try ids until one is in a good cohort: 128 tries on average for one period,
-/// and each further period multiplies them by 128. Where ids cost nothing, use [`Cohorts::with_secret`]. Nothing here
-/// protects against a user with many ids.
+/// and each further period multiplies them by 128. Where ids cost nothing, so that somebody may take a new one each
+/// hour, use [`Cohorts::with_secret`]. Nothing here protects against a user with many ids.
 ///
 /// # Examples
 /// ```
@@ -186,7 +189,8 @@ pub struct Cohorts {
 }
 
 impl Default for Cohorts {
-    /// Divides anew each hour, as DAGOR does: longer than a user's visit usually lasts. Without a secret.
+    /// Divides anew each hour, as DAGOR does: longer than a user's visit usually lasts, so that a visit succeeds or
+    /// fails as a whole. Without a secret.
     fn default() -> Self {
         Self { period_ns: 3600 * 1_000_000_000, secret: [0, 0] }
     }

@@ -1,5 +1,6 @@
-//! Decides whether a failed call is worth trying again, and after how long. The
-//! [`RetryBudget`](crate::retry_budget::RetryBudget) is asked last, so that no retry is paid for and then not made.
+//! Decides whether a failed call is worth trying again, and after how long: by how the last try ended, the service's
+//! pushback, the number of tries, and the time left. The [`RetryBudget`](crate::retry_budget::RetryBudget) is asked
+//! last, so that no retry is paid for and then not made.
 
 use core::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Retry budgets: bounds the load that retries add to a share of the recent calls, plus a few retries for callers
-//! that make hardly any calls. Without a bound, three tries at each of three services make 27 calls of one.
+//! that make hardly any calls. Without a bound, three tries at each of three services make 27 calls of one. Where a
+//! service fails because it has too much to do, each retry adds to the cause.
 //!
-//! Calls and retries are counted in buckets of a tenth of the span. The few retries beyond the share return over
-//! time, like the tokens of a bucket; a new caller has one second's worth of them at once.
+//! Calls and retries are counted in buckets of a tenth of the span. The few retries beyond the share return over time,
+//! like the tokens of a bucket; a new caller has one second's worth of them at once, not those of the whole span.
 
 use core::time::Duration;
 
@@ -162,7 +163,8 @@ impl RetryBudget {
         (retries + 1) * u128::from(WHOLE) <= calls * u128::from(self.share)
     }
 
-    /// Moves on to the bucket in which `now` lies. If the clock was set back, the state starts anew.
+    /// Moves on to the bucket in which `now` lies. If the clock was set back by more than
+    /// [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK), the state starts anew; a smaller step counts as none.
     fn advance(&self, state: &mut RetryBudgetState, now: Tick) {
         if state.sums.is_set_back(self.window, now) {
             *state = self.start(now);

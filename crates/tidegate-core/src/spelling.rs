@@ -5,10 +5,10 @@ use strsim::damerau_levenshtein;
 /// The longest word that is compared, in bytes. The time grows with the length, and no known word is longer.
 pub(crate) const LONGEST: usize = 64;
 
-/// Returns the most similar of some words, the first of several, for a word that has to be one of them; `None` if
-/// more than a third of the letters of `found` would be wrong with each of them (one may always be), and for more
-/// than 64 bytes. Upper and lower case count as equal, and so do singular and plural. Some microseconds for each
-/// word.
+/// Returns the most similar of some words, the first of several, for a word that has to be one of them; `None` if more
+/// than a third of the letters of `found` would be wrong with each of them (one may always be), and for more than 64
+/// bytes. Upper and lower case count as equal, and so do singular and plural. Takes some microseconds for each word,
+/// so it is for people, not for each request.
 ///
 /// # Examples
 /// ```

@@ -1,6 +1,7 @@
 //! Throttles: control laws that refuse a share of the arrivals, the least important first, computed from how earlier
-//! work ended. They suit callers, which do not know how many others there are, and can sit in front of a limit on a
-//! server.
+//! work ended. A concurrency law limits how many are in flight; a throttle sets the probability of admission. So
+//! throttles suit callers, which do not know how many others there are, and can sit in front of a limit on a server.
+//! Random draws are passed in, so the same arrivals with the same draws give the same answers.
 
 mod pid;
 mod ranking;

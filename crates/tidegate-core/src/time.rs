@@ -66,9 +66,10 @@ impl Tick {
     }
 }
 
-/// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. Clones
-/// share the number. Calendar windows and [aligned refills](crate::rate::Refill::Aligned) read it: see
-/// [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it is one load.
+/// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. A clock
+/// whose ticks do not follow the wall clock has one. Clones share the number. Calendar windows and [aligned
+/// refills](crate::rate::Refill::Aligned) read it: see [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it
+/// is one load.
 #[derive(Clone, Debug, Default)]
 pub struct WallAhead(Arc<AtomicI64>);
 
@@ -131,9 +132,10 @@ impl Hash for Wall {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// The largest step back of a clock for which a key merely stands still: ten seconds. For larger steps, see
-/// [`Quota::set_back`](crate::Quota::set_back). It is more than a synchronised clock ever corrects at once, and than
-/// those of several machines differ, and short enough for a key to stand still.
+/// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick
+/// of its last change: ten seconds. For larger steps, see [`Quota::set_back`](crate::Quota::set_back). It is more than
+/// a synchronised clock ever corrects at once, and than those of several machines differ, and short enough for a key
+/// to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
 /// Returns the tick that an event at `at` counts as, after an event at `last`: `last` if the clock has stepped back
@@ -192,7 +194,7 @@ impl Rate {
     /// The longest period of a rate: 2⁶² ns, about 146 years.
     pub const MAX_PERIOD: Duration = Duration::from_nanos(1 << 62);
 
-    /// Makes a rate of `count` units per `period`.
+    /// Makes a rate of `count` units, 1 to [`Rate::MAX_COUNT`], per `period`, above 0 and up to [`Rate::MAX_PERIOD`].
     ///
     /// # Errors
     /// [`QuotaError`] when one is out of range.

@@ -64,8 +64,9 @@ impl Bytes for Buckets {
     }
 }
 
-/// The greatest of one value per bucket, over a window. For the least, negate the values. Keeps only values that no
-/// later one has reached: at most one for each bucket, all allocated at the start.
+/// The greatest of one value per bucket, over a window. For the least, negate the values. Each value enters once and
+/// leaves once. Keeps only values that no later one has reached: at most one for each bucket, all allocated at the
+/// start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Peak {
     /// Numbers of buckets ascending, values descending.
@@ -188,7 +189,7 @@ impl<const K: usize> Count for [u64; K] {
 }
 
 /// The newest buckets, as many as were asked for at the start, and their total. Bucket `n` covers the `n`-th span of
-/// time. Nothing is allocated after the start.
+/// time. Counting costs the same for any number of buckets. Nothing is allocated after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketRing<C> {
     /// Bucket `n` lies at index `n` modulo the number of buckets.

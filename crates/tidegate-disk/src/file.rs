@@ -179,7 +179,8 @@ impl StoreFile {
         self.place.is_none() || place_at(&self.path) == self.place
     }
 
-    /// Writes to the journal atomically, together with the identity. Returns the bytes of the added pieces.
+    /// Writes to the journal atomically, together with the identity. Returns the bytes of the added pieces, after they
+    /// are on disk.
     pub(crate) fn write(
         &mut self,
         then: impl FnOnce(&mut Journal<'_>) -> Result<(), redb::Error>,
@@ -238,7 +239,7 @@ impl StoreFile {
 /// Removes a file that no process has open: an engine locks its whole file.
 fn remove_unused(path: &Path, file: &File) -> Result<(), FileError> {
     let place = place_of(file);
-    // Without locks on the file system, the file counts as unused.
+    // On a file system without locks the engine has none either, so the file counts as unused.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(FileError::InUse);
     }
@@ -258,7 +259,8 @@ fn give_name(new: &Path, path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// The whole file is read and checked now, or altered pages would only be found when they are needed.
+/// Opens the engine over a file. The whole file is read and checked now, or altered pages would only be found when
+/// they are needed.
 fn engine(file: File) -> Result<Database, FileError> {
     let open = || -> Result<Database, DatabaseError> {
         let backend = FileBackend::new(file)?;
@@ -297,7 +299,7 @@ pub(crate) struct Identity {
     /// The capacity in keys: pieces name slots of a table of that size.
     pub(crate) keys: u64,
     pub(crate) full_keys: bool,
-    /// A build that computes another value hashes keys differently.
+    /// A check value: a build that computes another one hashes keys differently from the build that made the file.
     pub(crate) probe: u64,
     /// How often the file was opened: a process that lost it briefly detects that another one has used it.
     pub(crate) openings: u64,

@@ -19,7 +19,8 @@ const LEAST: u64 = 4096;
 /// The most lines without keys that each write scans, in under a millisecond.
 const LINES: usize = 16_384;
 
-/// One more line may be scanned per this many bytes of changes.
+/// One more line may be scanned per this many bytes of changes: a line of four slots holds at least one key of 36
+/// bytes, or little is lost.
 const BYTES_PER_LINE: u64 = 16;
 
 #[derive(Debug)]
@@ -38,8 +39,8 @@ impl Flush {
         Self { folder, identity: file.identity.clone(), recorder, round: file.next, file: Some(file) }
     }
 
-    /// Writes all changes so far, and returns their bytes; 0 if none is relevant. A change is left out if its key is
-    /// full again within `slack`.
+    /// Writes all changes so far, and returns their bytes after they are on disk; 0 if none is relevant. A change is
+    /// left out if its key is full again within `slack`.
     ///
     /// # Errors
     /// The reason of a failure. The changes are written the next time.
@@ -113,7 +114,8 @@ fn part_of_table(
     // Each part has at least one line, so the loop ends.
     while written < changed && lines < most {
         let rest = usize::try_from(changed - written).unwrap_or(usize::MAX);
-        // Without slack: a strict charge must be kept until its key is full.
+        // Without slack: keys that the round leaves out are deleted at its end, and a strict charge must be kept until
+        // its key is full.
         let part = recorder.lines(most - lines, rest, || Duration::ZERO);
         lines += part.lines;
         if let Some(piece) = part.piece {

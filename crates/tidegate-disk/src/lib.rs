@@ -9,7 +9,8 @@
 //! [`redb`] manages it, crash-safe: each write is there completely or not at all. It holds a journal of the slots that
 //! have changed ([`Recorder`](tidegate::store::Recorder)) and, interleaved, the table itself part by part. Once the
 //! whole table has been written, older pieces are deleted. So the pieces stay below four times the size of the table's
-//! live keys (about 36 bytes each under most limits), and the file below twice that.
+//! live keys (about 36 bytes each under most limits), and the file below twice that; about twice the size of the
+//! changes is written.
 //!
 //! It also holds the [`Seed`](tidegate::store::Seed) under which keys are hashed, a secret: only the file's owner may
 //! read it. Keys are stored as fingerprints, or with [full keys](DiskOptions::full_keys) up to 15 bytes as they are.

@@ -18,7 +18,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The default capacity in keys: 27 MB.
 const KEYS: usize = 1_000_000;
 
-/// The default limit on bytes written per second: a third of what a plain SATA disk can take.
+/// The default limit on bytes written per second: a third of what a plain SATA disk can take, which leaves room for
+/// its other users.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 
 /// The options of a [`DiskStore`](crate::DiskStore).
@@ -76,7 +77,8 @@ impl DiskOptions {
     }
 
     /// Sets the interval between writes, 1 ms to 1 h; the default is 200 ms. A crash may grant again what was granted
-    /// in the last interval and during its write.
+    /// in the last interval and during its write. Nothing is written if no change would still matter after an
+    /// interval.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
@@ -89,7 +91,8 @@ impl DiskOptions {
     }
 
     /// Sets the most bytes of changes written per second, at least 1; the default is 64 MiB. With more changes, the
-    /// intervals grow, up to the time in which the whole table is written twice.
+    /// intervals grow, up to the time in which the whole table is written twice: once for the changes and once for the
+    /// copy that keeps the file short.
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.bytes_per_second = bytes.max(1);
         self

@@ -142,7 +142,8 @@ impl Orders {
     pub(crate) fn answer(&self, order: Order, result: &WriteResult) {
         let mut state = self.state.lock();
         if let Err(reason) = result {
-            // Callers that have not read their result get the newer reason.
+            // If the numbers before failed too, the range grows: callers that have not read their result get the newer
+            // reason.
             let from = match &state.failed {
                 Some((from, upto, _)) if *upto == state.answered => *from,
                 _ => state.answered,

@@ -103,7 +103,7 @@ impl DiskStore {
     }
 
     /// Writes all changes and closes the file, so that another process may open it. Blocks the calling thread. The
-    /// store continues in memory; strict steps fail.
+    /// store continues in memory, but later changes are not kept; strict steps fail.
     ///
     /// # Errors
     /// [`CloseError`] if the latest changes could not be written. Later calls return the same result.
@@ -209,7 +209,8 @@ impl DiskStore {
 }
 
 impl DiskState {
-    /// Settles steps, and waits until their changes are on disk, with one write for all.
+    /// Settles steps, and waits until their changes are on disk, with one write for all. Steps that are not strict are
+    /// answered at the same time as the others.
     async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {
         let (shared, mut answers) = (&*self.shared, Vec::with_capacity(steps.len()));
         let _under_way = UnderWay::of(shared);

@@ -20,7 +20,8 @@ use tonic::transport::Endpoint;
 use crate::error::{ConnectError, Failed, OLDEST};
 use crate::options::{EtcdOptions, Tls, without_credentials};
 
-/// The interval of keep-alive pings; etcd closes connections that ping more often than every five seconds.
+/// The interval of HTTP/2 keep-alive pings on a silent connection; etcd closes connections that ping more often than
+/// every five seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A connection to an etcd cluster. Clones share it; it reconnects by itself, on the runtime on which it was made.

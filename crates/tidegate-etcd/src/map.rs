@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use crate::connect::Etcd;
 use crate::error::Failed;
 
-/// The length of a cell's name: 192 bits of the key's SHA-256.
+/// The length of a cell's name: 192 bits of the key's SHA-256, for which no collision can be found.
 const NAME: usize = 24;
 
-/// How often a read is tried: another member may answer.
+/// How often a read is tried: if one member of the cluster does not answer, another may.
 const TRIES: usize = 3;
 
 /// Cells in etcd: one transaction reads all keys of a step. Another one compares their revisions and writes them, or
@@ -162,7 +162,7 @@ impl ByteMap for EtcdMap {
 // lease that ends with a stretch. It is kept at least two seconds and up to about an eighth longer, and about ten
 // stretches of each length are in use.
 
-/// The longest time for which a cell is kept, ten years: accepted by etcd.
+/// The longest time for which a cell is kept, ten years: longer than any state matters, and accepted by etcd.
 const LONGEST: u64 = 10 * 366 * 86_400;
 
 const PART: u64 = 8;

@@ -127,7 +127,8 @@ impl Units {
         Self { cost, kept_back: charge.kept_back.min(most), draws: cost > 0 && spends == Spends::WhatFits }
     }
 
-    /// Returns what must fit, and what is then spent, both times `unit`. A cost that can never fit becomes 2^53.
+    /// Returns what must fit, and what is then spent, both times `unit`. A cost that can never fit becomes 2^53, which
+    /// is above the script's `most`.
     fn times(self, unit: u64) -> (u64, u64) {
         if self.cost == 0 {
             return (EXACT, EXACT);

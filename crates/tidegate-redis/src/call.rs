@@ -28,7 +28,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The number is the version of the layout: different layouts never share keys.
+    /// Makes the names. The number in them is the version of the layout: different layouts never share keys.
     pub(crate) fn new(namespace: &str, shards: u32) -> Self {
         let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
         let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();

@@ -42,8 +42,8 @@ pub(crate) enum Rule {
 /// The numbers of a [`Gcra`] in the script's units.
 ///
 /// Core counts scaled time in units of `1/count` nanoseconds. The script uses the same if a full limit takes less than
-/// 2^53 of them. Otherwise ticks are whole microseconds, and all numbers are divided by the greatest common divisor of
-/// a unit and a microsecond.
+/// 2^53 of them. Otherwise, as for limits over months, ticks are whole microseconds, and all numbers are divided by
+/// the greatest common divisor of a unit and a microsecond.
 #[derive(Debug)]
 pub(crate) struct GcraRule {
     pub(crate) limit: Gcra,
@@ -94,7 +94,7 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Returns whether the script decides a limit, in one round trip; all others take two.
+/// Returns whether the script decides a limit, in one round trip; all others take two, by compare-and-set.
 ///
 /// In some cases the script passes a limit of its own to the library, which takes two as well.
 ///

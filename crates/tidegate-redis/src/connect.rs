@@ -19,7 +19,7 @@ const LEAST: [u64; 2] = [7, 0];
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     pub(crate) connection: MultiplexedConnection,
-    /// The first half of the server's run id.
+    /// The first half of the server's run id, which differs for each server process.
     pub(crate) run: [u8; 16],
     pub(crate) script: String,
     pub(crate) policy: String,

@@ -1,7 +1,8 @@
 //! The one connection to a server, and the task that owns it.
 //!
-//! Jobs that arrive while an exchange is in flight are sent together after it, so batches grow with the load. A call
-//! whose answer is lost is never sent again, because it may have been executed.
+//! A job is sent at once if nothing is in flight. Jobs that arrive while an exchange is in flight are sent together
+//! after it, so batches grow with the load. A call whose answer is lost is never sent again, because it may have been
+//! executed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The treatment of limits whose cells an engine has lost.
 //!
-//! A server that was restarted, flushed or replaced by a lagging replica has forgotten what was spent, and would grant
-//! it again. So each hash of cells holds an epoch: the server run that wrote last, and the time when cells of an
-//! earlier run were lost. A call that finds another run, or no epoch, records the loss. From then on, cells older than
-//! the loss count as [`AfterLoss`] says, until they are written anew.
+//! A server that was restarted, flushed or replaced by a lagging replica has forgotten what was spent: if a missing
+//! cell counted as a full limit, it would be granted again. So each hash of cells holds an epoch: the server run that
+//! wrote last, and the time when cells of an earlier run were lost. A call that finds another run, or no epoch,
+//! records the loss. From then on, cells older than the loss count as [`AfterLoss`] says, until they are written anew.
 
 use std::sync::Arc;
 

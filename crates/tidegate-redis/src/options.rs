@@ -9,11 +9,12 @@ use tidegate::store::AfterLoss;
 
 use crate::error::ConnectError;
 
-/// The default time limit for a server to accept a connection and to answer: longer than most pauses for a snapshot.
+/// The default time limit for a server to accept a connection and to answer: longer than any answer takes, and than
+/// most pauses for a snapshot. Callers that cannot wait so long have a deadline of their own.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The default time for which calls that were refused without being executed are sent again: enough while a server
-/// loads its data, a slot moves or a script runs.
+/// loads its data, a slot moves or a script runs. The election of another master takes longer than callers wait.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The default number of hashes per namespace on one server: few, because one command reads the cells of a call that
@@ -123,7 +124,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets for how long calls that were refused without being executed are sent again; the default is 200 ms.
+    /// Sets for how long calls that were refused without being executed are sent again; the default is 200 ms. With
+    /// zero, none is sent again.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

@@ -124,7 +124,7 @@ impl Cluster {
                     Ok(Err(error)) => tracing::debug!(%error, "the cluster's slots cannot be read"),
                     Err(_) => tracing::error!("a mistake in the Redis store kept it from reading the slots"),
                 }
-                // Limits the rate of refreshes.
+                // Limits the rate of refreshes, however many callers request one.
                 tokio::time::sleep(PAUSE / 4).await;
             }
         });

@@ -106,7 +106,7 @@ impl RedisStore {
             engine_clock,
             policy: ready.policy,
         };
-        // For `Empty` the first use counts as a loss; `Full` does not detect losses.
+        // For `Empty` the first use counts as a loss, so that none can be missed; `Full` does not detect losses.
         let begun = shared.engine.begin(after_loss == AfterLoss::Half).await;
         let found = begun.map_err(|error| ConnectError::Answer {
             address: "the server".to_owned(),
@@ -233,7 +233,8 @@ impl Backing {
     }
 
     async fn settle_run(&self, run: Vec<(usize, Prepared)>, answers: &mut [Answer]) {
-        // In a cluster a call is for one shard. Steps of different shards have no keys in common.
+        // In a cluster a call is for one shard. Steps of different shards have no keys in common, so their order does
+        // not matter.
         let mut parts: Vec<(u32, Vec<(usize, Prepared)>)> = Vec::new();
         for (at, step) in run {
             let shard =

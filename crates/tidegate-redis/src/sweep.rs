@@ -2,8 +2,8 @@
 //!
 //! A time to live on a field exists only in some versions and takes more room than many a cell; one on the whole hash
 //! would delete the epoch too, which means a loss. Instead, one cursor goes round all hashes and scans some fields per
-//! exchange: more after more steps, and many while it finds much. Thus at most a small part of the cells on a server
-//! are full, whatever keys callers make up.
+//! exchange: more after more steps, and many while it finds much; while no steps arrive, nothing is scanned and
+//! nothing is added. Thus at most a small part of the cells on a server are full, whatever keys callers make up.
 
 use redis::{Cmd, Value};
 use tidegate::store::Write;
@@ -30,7 +30,7 @@ pub(crate) struct Sweep {
     cursor: Vec<u8>,
     steps: usize,
     much: bool,
-    /// The engine's latest time; while it is the epoch, nothing is deleted.
+    /// The engine's latest time; the epoch while it is unknown, and then nothing is deleted.
     now: Tick,
 }
 

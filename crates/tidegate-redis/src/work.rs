@@ -13,7 +13,8 @@ use crate::cell::Form;
 
 /// Names a cell: the shard whose hash holds it, and the field.
 ///
-/// A field is the first 96 bits of the key's SHA-256: keys may be confidential.
+/// A field is the first 96 bits of the key's SHA-256: keys may be confidential, and a collision with another key's
+/// cell takes a search among 2^96.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CellName {
     pub(crate) shard: u32,

@@ -185,7 +185,8 @@ impl ZooKeeperCoordinator {
                 let made = self.zookeeper.ask(client.create(&path, &bytes, &self.zookeeper.persistent()));
                 made.await.map(|(stat, _)| stat)
             }
-            // From here the number of writes stands for the transaction; documents are never deleted here.
+            // From here the number of writes stands for the transaction. A node that was deleted, made again and
+            // written equally often would not be noticed, but documents are never deleted here.
             Some(stat) if transaction(stat.mzxid) == version => {
                 self.zookeeper.ask(client.set_data(&path, &bytes, Some(stat.version))).await
             }

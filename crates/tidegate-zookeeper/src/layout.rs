@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-/// The length of a cell's name: 192 bits of the key's SHA-256.
+/// The length of a cell's name: 192 bits of the key's SHA-256, for which no collision can be found.
 const NAME: usize = 24;
 
-/// The number of buckets of cells. ZooKeeper lists all children in one answer of at most a megabyte, so a bucket holds
-/// 20,000 cells, and all buckets five million.
+/// The number of buckets of cells. ZooKeeper lists all children in one answer of at most a megabyte, and a name takes
+/// 52 bytes of it, so a bucket holds 20,000 cells, and all buckets five million.
 pub(crate) const BUCKETS: usize = 256;
 
 /// The length of the head: how long to keep the cell, in milliseconds.
@@ -55,7 +55,8 @@ impl Paths {
         format!("{}/{session:016x}", self.members)
     }
 
-    /// Returns a document's path: letters, digits, `-` and `_` as they are, other bytes as `%` and hex.
+    /// Returns a document's path: letters, digits, `-` and `_` as they are, other bytes as `%` and hex, because node
+    /// names may not contain every character.
     pub(crate) fn document(&self, name: &str) -> String {
         let mut path = format!("{}/", self.documents);
         for byte in name.bytes() {

@@ -26,7 +26,7 @@ const ABSENT: u32 = u32::MAX;
 
 const OLD: i32 = i32::MAX - 1000;
 
-/// How often a read is tried: the first may have to make a bucket.
+/// How often a read is tried: the first may have to make a bucket, and a read changes nothing.
 const TRIES: usize = 3;
 
 /// Cells in ZooKeeper: one request reads all keys of a step, another one checks their versions and writes.
@@ -159,7 +159,7 @@ impl ZooKeeperMap {
         let (written, read) = (writer.commit(), self.send_read(&client, &buckets, &places)?);
         match self.zookeeper.ask(written).await {
             Ok(_) => Ok(Written::All),
-            // Nothing was written.
+            // Another version, a new cell, or a deleted one: in each case nothing was written.
             Err(Failed::Engine(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
                 let read = self.zookeeper.ask(read).await;
                 Ok(Written::Nothing(read.and_then(|read| read_of(&buckets, &places, &read)).ok()))

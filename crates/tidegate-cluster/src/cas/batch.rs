@@ -1,12 +1,14 @@
 //! Batches steps of this process that name the same keys, so that they are settled together.
 //!
-//! To keep a process from competing with itself, steps that name a key of a batch under way wait and become the next
-//! batch, with one read and one write for all. Compare-and-set alone makes it correct.
+//! When several writers have read the same version of a key, one wins, and each other one starts over. To keep a
+//! process from competing with itself, steps that name a key of a batch under way wait and become the next batch, with
+//! one read and one write for all. The more steps there are, the more of them share a round trip. Compare-and-set
+//! alone makes it correct: no batch relies on being alone.
 //!
 //! # Who drives a batch
-//! Every future that waits for a batch polls it, including those that wait to be in the next one. So a future that is
-//! held without being polled blocks no other. When all callers whose steps are in a batch have gone, the batch is
-//! abandoned, and the waiting steps form the next one.
+//! There is no background task: every future that waits for a batch polls it, including those that wait to be in the
+//! next one. So a future that is held without being polled blocks no other. When all callers whose steps are in a
+//! batch have gone, the batch is abandoned, and the waiting steps form the next one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

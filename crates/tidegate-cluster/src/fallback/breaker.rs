@@ -5,7 +5,7 @@
 //! closes it again.
 //!
 //! An answered step ends the row, and so does a pause longer than [`WITHIN`]. A step does not count if one that was
-//! asked later was answered.
+//! asked later was answered: then a message was lost, and the engine is up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// Failures further apart are not in a row: the engine may have gone and come back in between.
+/// Failures further apart are not in a row: with so little traffic, the engine may have gone and come back in between.
 pub(super) const WITHIN: Duration = Duration::from_secs(10);
 
 /// The value of [`Breaker::failures`] while the engine is not asked.
@@ -59,7 +59,7 @@ pub(super) struct Breaker {
     /// failure too many.
     answered: AtomicU64,
     without_engine: AtomicU64,
-    /// No foreign code is called while it is held.
+    /// Protects the fields that change together. No foreign code is called while it is held.
     inner: Mutex<EngineHealth>,
     interval: Duration,
     opens_after: u32,
@@ -81,7 +81,7 @@ struct EngineHealth {
 #[derive(Debug)]
 pub(super) enum Route {
     Engine,
-    /// No other step goes there before this one has ended.
+    /// To the engine, which was gone: no other step goes there before this one has ended.
     Probe(Probe),
     WithoutEngine,
 }
@@ -158,8 +158,8 @@ impl Breaker {
                 return;
             }
             let answered = Tick::from_nanos(self.answered.load(Ordering::Relaxed));
-            // This rule is not for steps refused at once, and ignores an answer dated in the future, from before the
-            // clock was set back.
+            // A failure does not count if a later step was answered. This is not for steps refused at once, and
+            // ignores an answer dated in the future, from before the clock was set back.
             if asked < now && asked <= answered && answered <= now {
                 return;
             }
@@ -183,7 +183,7 @@ impl Breaker {
         self.answers_as_ever();
     }
 
-    /// One atomic load, unless the step before it failed.
+    /// Notes an answer to a step that was not a probe: one atomic load, unless the step before it failed.
     #[inline]
     pub(super) fn answers_as_ever(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
@@ -229,7 +229,7 @@ impl Breaker {
         Change { up, reason, at, lasted, without_engine }
     }
 
-    /// Called outside the lock, because the function may ask for the health.
+    /// Reports a change. Called outside the lock, because the function may ask for the health.
     fn call_on_change(&self, change: &Change) {
         if let Some(on_change) = &self.on_change {
             on_change(change);

@@ -287,7 +287,8 @@ impl FallbackState {
 type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 type Endings = SmallVec<[Ending; 4]>;
 
-/// See [the module](super#which-errors-count).
+/// Returns whether an error of the engine leaves the decision to the charges' [`OnStoreError`]; see [the
+/// module](super#which-errors-count).
 const fn is_decided_here(error: &StoreError) -> bool {
     matches!(
         error,

@@ -110,7 +110,8 @@ impl LeasedState {
         }
     }
 
-    /// Gives units back. Each is sent only once: a second one might give back what others have charged since.
+    /// Gives units back. Each is sent only once: if its answer is lost, it is unknown whether it was done, and a
+    /// second one might give back what others have charged since.
     pub(super) async fn give_all_back(&self, returns: Vec<Return>) {
         let send = |back: Return| async move {
             let units = back.receipt.cost.units();
@@ -222,7 +223,8 @@ impl Drop for DrawRequest {
     }
 }
 
-/// A request that waits for a draw. If it is dropped, the draw goes on: others may wait for it.
+/// A request that waits for a draw. If it is dropped, the draw goes on: others may wait for it, and the engine may
+/// have done it already.
 pub(super) struct Awaited {
     drawing: Option<Drawing>,
     inner: Arc<LeasedState>,

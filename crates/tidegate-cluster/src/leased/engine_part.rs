@@ -159,7 +159,7 @@ pub(super) struct HeldUnits {
 pub(super) struct Taken {
     pub(super) hash: u64,
     pub(super) key: Arc<[u8]>,
-    /// The terms of the lease. If the key has others by now, its lease does not count these units.
+    /// The terms of the lease. If the key has others by now, its lease is a new one that does not count these units.
     pub(super) terms: Arc<Terms>,
     pub(super) settings: ChargeSettings,
     pub(super) portion: Portion,

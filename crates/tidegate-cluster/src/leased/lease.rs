@@ -437,7 +437,7 @@ const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
 struct Refusal {
     /// The units refused; covers all larger costs.
     units: u64,
-    /// The units to be left for higher priorities; covers requests that have to leave more.
+    /// The units to be left for higher priorities; covers all requests that have to leave more.
     kept_back: u64,
     /// The tick from which the engine may be asked again.
     again: Tick,
@@ -457,7 +457,7 @@ pub(super) struct Refusals {
     draw: Option<Refusal>,
     /// The last request that the engine decided alone and refused; does not cover smaller costs.
     request: Option<Refusal>,
-    /// Requests sent up to this tick may be from before units came back.
+    /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
     cleared: Tick,
 }
 

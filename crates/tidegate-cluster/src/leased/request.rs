@@ -200,7 +200,7 @@ impl LeasedState {
         found
     }
 
-    /// Charges whose keys were not looked at are reported with a full limit.
+    /// Answers a step that a batch refuses. Charges whose keys were not looked at are reported with a full limit.
     fn refuse(&self, step: &Step<'_>, lines: &[Option<Settlement>], out: &mut Settled) {
         out.lines.clear();
         let both = lines.iter().zip(step.charges);

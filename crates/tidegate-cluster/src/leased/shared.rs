@@ -53,7 +53,8 @@ pub(super) struct LeaseCounters {
 pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
 
 impl LeasedState {
-    /// Returns how long requests wait for a draw before they ask the engine themselves.
+    /// Returns how long requests wait for a draw before they ask the engine themselves: the target time of a draw, or
+    /// a few round trips if the engine is far away.
     pub(super) fn patience(&self, terms: &Terms) -> Duration {
         let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
         terms.target.max(round_trip.saturating_mul(ROUND_TRIPS))

@@ -118,7 +118,8 @@ pub(super) struct Shares {
     pub(super) turn: u64,
     /// A random number that distinguishes this document from an earlier one that was deleted.
     pub(super) line: u64,
-    /// Whether anything is divided: only after all members have seen the line.
+    /// Whether anything is divided: only after all members have seen the line, because what an earlier document
+    /// divided is not known.
     pub(super) open: bool,
     /// The share of each node, by [`Member::joined`](crate::Member::joined), ascending.
     pub(super) nodes: Vec<NodeShare>,
@@ -188,7 +189,8 @@ impl Shares {
 // Combines the nodes of a region, which share one part and are one node in the document of shares.
 //
 // A region follows a turn when the last of its nodes does, and only then what it gave up goes to others. A node that
-// joins later reads at least what was written before.
+// joins later reads at least what was written before it joined, so nothing older than the turn that the leader counts.
+// A node that the engine has forgotten has no part any more, and is not waited for.
 
 /// A bit of the numbers of regions: the engine counts nodes up from 1.
 const REGION: u64 = 1 << 63;

@@ -90,8 +90,9 @@ impl fmt::Debug for Driver {
 
 impl Driver {
     /// Makes a driver. `demand` returns how many units this node has been asked for in all, as
-    /// [`Split::demand`](crate::Split::demand) counts them; a number that decreases counts as unchanged. All nodes have
-    /// to count the same: only the proportion between them matters.
+    /// [`Split::demand`](crate::Split::demand) counts them; a number that decreases counts as unchanged. All nodes
+    /// have to count the same: only the proportion between them matters, so a node that counts requests where others
+    /// count units gets too little.
     pub fn new(
         coordinator: Arc<dyn Coordinator>,
         clock: impl Clock + 'static,

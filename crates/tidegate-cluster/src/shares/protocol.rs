@@ -47,7 +47,8 @@ impl Node {
     }
 
     /// Applies the result of a round that began at `began`: the node was the member `joined` when it renewed, and then
-    /// read the document. `None` is a document that does not exist or cannot be read. Rounds do not overlap.
+    /// read the document. `None` is a document that does not exist or cannot be read. Rounds do not overlap: each has
+    /// ended, or was abandoned, before the next begins.
     ///
     /// The part is used until four fifths of `keeps` after that: a fifth is left for clocks that do not run alike, and
     /// for requests decided while it ends.

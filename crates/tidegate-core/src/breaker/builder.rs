@@ -205,7 +205,7 @@ impl BreakerBuilder {
 
     /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): longer than any call
     /// takes. A probe that has not ended by then loses its place, and its outcome does not count. With
-    /// [`Duration::MAX`] a lost probe holds its place for ever.
+    /// [`Duration::MAX`] a lost probe holds its place for ever, so use that only for holders that cannot be lost.
     ///
     /// While the breaker is closed, a call that takes longer does not count either. If [slow calls](Self::slow_calls) trip
     /// it, such a call counts for as much longer as the time after which a call is slow.

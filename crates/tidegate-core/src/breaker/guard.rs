@@ -127,7 +127,7 @@ impl CircuitBreaker {
     }
 
     /// Says whether an unused closed breaker is still closed at `at`. One that compares its figures at intervals may
-    /// trip later.
+    /// trip after the last call.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {
         let compares_later = matches!(self.parameters.evaluate, Evaluate::Every(_));
         at != Tick::MAX

@@ -1,4 +1,5 @@
-//! Judges from trial calls whether a service has recovered. The default is Wald's sequential test, which decides as
+//! Judges from trial calls whether a service has recovered. One lucky call shows little: a service that fails every
+//! second call answers the next one well half of the time. The default is Wald's sequential test, which decides as
 //! soon as the evidence is enough: each success counts for a healthy service and each failure against it, by the
 //! logarithm of its likelihood ratio between the two.
 

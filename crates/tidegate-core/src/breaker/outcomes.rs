@@ -1,5 +1,6 @@
 //! The outcomes that a closed breaker remembers: those of the last calls, or those of a span of time. Totals are kept
-//! beside them, so the cost of a call does not depend on the window.
+//! beside them, so the cost of a call does not depend on the window: its outcome is added, and the one that it
+//! displaces is subtracted.
 
 use core::time::Duration;
 

@@ -92,7 +92,8 @@ impl OpenTime {
     }
 
     /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick. Keys whose figures
-    /// are compared at the same boundary trip at the same tick, so the key's first and last use are mixed in.
+    /// are compared at the same boundary trip at the same tick, so the key's first and last use are mixed in, or all
+    /// would draw alike.
     pub(super) fn jittered(&self, time: u64, at: Tick, since: Tick, last: Tick) -> u64 {
         let of_key = if at == last { 0 } else { scramble(since.as_nanos() ^ scramble(last.as_nanos())) };
         let draw = scramble(self.seed ^ at.as_nanos() ^ of_key) >> 32;
@@ -124,7 +125,7 @@ impl Parameters {
     }
 
     /// Returns by how much longer than its time to live a call counts: by the time after which it is slow, if slow
-    /// calls count.
+    /// calls count. Otherwise no call could be slow that is slow only after its time to live.
     pub(super) fn counted_beyond_ttl(&self) -> Duration {
         Duration::from_nanos(if self.rules.slow_ratio.is_some() { self.slow_after } else { 0 })
     }

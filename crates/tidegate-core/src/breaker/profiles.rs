@@ -45,8 +45,9 @@ impl CircuitBreaker {
     /// bucket in progress, which is empty whenever the figures are compared.
     ///
     /// Map the errors that Hystrix counts to [`Failure`](crate::Outcome::Failure) and
-    /// [`Overloaded`](crate::Outcome::Overloaded), and bad requests to [`Ignored`](crate::Outcome::Ignored). An
-    /// unsubscribed probe gives its place back, where Hystrix opens again.
+    /// [`Overloaded`](crate::Outcome::Overloaded), and bad requests to [`Ignored`](crate::Outcome::Ignored); as
+    /// [`CallersFault`](crate::Outcome::CallersFault) those would count as calls. An unsubscribed probe gives its
+    /// place back, where Hystrix opens again.
     pub const fn hystrix() -> BreakerBuilder {
         Self::peer(
             Window::Time { span: Duration::from_millis(10_500), buckets: 21 },
@@ -106,9 +107,9 @@ impl CircuitBreaker {
             .evaluate(Evaluate::EachFailure)
     }
 
-    /// Describes the throttling of Google's SRE book as a breaker that sheds: twice as many calls as ended well in
-    /// the last two minutes (120 buckets), and at most 99 % refused. There refused requests count as well;
-    /// [`Sre`](crate::throttle::Sre) counts them.
+    /// Describes the throttling of Google's SRE book as a breaker that sheds: twice as many calls as ended well in the
+    /// last two minutes (120 buckets), and at most 99 % refused. There refused requests count as well, which refuses
+    /// more during an outage; [`Sre`](crate::throttle::Sre) counts them.
     pub const fn sre() -> BreakerBuilder {
         Self::builder()
             .window(Window::Time { span: Duration::from_secs(120), buckets: 120 })

@@ -62,7 +62,7 @@ impl CircuitBreaker {
     }
 
     /// Returns the state as of `now`. Copies it only if a visible part changes; that an old trip no longer counts is
-    /// not.
+    /// not visible before the next trip.
     pub(super) fn at<'s>(
         &self,
         state: &'s CircuitBreakerState,

@@ -1,4 +1,5 @@
-//! AIMD, additive increase and multiplicative decrease.
+//! AIMD, additive increase and multiplicative decrease: the limit grows by one for each success while it is needed,
+//! and shrinks by a tenth for each overload.
 //!
 //! The law uses only what the service says of overload (429, 503, a time-out that means something), so latencies may
 //! vary freely. Overload that shows only as slowness below the time-out goes unseen. The limit climbs until the

@@ -3,9 +3,10 @@
 //!
 //! By Little's law that number is the throughput multiplied by the latency: the highest throughput of any bucket of a
 //! window, times the least average latency of any bucket. The limit applies while the processor is busy, and for a
-//! while after; otherwise it is the largest of the bounds. So it suits a server whose own processor does the work,
-//! and needs readings of that ([`Signal::Cpu`]), typically each half second. Time advances with samples and readings
-//! alone.
+//! while after; otherwise it is the largest of the bounds. So it suits a server whose own processor does the work;
+//! where work waits for a dependency, the processor idles and the law does nothing. It needs readings of the processor
+//! ([`Signal::Cpu`]), typically each half second; without them it never limits. Time advances with samples and
+//! readings alone.
 //!
 //! Unlike the other libraries, it smooths readings in fractions (in integers, full load reads as 981 of 1000), counts
 //! nanoseconds (in milliseconds, a service of 0.1 ms gets ten times its limit) and only work that was done (quick
@@ -134,8 +135,8 @@ impl Bbr {
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets the weight of the old average at each new reading, 0 to 0.999. Averaged readings
-    /// ([`Signal::CpuAveraged`]) are taken as they are, and so are all in an
+    /// Sets the weight of the old average at each new reading, 0 to 0.999. Averaged readings ([`Signal::CpuAveraged`])
+    /// are taken as they are, since smoothing twice would delay them twice, and so are all in an
     /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency).
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to keep; use 0 to 0.999";

@@ -99,8 +99,8 @@ impl Bytes for Bounds {
 /// The range of a limit in a byte form: that of the widest bounds.
 pub(super) const LIMITS: core::ops::RangeInclusive<f64> = 1.0..=Bounds::MOST as f64;
 
-/// Returns `max(1, ⌊log₁₀ limit⌋)`: the step for laws that move the limit by the length of the queue. In integers, so
-/// the same on every machine.
+/// Returns `max(1, ⌊log₁₀ limit⌋)`: the step for laws that move the limit by the length of the queue. Small beside a
+/// large limit. In integers, so the same on every machine.
 pub(super) fn log10_step(limit: f64) -> f64 {
     f64::from((limit as u64).max(1).ilog10().max(1))
 }

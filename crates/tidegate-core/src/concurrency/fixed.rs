@@ -1,9 +1,10 @@
 //! A bulkhead of fixed size: work takes a place when it enters and returns it when it leaves.
 //!
-//! Where holders can be lost, places have a time to live, after which they lapse. The state holds the number of
-//! places in use for each tick at which places lapse. That tick is also in the receipt, so a lapsed place cannot be
-//! returned. The tick is rounded up, by less than a thousandth of the time to live, so that many places share few
-//! ticks.
+//! A refusal cannot say when the same ask would pass. A holder that never comes back would keep its place for ever:
+//! where holders can be lost, places have a time to live, after which they lapse. Without a time to live the state is
+//! one number; with it, it holds the number of places in use for each tick at which places lapse. That tick is also in
+//! the receipt, so a lapsed place cannot be returned. The tick is rounded up, by less than a thousandth of the time to
+//! live, so that many places share few ticks.
 
 use core::time::Duration;
 

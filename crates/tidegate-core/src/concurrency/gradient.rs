@@ -2,12 +2,13 @@
 //!
 //! While the latest latency is at most one and a half times the long average, the limit grows by a small queue at a
 //! time. Above that it shrinks in proportion, by half at most. A latency that has lasted for six hundred samples
-//! counts as normal.
+//! counts as normal: where load stays too high for long, the limit follows it up. It suits latencies that differ from
+//! request to request, because it compares averages.
 //!
-//! Netflix' law ignores overload, so where every call runs into the same time-out, the limit becomes the largest.
-//! Here an overload leaves nine tenths of it. It counts only if it ends later than the last back-off by more than its
-//! own latency and by more than the long average: other such work was inside at that time. A failure that took longer
-//! than the tolerance allows counts as overload; a quicker one changes nothing.
+//! Netflix' law ignores overload, so where every call runs into the same time-out, the limit becomes the largest: such
+//! a latency is perfectly steady. Here an overload leaves nine tenths of it. It counts only if it ends later than the
+//! last back-off by more than its own latency and by more than the long average: other such work was inside at that
+//! time. A failure that took longer than the tolerance allows counts as overload; a quicker one changes nothing.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).

@@ -1,18 +1,20 @@
 //! Hill climbing on *goodput*, the work that succeeds per second: moves the limit to the value at which most work
 //! succeeds, and no higher than necessary.
 //!
-//! The law measures goodput at its limit, tries another limit for a moment, and keeps that if more places brought
-//! more goodput, or if fewer places lost none. Latency decides which try comes next. The *base* is the mean latency
-//! without a queue. Close to the base nothing waits, so the law tries twice as many places, or as many as the best
-//! recent goodput takes. At twice the base it tries as few places as suffice by Little's law, goodput times base. In
-//! between it tries a fifth more or less. A hint that goodput contradicts is not followed again. If fewer places lost
-//! goodput in proportion, nothing had waited: the current latency becomes the base, as when a dependency became
+//! Latency alone cannot tell an overloaded service from one whose dependency became slower, and shows nothing where
+//! errors come back as fast as ever. So goodput decides: the limit is too high if a smaller one completes as much
+//! work. The law measures goodput at its limit, tries another limit for a moment, and keeps that if more places
+//! brought more goodput, or if fewer places lost none. Latency decides which try comes next. The *base* is the mean
+//! latency without a queue. Close to the base nothing waits, so the law tries twice as many places, or as many as the
+//! best recent goodput takes. At twice the base it tries as few places as suffice by Little's law, goodput times base.
+//! In between it tries a fifth more or less. A hint that goodput contradicts is not followed again. If fewer places
+//! lost goodput in proportion, nothing had waited: the current latency becomes the base, as when a dependency became
 //! slower.
 //!
-//! An answer after its caller's deadline ([`Sample::time_left`]) counts as lost. Callers who leave less time than the
-//! work takes without a queue are left out. Where callers say how long they wait, the law also holds places in
-//! reserve. While the limit does not bind, it learns the base, and raises the limit to 2.25 times what Little's law
-//! asks for, so that a spike finds places.
+//! An answer after its caller's deadline ([`Sample::time_left`]) counts as lost, since nobody uses it. Callers who
+//! leave less time than the work takes without a queue are left out. Where callers say how long they wait, the law
+//! also holds, at the price of some latency, places in reserve. While the limit does not bind, it learns the base, and
+//! raises the limit to 2.25 times what Little's law asks for, so that a spike finds places.
 //!
 //! With a handful of requests per second it takes minutes to move: a measurement takes twenty or more samples.
 //!

@@ -1,7 +1,8 @@
 //! The interface of the control laws that move a concurrency limit: a law takes one finished piece of work and
 //! computes the next limit.
 //!
-//! The law's caller hands out and counts the places, and passes the samples in the order in which the work ended.
+//! The law's caller hands out and counts the places, and passes the samples in the order in which the work ended. A
+//! law has no clock, no lock and no count of the work in flight.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -16,13 +17,15 @@ pub struct Sample {
     /// taken as a clock that was set back.
     pub at: Tick,
     /// How long its caller waited for the answer: from entry to exit, or, for an answer that is streamed, to the
-    /// answer's beginning. The time in a queue in front of the limit is not part of it.
+    /// answer's beginning. The time in a queue in front of the limit is not part of it. How long a stream lasts says
+    /// nothing of a queue.
     ///
     /// Laws that take a long latency for a queue (AIMD, Vegas, Gradient, MinLatency) go by this time.
     pub latency: Duration,
     /// How long its place was held: from entry to exit. The same as `latency` unless the answer is streamed.
     ///
-    /// Laws that count finished work in a time (HillClimb, BBR) go by this time.
+    /// Laws that count finished work in a time (HillClimb, BBR) go by this time: places are rate times the time for
+    /// which each is held (Little's law).
     pub held: Duration,
     /// How many places were in use when it entered, its own included: 1 or more.
     pub in_flight: u64,
@@ -30,8 +33,8 @@ pub struct Sample {
     pub places: u64,
     /// How long its caller would still wait when it entered; `None` if the caller gave no deadline.
     ///
-    /// An answer that begins at the deadline or later is *late*. HillClimb counts late work as lost, however it ended; the
-    /// published laws ignore this.
+    /// An answer that begins at the deadline or later is *late*: nobody waits for it any more. HillClimb counts late
+    /// work as lost, however it ended; the published laws ignore this.
     pub time_left: Option<Duration>,
     /// How it ended. [`Outcome::Ignored`] teaches nothing, and may be left out unless the law
     /// [counts it](Law::counts_ignored).

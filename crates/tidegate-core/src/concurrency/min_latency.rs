@@ -4,10 +4,12 @@
 //! At the end of each interval the law computes a gradient: the measured latency plus a quarter, divided by the
 //! interval's median, clamped to one half up to two. The limit is multiplied by the gradient, and the square root of
 //! the result is added as room for growth and bursts. After five intervals at the least limit, latency is measured
-//! again at once. A measurement lasts for fifty requests, three at a time.
+//! again at once. A measurement lasts for fifty requests, three at a time; where work takes seconds, that is a minute
+//! with hardly any places. Work that began before a measurement does not count after it.
 //!
-//! Envoy counts every response, time-outs and quick errors too. Here only work that was done is measured. Within an
-//! interval each overload counts as work that never ends, so the limit halves once half of an interval is overload.
+//! Envoy counts every response, time-outs and quick errors too: the first measure the time-out, and the others set a
+//! baseline that no work can meet. Here only work that was done is measured. Within an interval each overload counts
+//! as work that never ends, so the limit halves once half of an interval is overload.
 //!
 //! # Source
 //! The gradient controller of Envoy's adaptive concurrency filter. The median comes from a histogram, and is off by a

@@ -8,7 +8,7 @@
 //!
 //! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
 //! parameter of the guard ([`AdaptiveConcurrency::cpu`]): its owner smooths it, and a key takes it in when it is next
-//! used.
+//! used: once for each reading and not at intervals, so whatever the law's smoothing, it is taken as it is.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -96,8 +96,9 @@ impl AdaptiveConcurrency {
         Ok(self)
     }
 
-    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`]; an hour by
-    /// default. With [`Duration::MAX`] it is kept for ever, and such a key takes memory for ever, wherever it is kept.
+    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`]; an
+    /// hour by default, after which it is no better than the law's start. With [`Duration::MAX`] it is kept for ever,
+    /// and such a key takes memory for ever, wherever it is kept.
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
         let want = "is not a time to forget after; use 1 s to 146 years";

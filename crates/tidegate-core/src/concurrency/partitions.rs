@@ -1,9 +1,10 @@
 //! One limit divided among partitions: each has a guaranteed part, lends its idle places, and borrows others' by
 //! weight.
 //!
-//! A place within a partition's guarantee is its own; places beyond it are borrowed. Borrowers are served by
-//! *start-time fair queueing*. Service is measured as the time for which places are held: counted in calls, the
-//! partition with the slowest calls would hold most of the places.
+//! A place within a partition's guarantee is its own; places beyond it are borrowed from those that are idle. When a
+//! partition wants its own places back, it is served before all borrowers as places are returned; the limit is not
+//! exceeded meanwhile. Borrowers are served by *start-time fair queueing*. Service is measured as the time for which
+//! places are held: counted in calls, the partition with the slowest calls would hold most of the places.
 
 #[cfg(test)]
 use core::time::Duration;
@@ -12,7 +13,8 @@ use crate::error::QuotaError;
 use crate::time::{Tick, nanos};
 
 /// The cost of entering with a borrowed place, in nanoseconds, added to the time it is held. Without it, all places
-/// that become free at one tick would go to one partition.
+/// that become free at one tick would go to one partition. Much shorter work is shared by the number of entries, much
+/// longer work by time.
 const ENTRY_COST: u64 = 1_000_000;
 
 /// Service is counted in 1/`SCALE` nanoseconds, so that dividing it by a weight loses nothing that matters.
@@ -265,7 +267,8 @@ impl Partitions {
         self.member(number).is_some_and(|member| member.is_own(places))
     }
 
-    /// Says whether a partition has received more than its part.
+    /// Says whether a partition has received more than its part, in which case forgetting it would be to its
+    /// advantage.
     #[must_use]
     pub fn is_ahead(&self, number: usize, now: Tick) -> bool {
         self.member(number).is_some_and(|member| member.tag(now) > self.served)
@@ -327,7 +330,7 @@ impl Partitions {
         self.in_use = self.in_use.saturating_sub(places);
     }
 
-    /// Records that a partition begins to wait. It does not catch up on the time before.
+    /// Records that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
     pub fn wait(&mut self, number: usize, now: Tick) {
         let served = self.served;
         if let Some(Some(member)) = self.members.get_mut(number) {
@@ -336,7 +339,8 @@ impl Partitions {
         }
     }
 
-    /// Returns half of the fairness bound stated above.
+    /// Returns the largest difference in service between two partitions that both wait: half of the fairness bound
+    /// stated above.
     #[cfg(test)]
     fn bound(&self, longest_hold: Duration) -> u128 {
         let weights = self.members.iter().flatten().map(|member| member.terms.weight);
@@ -352,8 +356,8 @@ type Rank = (bool, u128, usize);
 impl Partitions {
     /// Returns which of the waiting partitions enters next, given how many places each asks for; `None` if nobody can
     /// enter now. Partitions within their guarantee come first; among equals, the one that has received the least
-    /// service for its weight. If that one lacks room, others are next only within the parts that they do not lend.
-    /// Looks at each that waits.
+    /// service for its weight. If that one lacks room, others are next only within the parts that they do not lend:
+    /// nobody else waits for those. Looks at each that waits.
     #[must_use]
     pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
         self.first_with_room(waiting.filter_map(|ask| Some((self.rank(ask, now)?, ask.1))))

@@ -3,18 +3,20 @@
 //! The lowest latency seen is the *baseline*: how long work takes when nothing waits. Of `L` inside, `L·(1 −
 //! baseline/latency)` are then waiting. The limit grows while fewer than three wait, and shrinks when more than six
 //! do, both times the logarithm of the limit. Where latencies differ for other reasons than a queue, the cheapest
-//! request becomes the baseline, and the limit falls to its least.
+//! request becomes the baseline, and the limit falls to its least; [`Gradient`](super::Gradient) suits those.
 //!
 //! # The baseline
-//! The baseline is measured anew after up to thirty samples for each place. Netflix takes the next sample, which
-//! under load has waited, so the limit grows by a queue with each probe. Here a probe takes only samples from work
-//! that entered while *few* were inside: at most half the number that the service works on at once (`in flight ·
-//! baseline/latency`, smoothed). If the load leaves no such room, the limit is lowered to that half until ten samples
-//! have come, and then restored: about one round trip in twenty.
+//! The baseline is measured anew after up to thirty samples for each place, since a service that became slower for
+//! good needs a new one. Netflix takes the next sample, which under load has waited, so the limit grows by a queue
+//! with each probe. Here a probe takes only samples from work that entered while *few* were inside: at most half the
+//! number that the service works on at once (`in flight · baseline/latency`, smoothed). If the load leaves no such
+//! room, the limit is lowered to that half until ten samples have come, and then restored: about one round trip in
+//! twenty.
 //!
 //! The limit is lowered as the work inside ends, so one more piece always finds room. Work that asks for more places
 //! than that enters alone, and counts as work among few. If ten samples do not come in time, the limit is restored
-//! without a measurement.
+//! without a measurement, and the next probe comes at its time. Failed work and callers' mistakes are not
+//! measurements. Cancelled work teaches nothing, but while the limit is held down it counts as work that has left.
 //!
 //! # Source
 //! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a

@@ -109,8 +109,8 @@ macro_rules! algorithms {
 
         impl Quota {
             /// Finishes admitted work: limits are settled with the units used, guards are left with the outcome.
-            /// Settling a guard without finishing does nothing, unless 0 units were used: then it is left as
-            /// [`Outcome::Ignored`].
+            /// Settling a guard without finishing does nothing, unless 0 units were used, because units do not tell
+            /// whether the work is over; then it is left as [`Outcome::Ignored`].
             #[must_use]
             pub fn finish(&self, state: &State, now: Tick, receipt: &Receipt, finish: Finish) -> State {
                 match (self, state) {
@@ -332,7 +332,8 @@ algorithms! {
 
 impl Quota {
     /// Makes a [`Concurrency`] guard with at most `max` places in flight, 1 to [`Concurrency::MAX_PLACES`]. A place
-    /// that is not returned within `ttl` of being taken lapses by itself.
+    /// that is not returned within `ttl` of being taken lapses by itself. It is for gates, whose admissions are
+    /// finished; a check that is never finished holds its place until then.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] names the number that is out of range.

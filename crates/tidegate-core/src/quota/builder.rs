@@ -10,8 +10,9 @@ use crate::rate::{
 };
 use crate::time::Rate;
 
-/// A rate that becomes a [`Quota`] once an algorithm is chosen. The burst defaults to the count of the rate. Numbers
-/// are checked then: a [`QuotaError`] names the one that is out of range, or the burst of a window, which has none.
+/// A rate that becomes a [`Quota`] once an algorithm is chosen. The burst defaults to the count of the rate: "50 per
+/// second" may come all at once. Numbers are checked then: a [`QuotaError`] names the one that is out of range, or the
+/// burst of a window, which has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is not a limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {

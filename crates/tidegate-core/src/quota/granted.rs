@@ -1,4 +1,5 @@
-//! The most units that a limit grants over a span of time.
+//! The most units that a limit grants over a span of time: the number with which to compare a key's peak. The rate as
+//! written is not that number, since a burst or the edge of a window comes on top.
 
 use core::time::Duration;
 
@@ -11,11 +12,12 @@ impl Quota {
     /// when their wait is over: if waits up to `max_wait` are accepted, the units asked for in a span act in a span
     /// that is longer by `max_wait`.
     ///
-    /// A caller can reach this number, or one unit less; for the sliding counter only, it is a bound that no caller
-    /// reaches. For a span of zero it is the number granted at once. Calendar windows count at their usual length, so
-    /// a day that is an hour short may grant more; so may the one end of an [aligned
-    /// refill](crate::rate::Refill::Aligned) that comes early because the wall clock was set. `None` for the warm-up,
-    /// the profiles of other libraries, and guards. Costs a few divisions.
+    /// A caller that asks for more within such a span was refused or delayed at least once. A caller can reach this
+    /// number, or one unit less; for the sliding counter only, it is a bound that no caller reaches. For a span of
+    /// zero it is the number granted at once. Calendar windows count at their usual length, so a day that is an hour
+    /// short may grant more; so may the one end of an [aligned refill](crate::rate::Refill::Aligned) that comes early
+    /// because the wall clock was set. `None` for the warm-up, the profiles of other libraries, and guards. Costs a
+    /// few divisions.
     ///
     /// # Examples
     /// ```

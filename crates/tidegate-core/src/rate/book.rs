@@ -1,14 +1,17 @@
 //! The book of a limit that refills evenly: what it keeps so that charges can be settled in any order.
 //!
 //! Charges stand in a line, in the order in which they were made. Each has a *position*: the sum of all charges up to
-//! and including it. Giving a charge back must leave the charges behind it what they hold. So the book keeps amounts
-//! given back from the middle as *holes*: a position and an amount. The charges behind a position hold the distance
-//! to the end of the line minus the holes in between. A hole also says how much of it could not be given back yet,
-//! because charges behind it still rely on it. It is tried again at each later settlement.
+//! and including it. Giving a charge back must leave the charges behind it what they hold. A state of one number
+//! cannot tell how much comes back once an amount in between was given back. So the book keeps amounts given back from
+//! the middle as *holes*: a position and an amount. The charges behind a position hold the distance to the end of the
+//! line minus the holes in between. A hole also says how much of it could not be given back yet, because charges
+//! behind it still rely on it. It is tried again at each later settlement, so a burst that is undone charge by charge
+//! comes back entirely, in any order.
 //!
 //! A state has a book from the first settlement that leaves a hole until the limit has been full once, and would have
 //! been full also without what was given back: then every receipt issued so far has run out. Under constant load the
-//! book stays: each charge copies it, in one allocation, and settlements also copy the holes.
+//! book stays: each charge copies it, in one allocation, and settlements also copy the holes. A caller that settles
+//! each charge before it makes the next never has a book.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -9,7 +9,8 @@
 //!   grants a limit twice.
 //!
 //! The table of all zones but UTC comes with the feature `tz`. The zone `epoch` is not a place: there every unit has
-//! its usual length, and windows begin at its multiples since 1970.
+//! its usual length, and windows begin at its multiples since 1970: a week begins on a Thursday, and a month is 30
+//! days.
 
 mod utc;
 #[cfg(feature = "tz")]

@@ -62,7 +62,8 @@ fn wide_mul(a: u128, b: u128) -> (u128, u128) {
 
 /// Turns `act`, the first tick from `at` on at which the whole cost fits, into a grant, or into a refusal with the
 /// least wait: `act − at − max_wait`, and `room` if that is longer, the wait until the state can keep one more
-/// promise. A request that fits only after [`Tick::MAX`] is refused for ever, because no clock gets there.
+/// promise. `at` is the tick of the request, or of the last change if that is later. A request that fits only after
+/// [`Tick::MAX`] is refused for ever, because no clock gets there.
 #[inline]
 pub(crate) fn grant<S>(
     ask: Ask,
@@ -79,8 +80,8 @@ pub(crate) fn grant<S>(
 }
 
 /// The most promises ahead that a key keeps apart in a window algorithm: reservations in different slots, or windows
-/// opened ahead of time. One more is refused. A promise takes 16 to 40 bytes, less than the memory of whoever waits
-/// for it.
+/// opened ahead of time. One more is refused, since a promise that is forgotten could not be undone. A promise takes
+/// 16 to 40 bytes, less than the memory of whoever waits for it.
 pub(crate) const AHEAD: usize = 4096;
 
 /// The promises ahead for which the byte form of a state has room in an engine that bounds its size.

@@ -1,11 +1,13 @@
 //! The fixed window: a number of units per window, counted from zero in each one.
 //!
-//! Any span of one window's length may see up to twice the limit, around an edge.
+//! Any span of one window's length may see up to twice the limit, around an edge. Where that matters, use a sliding
+//! limit.
 //!
-//! A *rolling* window opens at the first charge and lasts its period. A *calendar* one follows the clock of a place
-//! ([`CalendarUnit`]). The state holds both edges of the window, so a charge inside it costs two comparisons and no
-//! time-zone arithmetic. Every tick in the state of a calendar window is one of the wall clock. A clock's own ticks
-//! ([`WallAhead`]) are converted on the way in and out, so a wall clock that is set moves no unit to another window.
+//! A *rolling* window opens at the first charge and lasts its period, so that "100 per hour" starts with the caller,
+//! not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]). The state holds both edges of
+//! the window, so a charge inside it costs two comparisons and no time-zone arithmetic. Every tick in the state of a
+//! calendar window is one of the wall clock. A clock's own ticks ([`WallAhead`]) are converted on the way in and out,
+//! so a wall clock that is set moves no unit to another window.
 //!
 //! A reservation that does not fit the window opens the next one ahead of time. From then on nobody acts in the
 //! earlier window, because first come is first served; it is kept only for settling.
@@ -231,7 +233,8 @@ impl Algorithm for FixedWindow {
     /// time and is emptied again leaves the one before it open.
     ///
     /// Units used beyond the charge count in the window of `now`, or in the last one opened ahead of time. The
-    /// windows that follow are not filled.
+    /// windows that follow are not filled. The window may then stand above its limit, and the next request waits for
+    /// its end.
     fn settle(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt, used: u64) -> FixedWindowState {
         let at = now.shifted(self.ahead()).max(state.last);
         match receipt.cost.units().checked_sub(used) {

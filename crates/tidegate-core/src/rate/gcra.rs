@@ -1,6 +1,7 @@
 //! The generic cell rate algorithm: a token bucket kept as a schedule of one number, the tick at which the limit
-//! would be full again if nothing more were asked. The arithmetic, settling included, is in
-//! [`schedule`](super::schedule); a state that fits one word has a form of its own, [`GcraWord`](super::GcraWord).
+//! would be full again if nothing more were asked. It is the smallest state of all, and `retry_after` takes one
+//! subtraction. The arithmetic, settling included, is in [`schedule`](super::schedule); a state that fits one word has
+//! a form of its own, [`GcraWord`](super::GcraWord).
 
 pub(super) mod word;
 
@@ -23,8 +24,9 @@ pub struct Gcra {
     pub(crate) pace: Pace,
 }
 
-/// The state of [`Gcra`] for one key, 32 bytes in memory. Charges that are settled out of order need up to 5 KiB more
-/// on the heap, until the limit has been full again; up to 130 KiB while charges wait.
+/// The state of [`Gcra`] for one key, 32 bytes in memory: when the limit is full again, and the tick of the last
+/// change. Charges that are settled out of order need up to 5 KiB more on the heap, until the limit has been full
+/// again; up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcraState(pub(super) Schedule);
 

@@ -1,7 +1,9 @@
-//! The leaky bucket as a meter: a level that rises with every cost and drains at the rate. It grants exactly what a
-//! token bucket or [`Gcra`](super::Gcra) with the same numbers grants; it exists for users who think in a fill level,
-//! or come from nginx. The level is kept as the tick at which the bucket runs dry, in the scaled time of
-//! [`schedule`](super::schedule).
+//! The leaky bucket as a meter: a level that rises with every cost and drains at the rate; a cost that would make it
+//! overflow is refused. It grants exactly what a token bucket or [`Gcra`](super::Gcra) with the same numbers grants;
+//! it exists for users who think in a fill level, or come from nginx, where it is the only form. For a bucket that
+//! *delays* work to a constant outflow see [`LeakyQueue`](super::LeakyQueue). The level is kept as the tick at which
+//! the bucket runs dry, in the scaled time of [`schedule`](super::schedule): that number does not change while the
+//! level falls.
 
 use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;

@@ -1,7 +1,9 @@
 //! The leaky bucket as a queue: units leave one per interval, and work that comes early waits for its turn.
 //!
 //! Work of cost `n` takes the next `n` departures and acts with the last of them, so the outflow never exceeds the
-//! rate. *Slack* is how many units of idle time may be made up. *Places* is how many units may wait.
+//! rate. *Slack* is how many units of idle time may be made up: a worker that was late by three intervals may send
+//! three units at once and so keep its average. *Places* is how many units may wait: a queue without a bound only
+//! moves overload from the server to its memory, and everyone in it is late.
 //!
 //! The schedule is one number, with the [arithmetic](super::schedule) of [`Gcra`](super::Gcra): the tick at which the
 //! queue would have all of its slack again. A queue starts with all its slack, so a forgotten queue and a rested one
@@ -115,6 +117,7 @@ impl LeakyQueue {
         if retry_after > 0 {
             return Transition::Denied { retry: Retry::After(span(retry_after)) };
         }
+        // Work of more than `slack + 1` units acts with its last departure; if it is undone, all of it comes back.
         self.pace.charge(line, at, rested, span(wait), ask.cost)
     }
 }

@@ -1,13 +1,14 @@
 //! The ledger: units spent, slot by slot, shared by the sliding log and the sliding window.
 //!
-//! The algorithm defines its slots by [`Slots`]: a tick for the log, a bucket for the window. Both decide by the same
-//! rule: *a cost may act at the first tick, not before the last promise, at which the slots that have not ended leave
-//! room for it*.
+//! The algorithm defines its slots by [`Slots`]: a tick for the log, a bucket for the window. A ledger is an ascending
+//! list of slots with the units that act in each. Both algorithms decide by the same rule: *a cost may act at the
+//! first tick, not before the last promise, at which the slots that have not ended leave room for it*.
 //!
 //! No promise ahead is forgotten: if the last ones are undone, those before them decide again. So a promise that
-//! would fill a slot too many is refused, with the wait until a slot ends. Debts may fill at most 64 slots beyond
-//! those of a window. Of more, the oldest count as one that lasts as long as the newest of them. `floor` is left by
-//! changes of the parameters, and by states of versions that did forget: nothing acts before it.
+//! would fill a slot too many is refused, with the wait until a slot ends. A forgotten promise could only be kept as a
+//! tick before which nothing acts, which no settlement could lower. Debts may fill at most 64 slots beyond those of a
+//! window. Of more, the oldest count as one that lasts as long as the newest of them. `floor` is left by changes of
+//! the parameters, and by states of versions that did forget: nothing acts before it.
 
 use core::time::Duration;
 
@@ -164,7 +165,8 @@ impl Ledger {
         &self.entries[ended..]
     }
 
-    /// Keeps the list within its bound, which only debts and changes of the parameters exceed.
+    /// Keeps the list within its bound, which only debts and changes of the parameters exceed. Promises fill no slot
+    /// beyond it.
     fn forget(&mut self, most: usize) {
         let Some(many) = self.entries.len().checked_sub(most) else { return };
         let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
@@ -242,8 +244,8 @@ impl Ledger {
     }
 
     /// Carries the ledger from one division of time into slots to another. An old slot counts as acting as late as it
-    /// can. If there are more units than the new limit, the newest are kept. Units above the old limit are above the
-    /// new one, too.
+    /// can. If there are more units than the new limit, the newest are kept: older ones decide nothing before the
+    /// first of those ends. Units above the old limit are above the new one, too.
     pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
         self.moved(old, new, now.max(self.last), Duration::ZERO, how)
     }

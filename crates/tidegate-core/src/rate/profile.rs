@@ -1,5 +1,6 @@
-//! The arithmetic of other libraries, bit for bit, floats included, even where a library breaks a law of
-//! [`crate::Algorithm`]; each profile says where.
+//! The arithmetic of other libraries, for users who move from them and want the same answers at first: bit for bit,
+//! floats included, even where a library breaks a law of [`crate::Algorithm`]; each profile says where. No other
+//! rate-limit algorithm computes in floats.
 
 mod guava;
 mod uber;

@@ -4,9 +4,9 @@
 //! estimated as the units of the current window, plus those of the window before in proportion to how much of it
 //! still overlaps the window that ends now: `current + previous · (1 − elapsed/window)`.
 //!
-//! The estimate assumes that the previous window was spent evenly. So no aligned window sees more than the limit, and
-//! no span of one window's length more than twice the limit. Where the limit must hold in every span, use
-//! [`SlidingWindow`](super::SlidingWindow).
+//! The estimate assumes that the previous window was spent evenly, and is wrong by as much as it was not: units spent
+//! in its last moment fade at once. So no aligned window sees more than the limit, and no span of one window's length
+//! more than twice the limit. Where the limit must hold in every span, use [`SlidingWindow`](super::SlidingWindow).
 //!
 //! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made. Comparisons
 //! are exact: both sides are multiplied by the window, which fits 128 bits.
@@ -239,6 +239,7 @@ impl Algorithm for SlidingCounter {
 
     /// Takes unused units out of the window in which the charge acts, if that is the current window, the one before
     /// or one ahead; exact, whatever was charged since. Units used beyond the charge act now, behind all promises.
+    /// They fade through the next window like any charge, and the next request waits until the estimate has room.
     fn settle(
         &self,
         state: &SlidingCounterState,

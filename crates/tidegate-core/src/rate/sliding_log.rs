@@ -1,6 +1,7 @@
 //! The sliding log: it keeps every arrival of one window, so the limit is exact. In any span of one window at most
 //! the limit acts, and every request that this rule allows is granted. The price is 16 bytes per distinct tick at
-//! which something acted.
+//! which something acted. So it suits few and expensive things, such as three texts per hour; for many small ones a
+//! [sliding window](super::SlidingWindow) comes close enough.
 //!
 //! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count
 //! together.

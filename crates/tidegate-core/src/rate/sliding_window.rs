@@ -1,9 +1,12 @@
 //! The sliding window: the sliding log, rounded to N buckets per window. An act counts in its own bucket and the N
 //! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart
-//! lie at most N buckets apart. The rounding errs by refusing: a steady caller gets at least N/(N+1) of the limit.
+//! lie at most N buckets apart. Counting only N buckets would forget an act up to a bucket early, and let a span
+//! across the edge see more than the limit. So the rounding errs by refusing: a steady caller gets at least N/(N+1) of
+//! the limit.
 //!
 //! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. Nothing is rounded
-//! before that division, so buckets never drift.
+//! before that division, so buckets that do not divide the window evenly differ by a nanosecond and never drift. N
+//! sets the precision: 1 costs up to half of the limit, 10 a tenth, 60 a sixtieth.
 
 use super::ledger::{Ledger, Slots, ledger_algorithm};
 use crate::algorithm::{Algorithm, Storable};

@@ -4,12 +4,15 @@
 //! * **Several bandwidths, settled together.** A cost is taken from all of them or from none. The wait is the longest
 //!   of theirs.
 //! * **Refill at once**, by periods that start with the first use of a full bucket ([`Refill::Interval`]), or by the
-//!   clock ([`Refill::Aligned`]).
+//!   clock ([`Refill::Aligned`]). Aligned, a charge moves no end, so settling needs none of the cases below. A full
+//!   bucket is the same as none, as long as the clock is not set: a level that is kept also keeps when the last refill
+//!   was due, so that no end comes twice.
 //! * **A start below full**, so that a fleet that restarts does not get its burst twice.
 //!
-//! The state counts tokens *spent*, since a reservation may spend more than the capacity. For a continuous refill of
-//! `c` units per `p` ns in lowest terms, the spent amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a
-//! nanosecond returns exactly `c`, and nothing is rounded before a wait is returned.
+//! The state counts tokens *spent*, since a reservation may spend more than the capacity, which tokens left could not
+//! express without a sign. For a continuous refill of `c` units per `p` ns in lowest terms, the spent amount is kept
+//! in `1/p` of a unit: a unit weighs exactly `p`, a nanosecond returns exactly `c`, and nothing is rounded before a
+//! wait is returned.
 //!
 //! With several bandwidths each keeps its own schedule. So work that one bandwidth holds back can reach a faster one
 //! in a bunch when it acts. No bandwidth ever grants more than its own account allows.

@@ -1,5 +1,6 @@
 //! Warm-up: a cold service is brought up to its rate along a slope.
 //!
+//! A service that has idled has empty caches and closed connections; a saved-up burst would come at its worst moment.
 //! The limit grows *cold* while nobody asks, paces its callers more slowly when cold, by up to the cold factor, and
 //! runs at its rate after the warm-up period under full load. It never grants a burst to make up for idle time.
 //!
@@ -15,15 +16,17 @@
 //! where `h` and `h'` are the coldness before and after the charge, measured from the foot of the slope,
 //! `W·(1+k)/(5+k)`.
 //!
-//! As in Guava, a caller waits for the next free tick and moves it on by its own price, so the *next* caller waits
-//! for that price: the price depends on how cold the limit is when a unit is asked for. A single request may so take
-//! a whole burst from a limit that just became free.
+//! As in Guava, a caller waits for the next free tick and moves it on by its own price, so the *next* caller waits for
+//! that price: the price depends on how cold the limit is when a unit is asked for, and a caller that had to pay at
+//! once would find a service at rest closed. A single request may so take a whole burst from a limit that just became
+//! free. The burst is bounded here, where Guava leaves it open.
 //!
 //! # Settling
 //! A charge is undone or reduced as if it had never been larger, as long as nobody who was charged after it stays.
 //! While somebody does, nothing comes back: the later caller relies on the time at which this charge is paid off, and
-//! was charged at a price that the warming of this charge had lowered. What does not come back is noted
-//! ([`settled_early`]) until it is paid off, and comes back when those behind are gone.
+//! was charged at a price that the warming of this charge had lowered: even the stable price of its units can be more
+//! than it cost the limit. What does not come back is noted ([`settled_early`]) until it is paid off, and comes back
+//! when those behind are gone.
 //!
 //! # Exactness
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the
@@ -160,7 +163,7 @@ impl WarmUp {
     }
 
     /// Makes a state. A change is forgotten once the limit is busy for longer than any charge before the change had
-    /// made it.
+    /// made it: from then on no receipt from before matches the state.
     fn state(&self, last: Tick, (next, cold): (Moment, Moment), mut past: Past) -> WarmUpState {
         past.carried = past.carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
         WarmUpState { last, next, cold, past: past.some() }

@@ -6,8 +6,9 @@
 //!
 //! It sits in front of a limit with a queue, and has to be told the state of the places ([`Throttle::sense`]) at
 //! least once in each period. While nobody does, finished work counts as begun, and the integral loses a twentieth in
-//! each period, since nothing else would bring it down. The integral is clamped between zero and the largest share,
-//! so that a long overload does not wind it up.
+//! each period, since nothing else would bring it down. A caller does not see the queue, so this law is not for
+//! callers; and it reacts slowly to load that comes and goes within one period. The integral is clamped between zero
+//! and the largest share, so that a long overload does not wind it up, and keep the share high for as long afterwards.
 //!
 //! # Source
 //! Uber's Cinnamon: "PID Controller for Cinnamon", 2023, with its gains and period. The form of the error, and the

@@ -1,6 +1,6 @@
 //! Decides which arrivals are refused first: an arrival's rank is the share of a sample of recent arrivals that is
-//! less important than it. It is refused if its rank lies below the refused share. Within one priority the draw
-//! decides.
+//! less important than it. Refusing all arrivals with one probability would hit important ones as often as others. An
+//! arrival is refused if its rank lies below the refused share. Within one priority the draw decides.
 //!
 //! # Source
 //! Uber's Cinnamon maps its ratio to a priority in the same way: "Cinnamon: Using Century Old Tech to Build a Mean

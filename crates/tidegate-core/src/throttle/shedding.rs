@@ -1,11 +1,14 @@
 //! Shedding by priority: refuses on arrival the requests that the queue would turn away anyway.
 //!
-//! The share to admit in the next period is the last one, multiplied by the share of the admitted requests that found
-//! room and by 1.2: a little more than can be worked on. It falls by at most a fifth: while a service stands still
-//! for a moment its queue turns everything away, and a throttle that followed would leave places idle afterwards.
+//! A request that waits without ever getting a place is refused late, and inserting it into the queue costs time. The
+//! share to admit in the next period is the last one, multiplied by the share of the admitted requests that found room
+//! and by 1.2: a little more than can be worked on, so that the queue is never empty and additional room is noticed.
+//! It falls by at most a fifth: while a service stands still for a moment its queue turns everything away, and a
+//! throttle that followed would leave places idle afterwards.
 //!
 //! It has to know which requests were turned away from the queue ([`Throttle::learn`] with [`Outcome::Overloaded`])
-//! and when places are free ([`Throttle::sense`]), which ends the shedding within ten such reports.
+//! and when places are free ([`Throttle::sense`]), which ends the shedding within ten such reports, each at least a
+//! tenth of a period after the last. Without a queue, places would be empty while it learns.
 //!
 //! # Source
 //! Setting a threshold on level and cohort by counting recent arrivals: H. Zhou et al., "Overload Control for Scaling

@@ -1,11 +1,15 @@
 //! Adaptive throttling: a caller refuses its own requests once the service accepts too few of them.
 //!
-//! Over a window, `requests` counts the requests that ended or were refused here, and `accepts` those that the
-//! service took on: successes and callers' faults. Once there are more than `K` requests for each accept, the share
-//! `(requests − K·accepts)/(requests + 1)` is refused on the spot. Work in progress does not count yet, nor does work
-//! with an unknown outcome.
+//! Over a window, `requests` counts the requests that ended or were refused here, and `accepts` those that the service
+//! took on: successes and callers' faults. Once there are more than `K` requests for each accept, the share `(requests
+//! − K·accepts)/(requests + 1)` is refused on the spot. Refused requests count as requests, so the more the callers
+//! push, the larger the share; and `K` times as many requests as were accepted still pass, so recovery is noticed.
+//! Work in progress does not count yet, since a burst of slow requests would look like a service that accepts none;
+//! nor does work with an unknown outcome, such as cancelled work.
 //!
-//! It suits callers with many requests to a service that answers overload with a clear refusal.
+//! It suits callers with many requests to a service that answers overload with a clear refusal, and spares it the cost
+//! of refusing. It cannot be the only protection of a service, which cannot rely on its callers; with few requests,
+//! one failure of two is already half.
 //!
 //! # Source
 //! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21. There each criticality keeps its

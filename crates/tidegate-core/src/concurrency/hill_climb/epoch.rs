@@ -19,7 +19,8 @@ const MOST: f64 = 160.0;
 /// A measurement covers at least this many mean latencies, so that work that ends in waves is measured over two
 /// waves.
 const SPAN: f64 = 2.4;
-/// From this step on (twice the places) a change shows sooner, so [`WIDE_SPAN`] mean latencies suffice.
+/// From this step on (twice the places) a change shows sooner, so [`WIDE_SPAN`] mean latencies suffice; while the
+/// places of a service that became slower are given back, each mean latency costs goodput.
 const WIDE_STEP: f64 = 1.0;
 /// As [`SPAN`], from [`WIDE_STEP`] on.
 const WIDE_SPAN: f64 = 1.6;
@@ -36,10 +37,11 @@ const PAUSE: (f64, f64) = (4.0, 30.0);
 const MOST_PAUSES: u32 = 2;
 /// Work ends too late if at least this many pieces were late, and [`TOO_LATE_SHARE`] times as many as ended well.
 const TOO_LATE: u32 = 40;
+/// How many pieces of work are late for each that ends well, if work ends too late.
 /// See [`TOO_LATE`]: four fifths of both together.
 const TOO_LATE_SHARE: u64 = 4;
 /// The factor by which the limit falls where most work comes too late. Latencies have to fall far below what callers wait
-/// for before goodput shows which limit is right.
+/// for before goodput shows which limit is right, and there is no goodput to lose.
 pub(super) const FEWER: f64 = 4.0;
 /// The number of bits in which the count of pauses is written, beside the count of late work.
 const PAUSE_BITS: u32 = 8;
@@ -105,7 +107,9 @@ impl Epoch {
     }
 
     /// Counts a sample, or returns the reading if the samples before it are enough, and how much work ended per
-    /// nanosecond, well or not. The sample that closes a measurement is not counted.
+    /// nanosecond, well or not. The sample that closes a measurement is not counted. Of work that ends in clumps, such
+    /// as replies that wait for a timer, the last clump may count in part, so the rate comes out too high by up to
+    /// that clump.
     pub(super) fn take(
         &mut self,
         sample: &Sample,
@@ -188,7 +192,8 @@ impl Epoch {
         self.late >= TOO_LATE && self.late as u64 >= TOO_LATE_SHARE * self.good
     }
 
-    /// Says whether nothing ended for so long that the service cannot have been working: then nothing so far is evidence.
+    /// Says whether nothing ended for so long that the service cannot have been working: then nothing so far is
+    /// evidence, since no limit would have made it faster.
     fn stood_still(&self, gap: f64, limit: u64) -> bool {
         let typical = self.typical();
         let longest = PAUSE.0.max(PAUSE.1 / limit as f64) * typical;

@@ -15,7 +15,7 @@ const SUFFICE: f64 = 2.0;
 /// latencies longer than callers wait.
 const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of the proportional growth: (without a queue, with a
-/// long queue).
+/// long queue). The longer the queue, the less likely it is that more places are needed.
 const WORTH: (f64, f64) = (0.03, 0.4);
 /// Fewer places are kept if goodput fell by at most this share of the proportional loss: (without a queue, with a
 /// long queue). The negative value means that goodput has to grow.
@@ -59,8 +59,8 @@ impl HillClimbState {
         let (limit, queue) = (self.limit, known.latency / self.base);
         let cliff = (self.cliff.at() / STEP).max(limit);
         let room = limit + 1.0 <= cliff;
-        // Once most of the best goodput is lost, the first try is up: if a dependency became slower that regains the loss,
-        // and otherwise it costs some latency.
+        // Once most of the best goodput is lost, the first try is up: if a dependency became slower that regains the
+        // loss, and otherwise it costs some latency. Small steps would take too long.
         let lost = known.rate * 2.0 < self.best;
         self.may_regain |= !lost;
         let step = if lost { LEAP } else { STEP };
@@ -116,7 +116,8 @@ impl HillClimbState {
         }
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            // Such places are partly a queue, so their latency is not a base, nor is that with still more places.
+            // Such places are partly a queue, so their latency is not a base, nor is that with still more places: if
+            // the service becomes faster by itself meanwhile, each step seems to have caused that.
             let queued = up && (verdict.gain < NEEDED || known.queued);
             (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
             (self.rests, self.rejected) = (0, 0);

@@ -1,11 +1,14 @@
 //! Places held in reserve, where callers' time allows it, for when a dependency becomes slower.
 //!
-//! Once the law has settled on a limit, it raises it step by step, as long as goodput stays and nearly all work takes
-//! about half of its caller's time. When nearly all work takes much more than that, as many places are tried as make
-//! latency as short as before if the capacity fell. If goodput is then as high, it did, and the reserve is kept. If
-//! goodput fell with the places, work takes longer by itself; if it rose, the places did harm. In both cases the law
-//! goes back to the limit that it had settled on, and also when most of the goodput is lost or a tenth of the work
-//! fails in two measurements in a row, and after a thousand measurements.
+//! The fewest places that lose no goodput are too few as soon as work takes longer, and finding the new limit costs
+//! goodput; more places cost latency, and callers' time tells how much of it they can spare. Once the law has settled
+//! on a limit, it raises it step by step, as long as goodput stays and nearly all work takes about half of its
+//! caller's time. When nearly all work takes much more than that, fewer places are tried: as many as make latency as
+//! short as before if the capacity fell. If goodput is then as high, it did, and the reserve is kept. If goodput fell
+//! with the places, work takes longer by itself; if it rose, the places did harm. In both cases the law goes back to
+//! the limit that it had settled on, and also when most of the goodput is lost or a tenth of the work fails in two
+//! measurements in a row, and after a thousand measurements, since the right limit may have changed without any of
+//! these signs.
 
 use core::time::Duration;
 
@@ -42,7 +45,8 @@ pub(super) struct Shares {
 impl Shares {
     pub(super) const NONE: Self = Self { told: 0, sum: 0.0, squares: 0.0 };
 
-    /// Counts a piece of work by its time in the place, which grows with the number of places.
+    /// Counts a piece of work by its time in the place, which grows with the number of places; the head of a streamed
+    /// answer may come as soon as ever.
     pub(super) fn count(&mut self, sample: &Sample) {
         let Some(time_left) = sample.time_left else { return };
         let time = (nanos(time_left.min(LONGEST)) as f64).max(1.0);
@@ -138,7 +142,8 @@ const TOO_LONG: f64 = 0.78;
 const WORTHWHILE: f64 = 1.7;
 /// The limit is not raised further if latency could grow by less than this factor.
 const CLOSE: f64 = 1.05;
-/// The factor of the first raise: small, since goodput falls steeply where more places do harm.
+/// The factor of the first raise: small, since goodput falls steeply where more places do harm. The next ones double
+/// the limit at most.
 const FIRST: f64 = 1.25;
 /// The reserve is given up if goodput falls by more than this share.
 const LOST: f64 = 0.6;

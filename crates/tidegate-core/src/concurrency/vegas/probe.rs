@@ -34,7 +34,8 @@ pub(super) struct Probe {
     drain: Option<Drain>,
 }
 
-/// The limit is held down so that few are inside. Earlier work may last for hours, so one more may enter beside it.
+/// The limit is held down so that few are inside. Earlier work may last for hours, so one more may enter beside it: if
+/// they filled the limit, no sample would come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
     /// The most places that were in use when work entered that has ended since, and had entered before the drain.
@@ -130,7 +131,8 @@ impl Probe {
         None
     }
 
-    /// Says whether work was alone although it took more places than few.
+    /// Says whether work was alone although it took more places than few: while the limit is held down to few, such
+    /// work enters only if nobody else is inside.
     fn was_alone(&self, sample: &Sample) -> bool {
         self.drain.is_some_and(|drain| drain.earlier() == 0 && entered(sample) >= drain.since)
             && sample.in_flight as f64 > self.few()

@@ -1,4 +1,5 @@
-//! The arithmetic of Guava's `RateLimiter`: `SmoothBursty` and `SmoothWarmingUp`.
+//! The arithmetic of Guava's `RateLimiter`: `SmoothBursty` and `SmoothWarmingUp`. A caller waits for the next free
+//! ticket and leaves its own cost to the next caller.
 //!
 //! It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in these points: every part of a cost is
 //! truncated to whole microseconds, so fast rates run too fast; any cost is granted once the ticket is free; a bursty
@@ -278,6 +279,7 @@ macro_rules! smooth_algorithm {
                 GuavaState { start: now, stored: self.initial(), free: 0, charges: 0 }
             }
 
+            // As `tryAcquire` with a time-out of `max_wait`.
             fn decide(&self, state: &GuavaState, ask: Ask) -> Transition<GuavaState> {
                 state.decide(self, ask)
             }

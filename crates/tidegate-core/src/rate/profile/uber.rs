@@ -1,4 +1,5 @@
-//! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack.
+//! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack. Each take is due one interval
+//! after the one before; a caller that fell behind may catch up on at most `slack` intervals.
 //!
 //! It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in two points: the interval is `period /
 //! rate` truncated to whole nanoseconds, so a rate above a billion a second does not limit; and a clock that steps
@@ -186,7 +187,8 @@ impl Algorithm for UberPacer {
         UberPacerState { charges, ..state }
     }
 
-    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not.
+    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not, so no state is equivalent to a
+    /// fresh one.
     fn full_at(&self, _state: &UberPacerState) -> Option<Tick> {
         None
     }

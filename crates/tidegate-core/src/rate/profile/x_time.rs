@@ -1,4 +1,5 @@
-//! The arithmetic of Go's `golang.org/x/time/rate`: a token bucket in 64-bit floats.
+//! The arithmetic of Go's `golang.org/x/time/rate`: a token bucket in 64-bit floats. A reservation may take tokens
+//! below zero; the wait is the debt divided by the limit, truncated to the nanosecond.
 //!
 //! A new limiter has its whole burst, even if its limit is so low, or zero, that the burst would never return (since
 //! v0.7.0). It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in these points:
@@ -8,10 +9,11 @@
 //! * a reservation that has acted gives nothing back, and one that has not gives back only units that were not
 //!   reserved since.
 //!
-//! It differs from the library in three cases where the library's answer does harm. A wait of `InfDuration` is never
-//! granted, where `ReserveN` grants it. Tokens at an infinite limit are the burst, where a change of the limit at the
-//! tick of the last one computes 0·∞ and leaves the limiter open for ever. And a reservation made before a change of
-//! the limit gives nothing back, where `CancelAt` returns tokens that may never have been taken.
+//! It differs from the library in three cases where the library's answer does harm. A wait of `InfDuration` (292
+//! years, the wait at a limit of zero) is never granted, where `ReserveN` grants it. Tokens at an infinite limit are
+//! the burst, where a change of the limit at the tick of the last one computes 0·∞ and leaves the limiter open for
+//! ever. And a reservation made before a change of the limit gives nothing back, where `CancelAt` returns tokens that
+//! may never have been taken.
 
 use core::time::Duration;
 

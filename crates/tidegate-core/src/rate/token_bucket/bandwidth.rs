@@ -16,9 +16,10 @@ pub enum Refill {
     /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
     Interval,
     /// All at once: the whole count at the end of each period, where periods end at the multiples of their length
-    /// since 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour. In any span, such a bucket grants at
-    /// most its capacity and one count for each end of a period inside the span. A calendar day of a place that
-    /// changes its clocks is no multiple: for that use [`FixedWindow`](crate::rate::FixedWindow).
+    /// since 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour, however short before it the bucket was
+    /// used. In any span, such a bucket grants at most its capacity and one count for each end of a period inside the
+    /// span. A calendar day of a place that changes its clocks is no multiple: for that use
+    /// [`FixedWindow`](crate::rate::FixedWindow). Known from Bucket4j as `refillIntervallyAligned`.
     ///
     /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). An end counts only
     /// if a whole period has really passed for each refill before it, less a hundredth of one period. So a clock that
@@ -216,6 +217,7 @@ impl Bandwidth {
 /// whatever the wall clock shows, and no refill comes before it is due by more than the slack.
 impl Bandwidth {
     /// By how much a refill may come before it is due: the wall clock is corrected by seconds every now and then.
+    /// Nobody should miss a day's refill for that.
     const fn slack(&self) -> u64 {
         self.rate.period_nanos() / 100
     }

@@ -150,7 +150,8 @@ impl TokenBucket {
 
     /// Makes a state, with a book only while that says more than the levels. While somebody waits, the book is kept
     /// even if both name the same promise, since they no longer do once the last charge is undone. For the same
-    /// reason, the book of several bandwidths is kept to its end; unless it was opened just now, as `new` says.
+    /// reason, the book of several bandwidths, whose positions do not tell time, is kept to its end; unless it was
+    /// opened just now, as `new` says.
     pub(super) fn state(
         &self,
         at: Tick,

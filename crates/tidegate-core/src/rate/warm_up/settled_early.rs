@@ -1,7 +1,8 @@
 //! Charges of a warm-up that were settled before those behind them.
 //!
 //! Such a charge gives nothing back while somebody behind it stays. When the last one behind it is undone, it gives
-//! back what it would have given back at once. Once it is paid off, it is forgotten.
+//! back what it would have given back at once. Once it is paid off, nobody behind it can be undone with an effect on
+//! when the limit is free, so it is forgotten.
 
 use std::sync::Arc;
 
