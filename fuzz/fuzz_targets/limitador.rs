@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use tidegate::SystemClock;
+use tidegate::clock::SystemClock;
 use tidegate_server::fuzzing::{RateLimitDoor, answer};
 
 const POLICIES: &str = "version: 1

@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
 use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::Strategy;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
-use tidegate::SystemClock;
+use tidegate::clock::SystemClock;
 use tidegate_server::fuzzing::{QuotaCall, RateLimitDoor};
 
 const POLICIES: &str = "version: 1

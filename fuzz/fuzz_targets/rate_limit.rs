@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::SystemClock;
+use tidegate::clock::SystemClock;
 use tidegate_server::fuzzing::RateLimitDoor;
 
 const POLICIES: &str = "version: 1

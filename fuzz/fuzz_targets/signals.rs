@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| tidegate::signals::read_as_every_file(text));
+fuzz_target!(|text: &str| tidegate::concurrency::signals::read_as_every_file(text));

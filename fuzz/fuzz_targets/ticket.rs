@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use tidegate::clock::ManualClock;
 use tidegate::gate::Part;
 use tidegate::gate::ticket::{Ticket, TicketKeys};
 use tidegate::policy::PolicySet;
-use tidegate::{Gate, ManualClock, Outcome, Tick};
+use tidegate::{Gate, Outcome, Tick};
 
 fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     let (now, used, fails, bytes) = input;

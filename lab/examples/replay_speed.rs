@@ -11,8 +11,9 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use tidegate::Tick;
 use tidegate::config::{Config, Format};
-use tidegate::{Descriptor, Tick};
+use tidegate::policy::Descriptor;
 use tidegate_sim::log::{Input, Log, LogOptions, Order, text};
 use tidegate_sim::replay::{Replay, ReplayOptions};
 

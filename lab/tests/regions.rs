@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::{Rate, Tick};
+use tidegate::Tick;
+use tidegate::limiter::Rate;
 use tidegate_core::envelope::Envelope;
 use tidegate_lab::fleet::Demand;
 use tidegate_testkit::{EtcdServer, Process, RedisServer, built, folder, free_port, runtime, within};

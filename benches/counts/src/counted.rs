@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
-use tidegate::{Clock, SystemClock, Tick};
+use tidegate::Tick;
+use tidegate::clock::{Clock, SystemClock};
 
 /// Checks in the shorter run: a multiple of the 64 units of a lease and the 16 keys of a batch, and enough that a mean
 /// over keys does not depend on the table's secret seed.

@@ -4,12 +4,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use tidegate::policy::{Limit, Match, Want as Wanted};
+use tidegate::clock::{Clock as _, ManualClock, SystemClock};
+use tidegate::limiter::{Precision, QuotaBuilder};
+use tidegate::policy::{Descriptor, Limit, Match, Policy, PolicySet, Want as Wanted};
 use tidegate::store::{Charge, Leased, MemoryStore, Op, Settled, Settling, Step, Store};
-use tidegate::{
-    Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Policy, PolicySet, Precision,
-    Quota, QuotaBuilder, SystemClock, Tick,
-};
+use tidegate::{Cost, Gate, KeyedLimiter, Limiter, Quota, Tick};
 
 use crate::counted::Want::{Denied, Permitted};
 use crate::counted::{CHECKS, Stepping, path};

@@ -9,9 +9,9 @@ use http::Request;
 use tidegate::breaker::{CircuitBreaker, KeyedBreaker};
 use tidegate::concurrency::Vegas;
 use tidegate::deadline::Timeouts;
-use tidegate::policy::Limit;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::retries::Retrier;
-use tidegate::{Breaker, Bulkhead, Descriptor, Gate, Limiter, Outcome, Policy, PolicySet, Quota};
+use tidegate::{Breaker, Bulkhead, Gate, Limiter, Outcome, Quota};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, ForwardDeadlineLayer,
     GateLayer, LoadShedLayer, RateLimitLayer, RetryLayer, ServerStack,

@@ -1,8 +1,11 @@
 //! Tidegate itself.
 
 use anyhow::Result;
+use tidegate::bulkhead::Tenants;
+use tidegate::clock::Clock;
 use tidegate::concurrency::{Bounds, Partition, Vegas};
-use tidegate::{Bulkhead, Clock, KeyedLimiter, Limiter, Outcome, Precision, Quota, Tenants};
+use tidegate::limiter::Precision;
+use tidegate::{Bulkhead, KeyedLimiter, Limiter, Outcome, Quota};
 
 use crate::workloads::permits::{PLACES, Permits};
 use crate::workloads::{Keyed, One};

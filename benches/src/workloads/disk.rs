@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::{
     Charge, ChargeRules, Durable, MemoryStore, Op, Settled, Settling, Step, Store, StoreError,
 };
-use tidegate::{Clock, Cost, Quota, SystemClock};
+use tidegate::{Cost, Quota};
 use tidegate_disk::{DiskOptions, DiskStore};
 
 use crate::measure::{cpu_ns, wall};

@@ -1,8 +1,8 @@
 //! One check over many policies, by the number of policies and of matching ones.
 
 use anyhow::{Result, anyhow};
-use tidegate::policy::{Limit, Match, Want as Wanted};
-use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+use tidegate::policy::{Descriptor, Limit, Match, Policy, PolicySet, Want as Wanted};
+use tidegate::{Gate, Quota};
 
 use crate::measure::{Want, alone};
 use crate::pair::Figures;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use tidegate::{Clock, Quota, Tick};
+use tidegate::clock::Clock;
+use tidegate::{Quota, Tick};
 
 use super::{Keyed, Question};
 use crate::contenders::tidegate as contender;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
-use tidegate::Priority;
+use tidegate::priority::Priority;
 
 use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;

@@ -360,7 +360,7 @@ fn part(words: &[(&str, &str)], prefix: &str) -> Result<Match> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Descriptor;
+    use tidegate::policy::Descriptor;
 
     use super::*;
 

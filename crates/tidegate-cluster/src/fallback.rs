@@ -87,7 +87,7 @@ pub const OUTAGE_AFTER: u32 = 3;
 ///
 /// # Examples
 /// ```
-/// use tidegate::SystemClock;
+/// use tidegate::clock::SystemClock;
 /// use tidegate::store::Fallback;
 /// # use tidegate::store::MemoryStore;
 /// # let engine = MemoryStore::with_capacity(8).expect("room for few keys");

@@ -122,8 +122,9 @@ pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
 /// # Examples
 /// ```
 /// use std::sync::Arc;
+/// use tidegate::clock::{Clock, ManualClock};
 /// use tidegate::store::{Charge, DecidedBy, Leased, Op, PlainStore, Step, Store};
-/// use tidegate::{Clock, Cost, ManualClock, Quota, Tick};
+/// use tidegate::{Cost, Quota, Tick};
 ///
 /// # let engine = PlainStore::default();
 /// let clock = ManualClock::at(Tick::from_secs(1_000));

@@ -22,7 +22,7 @@ const LARGEST: usize = 1 << 20;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::ManualClock;
+/// use tidegate::clock::ManualClock;
 /// use tidegate::cluster::LocalCluster;
 ///
 /// let clock = ManualClock::default();

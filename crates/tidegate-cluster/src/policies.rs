@@ -140,7 +140,7 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
 /// # Examples
 /// ```
 /// # use std::time::Duration;
-/// use tidegate::ManualClock;
+/// use tidegate::clock::ManualClock;
 /// use tidegate::cluster::{LocalCluster, policies};
 ///
 /// # futures_util::FutureExt::now_or_never(async {

@@ -26,8 +26,8 @@
 //!
 //! # Examples
 //! ```
-//! use tidegate::policy::Limit;
-//! use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+//! use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+//! use tidegate::{Gate, Quota};
 //! use tidegate_disk::{DiskOptions, DiskStore};
 //!
 //! # let folder = tempfile::tempdir()?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Clock, SystemClock};
+use tidegate::clock::{Clock, SystemClock};
 
 use crate::health::{Change, OnChange};
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use common::{NEVER, NOW};
 use tempfile::TempDir;
-use tidegate::policy::Limit;
+use tidegate::clock::ManualClock;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::conformance::{self, quotas};
 use tidegate::store::{
     Answer, Caps, Charge, ChargeRules, Durable, Home, Later, Occupancy, Settled, Settling, Step, Store,
     StoreError,
 };
-use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+use tidegate::{Gate, Quota};
 use tidegate_disk::{DiskOptions, DiskStore};
 
 /// Makes stores, each in a folder of its own.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{NOW, allowed, daily, left, open, options};
+use tidegate::clock::ManualClock;
 use tidegate::store::conformance::{Random, quotas};
 use tidegate::store::{Charge, Ending, Home, Op, PlainStore, Settled, Step, Store};
-use tidegate::{Cost, ManualClock, Quota, Tick};
+use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Decision, Finish, Outcome, Receipt};
 use tidegate_disk::DiskStore;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
+use tidegate::Tick;
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write, Written};
-use tidegate::{Clock as _, SystemClock, Tick};
 use tokio::sync::watch;
 
 use crate::connect::Etcd;

@@ -228,9 +228,10 @@ impl Gate {
     /// # Examples
     /// ```
     /// use std::sync::{Arc, Mutex};
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::observer::{AnyEvent, Observer};
-    /// use tidegate::policy::{Limit, Policy, PolicySet};
-    /// use tidegate::{Descriptor, Gate, ManualClock, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// #[derive(Debug, Default)]
     /// struct Refusals(Mutex<Vec<String>>);
@@ -278,9 +279,11 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::switches::{Off, Switches};
-    /// use tidegate::{Check, Criticality, Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::gate::Check;
+    /// use tidegate::gate::switches::{Off, Switches};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::priority::Criticality;
+    /// use tidegate::{Gate, Quota};
     ///
     /// let few = Policy::new("few previews", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
     ///     .when("switch previews off".parse()?);
@@ -308,8 +311,8 @@ impl Gate {
     /// # Examples
     /// ```
     /// use tidegate::gate::Check;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -349,8 +352,8 @@ impl Gate {
     /// # Examples
     /// ```
     /// use tidegate::gate::Check;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
@@ -375,8 +378,9 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let mut per_ip = Policy::new("per-ip", Limit::new(Quota::per_minute(5).gcra()?, "5/min"));
     /// per_ip.by = vec!["client.ip".to_owned()];
@@ -444,8 +448,9 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
@@ -484,8 +489,9 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;

@@ -135,7 +135,8 @@ impl Answer {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Denied, Limiter, Quota};
+    /// use tidegate::limiter::Denied;
+    /// use tidegate::{Limiter, Quota};
     ///
     /// fn work(limiter: &Limiter) -> Result<u64, Denied> {
     ///     let answer = limiter.allow().into_result()?;

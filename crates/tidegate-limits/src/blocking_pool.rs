@@ -30,7 +30,7 @@ use crate::sync::{Condvar, Mutex, thread};
 ///
 /// # Examples
 /// ```
-/// use tidegate::blocking_pool::BlockingPool;
+/// use tidegate::bulkhead::blocking_pool::BlockingPool;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

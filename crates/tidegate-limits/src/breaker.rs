@@ -33,7 +33,8 @@ use crate::observer::Observer;
 /// ```
 /// use std::time::Duration;
 /// use tidegate::breaker::CircuitBreaker;
-/// use tidegate::{Breaker, ManualClock, Outcome};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{Breaker, Outcome};
 ///
 /// let clock = ManualClock::default();
 /// let payments = Breaker::new(CircuitBreaker::builder().consecutive(2).jitter(0.0))?.with_clock(clock.clone());

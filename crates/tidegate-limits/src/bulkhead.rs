@@ -258,8 +258,9 @@ impl Permit {
     /// # Examples
     /// ```
     /// use std::time::Duration;
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::concurrency::Vegas;
-    /// use tidegate::{Bulkhead, ManualClock, Outcome};
+    /// use tidegate::{Bulkhead, Outcome};
     ///
     /// let clock = ManualClock::default();
     /// let model = Bulkhead::adaptive(Vegas::default()).with_clock(clock.clone());
@@ -268,7 +269,7 @@ impl Permit {
     /// permit.answer_begins();
     /// clock.advance(Duration::from_secs(20)); // until the last one
     /// permit.leave(Outcome::Success); // the law learns 300 ms
-    /// # Ok::<(), tidegate::Denied>(())
+    /// # Ok::<(), tidegate::limiter::Denied>(())
     /// ```
     pub fn answer_begins(&mut self) {
         if let Holder::Bulkhead { shared, times: Times { answered: answered @ None, .. }, .. } =

@@ -32,7 +32,7 @@ use crate::{deadline, priority};
 /// # Examples
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
-/// use tidegate::coalesce::Coalesce;
+/// use tidegate::bulkhead::coalesce::Coalesce;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {

@@ -105,7 +105,8 @@ pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
 ///
 /// # Examples
 /// ```
-/// use tidegate::{Deadline, Tick, deadline};
+/// use tidegate::deadline::Deadline;
+/// use tidegate::{Tick, deadline};
 ///
 /// async fn deep_within() -> Option<Deadline> {
 ///     deadline::carried()

@@ -48,8 +48,9 @@ impl<T, E> Answered<T, E> {
 ///
 /// # Examples
 /// ```
-/// use tidegate::fallback::{Answered, OrFallback};
-/// use tidegate::{Denied, Limiter, Quota};
+/// use tidegate::breaker::fallback::{Answered, OrFallback};
+/// use tidegate::limiter::Denied;
+/// use tidegate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::new(Quota::per_hour(1))?;
 /// let recommend = || limiter.allow().into_result().map(|_| vec!["a book"]);
@@ -98,7 +99,8 @@ impl<T, E> OrFallback<T, E> for Result<T, E> {
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{ManualClock, fallback::{Answered, LastAnswers}};
+/// use tidegate::breaker::fallback::{Answered, LastAnswers};
+/// use tidegate::clock::ManualClock;
 ///
 /// let clock = ManualClock::default();
 /// let prices = LastAnswers::new(10_000, Duration::from_secs(300))?.with_clock(clock.clone());
@@ -163,7 +165,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::fallback::LastAnswers;
+    /// use tidegate::breaker::fallback::LastAnswers;
     ///
     /// let bytes = |key: &String, page: &String| 2 * key.len() as u64 + page.len() as u64;
     /// let pages = LastAnswers::new(10_000, Duration::from_secs(300))?.weighing(64 << 20, bytes);

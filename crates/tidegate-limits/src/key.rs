@@ -38,7 +38,8 @@ const ON_STACK: usize = 128;
 /// # Examples
 /// ```
 /// use std::net::IpAddr;
-/// use tidegate::{Key, KeyedLimiter, Quota};
+/// use tidegate::limiter::Key;
+/// use tidegate::{KeyedLimiter, Quota};
 ///
 /// let limiter = KeyedLimiter::new(Quota::per_minute(1), 1000)?;
 /// let client: IpAddr = "203.0.113.9".parse().expect("an address");
@@ -60,7 +61,7 @@ const ON_STACK: usize = 128;
     message = "`{Self}` is not a key",
     label = "not a key",
     note = "keys are text, bytes, IP addresses, whole numbers, and tuples of these; of a socket address take `.ip()`, of a UUID `.as_bytes()`",
-    note = "of another type take its bytes or its text, or implement `tidegate::Key`"
+    note = "of another type take its bytes or its text, or implement `tidegate::limiter::Key`"
 )]
 pub trait Key {
     /// Calls `then` with the key's bytes. It is called once or twice per operation, and has to pass the same bytes each

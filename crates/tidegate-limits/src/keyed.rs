@@ -30,7 +30,8 @@ use crate::wait::Wait;
 ///
 /// # Examples
 /// ```
-/// use tidegate::{KeyedLimiter, ManualClock, Quota};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{KeyedLimiter, Quota};
 ///
 /// let limiter = KeyedLimiter::new(Quota::per_minute(2), 100_000)?.with_clock(ManualClock::default());
 /// assert!(limiter.allow("ann").is_allowed());
@@ -126,7 +127,8 @@ impl KeyedLimiter {
     /// # Examples
     /// ```
     /// use std::sync::Arc;
-    /// use tidegate::{KeyedLimiter, ManualClock, Quota};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::{KeyedLimiter, Quota};
     ///
     /// let paying = Arc::new(Quota::per_minute(1000).gcra()?);
     /// let limiter = KeyedLimiter::new(Quota::per_minute(10), 100_000)?
@@ -200,7 +202,8 @@ impl KeyedLimiter {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{KeyedLimiter, ManualClock, Quota};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::{KeyedLimiter, Quota};
     ///
     /// let limiter = KeyedLimiter::new(Quota::per_minute(1), 1000)?.with_clock(ManualClock::default());
     /// let mut allowed = Vec::new();

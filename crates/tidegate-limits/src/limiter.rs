@@ -49,7 +49,8 @@ use crate::wait::Wait;
 ///
 /// Ten per second *and* a thousand per hour; the answer names the limit that binds:
 /// ```
-/// use tidegate::{Limiter, ManualClock, Quota};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::all([Quota::per_second(10), Quota::per_hour(1000)])?.with_clock(ManualClock::default());
 /// for _ in 0..10 {
@@ -148,7 +149,9 @@ impl Limiter {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Limiter, ManualClock, Quota, Retry};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::limiter::Retry;
+    /// use tidegate::{Limiter, Quota};
     ///
     /// let limiter = Limiter::new(Quota::per_minute(10))?.with_clock(ManualClock::default());
     /// assert!(limiter.allow_n(5)?.is_allowed());
@@ -185,7 +188,8 @@ impl Limiter {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Limiter, ManualClock, Quota};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::{Limiter, Quota};
     ///
     /// let limiter = Limiter::new(Quota::per_second(1))?.with_clock(ManualClock::default());
     /// let _now = limiter.reserve(1, Duration::ZERO).expect("full");
@@ -274,7 +278,9 @@ impl Limiter {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Limiter, ManualClock, Quota, Replace};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::limiter::Replace;
+    /// use tidegate::{Limiter, Quota};
     ///
     /// let limiter = Limiter::new(Quota::per_second(100))?.with_clock(ManualClock::default());
     /// assert!(limiter.allow_n(70)?.is_allowed());

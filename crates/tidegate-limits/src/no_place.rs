@@ -8,7 +8,8 @@ use std::fmt;
 ///
 /// # Examples
 /// ```
-/// use tidegate::{Bulkhead, NoPlace};
+/// use tidegate::Bulkhead;
+/// use tidegate::bulkhead::NoPlace;
 ///
 /// let reports = Bulkhead::new(1)?;
 /// let _permit = reports.try_enter()?;

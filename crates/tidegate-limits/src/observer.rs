@@ -32,7 +32,9 @@ use crate::no_place::NoPlace;
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tidegate::{Limiter, ManualClock, Quota, observer::{Event, Observer}};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::observer::{Event, Observer};
+/// use tidegate::{Limiter, Quota};
 ///
 /// #[derive(Debug, Default)]
 /// struct Refusals(AtomicU64);

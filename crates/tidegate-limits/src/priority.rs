@@ -9,7 +9,8 @@
 //! An entry deep inside a request takes its place by the request's priority:
 //! ```
 //! use tidegate::policy::{KeepFor, Kept};
-//! use tidegate::{Bulkhead, Criticality, priority};
+//! use tidegate::priority::Criticality;
+//! use tidegate::{Bulkhead, priority};
 //!
 //! let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
 //! let database = Bulkhead::new(2)?.with_keep_for(kept)?;

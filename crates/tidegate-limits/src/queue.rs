@@ -38,7 +38,8 @@ const SLACK: Duration = Duration::from_millis(10);
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{JobQueue, Rate};
+/// use tidegate::limiter::Rate;
+/// use tidegate::limiter::queue::JobQueue;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -433,7 +434,8 @@ impl Worker {
     /// # Examples
     /// ```
     /// # use std::time::Duration;
-    /// # use tidegate::{JobQueue, Rate};
+    /// # use tidegate::limiter::Rate;
+    /// # use tidegate::limiter::queue::JobQueue;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (queue, worker) = JobQueue::new(Rate::new(50, Duration::from_secs(1))?, 100)?;

@@ -22,7 +22,8 @@ use crate::store::Ending;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Limiter, ManualClock, Quota, Tick};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{Limiter, Quota, Tick};
 ///
 /// let clock = ManualClock::at(Tick::from_secs(1));
 /// let limiter = Limiter::new(Quota::per_second(10).burst(10).gcra()?)?.with_clock(clock);

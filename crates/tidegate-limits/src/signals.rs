@@ -49,7 +49,7 @@ type Listener = Box<dyn Fn(Signal) -> bool + Send>;
 ///
 /// # Examples
 /// ```
-/// use tidegate::signals::Watch;
+/// use tidegate::concurrency::signals::Watch;
 ///
 /// if let Ok(watch) = Watch::start() {
 ///     let reading = watch.reading();

@@ -106,7 +106,8 @@ impl Wait {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Limiter, ManualClock, Quota, Tick, deadline};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::{Limiter, Quota, Tick, deadline};
     ///
     /// let limiter = Limiter::new(Quota::per_second(1))?.with_clock(ManualClock::default());
     /// let _ = limiter.allow();

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-use tidegate::SystemClock;
-use tidegate::clock::Clock as _;
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{
     Answer, Caps, Cell, DecidedBy, Op, OwnedStep, Settled, Step, StoreError, settle_within,
 };

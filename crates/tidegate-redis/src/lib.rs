@@ -13,7 +13,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use tidegate::SystemClock;
+//! use tidegate::clock::SystemClock;
 //! use tidegate::store::Fallback;
 //! use tidegate_redis::{RedisOptions, RedisStore};
 //!

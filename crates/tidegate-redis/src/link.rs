@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt as _;
 use redis::{Cmd, Pipeline, ServerErrorKind, Value};
-use tidegate::SystemClock;
-use tidegate::clock::{Clock as _, HeldTime};
+use tidegate::clock::{Clock as _, HeldTime, SystemClock};
 use tidegate_core::Tick;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-use tidegate::SystemClock;
-use tidegate::clock::{Clock, HeldTime};
+use tidegate::clock::{Clock, HeldTime, SystemClock};
 use tidegate::store::{
     AfterLoss, Answer, Caps, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock,
     Store, StoreError,

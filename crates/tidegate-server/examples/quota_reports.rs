@@ -17,7 +17,8 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{BucketId, RateLimitQuotaUsageReports};
 use prost::Message as _;
-use tidegate::{ManualClock, Tick};
+use tidegate::Tick;
+use tidegate::clock::ManualClock;
 use tidegate_server::fuzzing::{QuotaCall, RateLimitDoor};
 
 const POLICIES: &str = "version: 1

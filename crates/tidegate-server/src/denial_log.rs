@@ -42,7 +42,7 @@ impl DenialLog {
     }
 
     #[cfg(test)]
-    fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
+    fn with_clock(self, clock: impl tidegate::clock::Clock + 'static) -> Self {
         Self { often: self.often.with_clock(clock), ..self }
     }
 
@@ -62,7 +62,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tidegate::ManualClock;
+    use tidegate::clock::ManualClock;
 
     use super::*;
 

@@ -5,7 +5,7 @@ pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;
 
-use tidegate::Charged;
+use tidegate::gate::Charged;
 use tidegate::gate::ticket::Ticket;
 
 use crate::engine::Engine;

@@ -18,11 +18,12 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, Guard};
 use prometheus_client::registry::Registry;
+use tidegate::clock::Clock;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{KeyedView, Unfit};
 use tidegate::policy::PolicySet;
 use tidegate::store::Store;
-use tidegate::{Clock, Gate, Tick};
+use tidegate::{Gate, Tick};
 use tokio::runtime::Handle;
 
 use self::base::Base;
@@ -245,9 +246,9 @@ mod tests {
     use tidegate::clock::ManualClock;
     use tidegate::config::StoreSettings;
     use tidegate::gate::ticket::TicketError;
-    use tidegate::gate::{Check, Part};
+    use tidegate::gate::{Charged, Check, Part};
     use tidegate::policy::{Descriptor, Limit, Policy};
-    use tidegate::{Charged, Outcome, Quota};
+    use tidegate::{Outcome, Quota};
 
     use super::*;
     use crate::metrics::Transport;

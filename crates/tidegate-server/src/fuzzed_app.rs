@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate::config::{Config, Format, StoreSettings};
 use tidegate::policy::PolicySet;
 use tokio::runtime::{Builder, Runtime};

@@ -30,8 +30,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
+use tidegate::Tick;
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::Occupancy;
-use tidegate::{Clock, SystemClock, Tick};
 
 pub(crate) use self::busiest_keys::Used;
 use self::conditions::SwitchSeries;

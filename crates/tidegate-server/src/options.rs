@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::config::{Address, Config, OtlpSettings, Peer, TlsSettings};
-use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
 use crate::otlp::{OtlpError, otlp_of};

@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tidegate::limiter::Retry;
 use tidegate::policy::{Descriptor, Mode};
-use tidegate::{Cost, Priority, Retry, Tick};
+use tidegate::priority::Priority;
+use tidegate::{Cost, Tick};
 use ulid::Ulid;
 
 /// The number of shards: enough that two of a handful of cores seldom need the same one.
@@ -287,7 +289,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Criticality;
+    use tidegate::priority::Criticality;
 
     use super::*;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::http_answer::server_parts::wrong_value;
+use tidegate::limiter::Rate;
 use tidegate::policy::{AccessEntry, Descriptor, PolicySet, canonical, keyed_network};
-use tidegate::{Outcome, Quota, Rate};
+use tidegate::{Outcome, Quota};
 
 use crate::text::{nearest, quoted};
 

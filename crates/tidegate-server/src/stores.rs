@@ -19,7 +19,7 @@ mod round_trips;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate::cluster::Coordinator;
 use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings};
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::fmt::temporal::DateTimePrinter;
 use sha2::{Digest as _, Sha256};
-use tidegate::explain::key_text;
+use tidegate::Tick;
+use tidegate::clock::SystemClock;
+use tidegate::gate::explain::key_text;
 use tidegate::policy::{Descriptor, Policy, PolicySet};
-use tidegate::{SystemClock, Tick};
 
 /// How many names are compared: a file may have ten thousand policies, and a caller may misspell as often as it
 /// likes.

@@ -6,7 +6,7 @@
 //! counted, so an allowed request far from its limit costs nothing here.
 
 use tidegate::Tick;
-use tidegate::hot_keys::{Counted, HotKeys};
+use tidegate::gate::hot_keys::{Counted, HotKeys};
 
 /// Counters per sketch, which finds every key with more than 0.2 % of the refusals, in about 100 KB.
 pub(crate) const KEYS: usize = 512;

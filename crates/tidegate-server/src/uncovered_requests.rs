@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tidegate::Cost;
 use tidegate::config::Address;
+use tidegate::gate::{GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::{
     Absent, Among, CostRule, Descriptor, Mode, Named, Policy, PolicySet, Relevance, SettleBy, Want,
 };
 use tidegate::visible::excerpt;
-use tidegate::{Cost, GateDecision, LimitDecision};
 
 use crate::metrics::Transport;
 use crate::proxy::{HEADER, Proxy, with_dashes};

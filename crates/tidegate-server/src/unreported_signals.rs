@@ -10,8 +10,8 @@ use tidegate::policy::{Policy, PolicySet, Source, Trigger};
 ///
 /// # Examples
 /// ```
-/// use tidegate::policy::{Limit, PolicySet};
-/// use tidegate::{Policy, Quota};
+/// use tidegate::Quota;
+/// use tidegate::policy::{Limit, Policy, PolicySet};
 ///
 /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
 ///     .when("cpu above 80%".parse()?);

@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use tidegate::limiter::Rate;
 use tidegate::policy::{Descriptor, Match, Mode, Policy, PolicySet, WrittenRate};
-use tidegate::{Quota, Rate, Tick};
+use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm as _;
 
 use crate::log::{Record, text};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tidegate::Rate;
+use tidegate::limiter::Rate;
 
 /// Levels from here on are too high for any burst. Below it nothing saturates.
 const TOP: u64 = 1 << 63;

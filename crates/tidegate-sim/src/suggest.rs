@@ -21,8 +21,9 @@ mod signs;
 mod suggestion;
 mod watch;
 
+use tidegate::Quota;
+use tidegate::limiter::Rate;
 use tidegate::policy::{Limit, Policy};
-use tidegate::{Quota, Rate};
 
 pub use self::candidates::Purpose;
 pub use self::caution::Caution;

@@ -16,9 +16,10 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::limiter::{Receipt, Replace};
 use tidegate::policy::{PolicySet, Source};
 use tidegate::store::{self, Cell, Charge, Settled, Step};
-use tidegate::{Quota, Receipt, Replace, Tick};
+use tidegate::{Quota, Tick};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 

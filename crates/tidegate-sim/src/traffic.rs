@@ -18,7 +18,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Cost, Outcome, Priority, Tick};
+use tidegate::priority::Priority;
+use tidegate::{Cost, Outcome, Tick};
 
 pub use self::grammar::TrafficError;
 use self::grammar::{Words, segment};

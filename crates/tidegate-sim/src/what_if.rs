@@ -71,8 +71,9 @@ struct Ordered {
 /// # Examples
 /// ```
 /// use std::time::Duration;
+/// use tidegate::limiter::Rate;
 /// use tidegate::policy::{Descriptor, Limit, Policy};
-/// use tidegate::{Quota, Rate, Tick};
+/// use tidegate::{Quota, Tick};
 /// use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
 ///
 /// let mut policy = Policy::new("per-ip", Limit::new(Quota::per_second(1).gcra()?, "1/s"));

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tidegate::breaker::CircuitBreaker;
+use tidegate::bulkhead::Enter;
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::deadline::{self, Timeouts};
+use tidegate::priority::{Criticality, Priority};
 use tidegate::retries::Retrier;
-use tidegate::{
-    Breaker, Bulkhead, Clock, Criticality, Enter, KeyedLimiter, Priority, Quota, SystemClock, priority,
-};
+use tidegate::{Breaker, Bulkhead, KeyedLimiter, Quota, priority};
 use tidegate_tower::body::{ReplayBody, ReplayLayer};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, ForwardPriorityLayer,

@@ -14,9 +14,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tidegate::breaker::CircuitBreaker;
+use tidegate::clock::ManualClock;
 use tidegate::deadline::Timeouts;
 use tidegate::retries::{Retrier, SharedBudget};
-use tidegate::{Breaker, Bulkhead, Limiter, ManualClock, Quota};
+use tidegate::{Breaker, Bulkhead, Limiter, Quota};
 use tidegate_core::retry::Retries;
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, ForwardDeadlineLayer, RateLimitLayer,

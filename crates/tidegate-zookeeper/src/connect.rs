@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tidegate::Tick;
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::Later;
-use tidegate::{Clock as _, SystemClock, Tick};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;

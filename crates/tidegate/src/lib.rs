@@ -90,23 +90,6 @@ pub mod gate {
     pub use tidegate_gate::{explain, hot_keys, switches};
 }
 
-// Short names, not shown on the page, until each caller has the path that is.
-#[doc(hidden)]
-pub use tidegate_core::{codel, following, rate, throttle};
-#[doc(hidden)]
-pub use tidegate_gate::{
-    Admission, Charged, Check, Descriptor, Entry, GateDecision, HeaderForm, InForce, LimitDecision, Policy,
-    PolicySet, explain, hot_keys, switches,
-};
-#[doc(hidden)]
-pub use tidegate_limits::{
-    Answer, Ask, Clock, Criticality, Deadline, Decision, Denied, Enter, Finish, JobQueue, Key, KeyedBreaker,
-    ManualClock, NoPlace, NotACost, Permit, Precision, Priority, QueueOrder, QuotaBuilder, Rate, Receipt,
-    Replace, Reservation, Retry, Standing, SystemClock, TakeError, Tenants, Wait, blocking_pool, coalesce,
-    fallback, queue, signals,
-};
-// The end of the short names.
-
 /// Coordinates the nodes of a deployment through an engine: which nodes there are, which part of each limit each of them
 /// may use, and which policies are in force.
 pub mod cluster {

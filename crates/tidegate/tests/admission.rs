@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate::clock::ManualClock;
 use tidegate::gate::{Admission, Check, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::conformance;
-use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Cost, Gate, Outcome, Quota};
 
 fn policy(name: &str, quota: Quota) -> Policy {
     Policy::new(name, Limit::new(quota, name))
@@ -34,7 +35,7 @@ fn admit(gate: &Gate, cost: u64) -> Option<Admission<&Gate>> {
 /// Returns what is left of every limit; a debt is negative.
 fn levels(gate: &Gate) -> Vec<i64> {
     let decision = gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap();
-    let level = |limit: &tidegate::LimitDecision| {
+    let level = |limit: &tidegate::gate::LimitDecision| {
         let standing = limit.decision.standing;
         standing.remaining as i64 - standing.debt as i64
     };
@@ -234,7 +235,7 @@ fn halves_of_one_check_are_settled_apart() {
     let mut login = policy("login", per_hour(3));
     login.charge = ChargeOn::Failure;
     let (gate, _) = gate(vec![login, policy("all", per_hour(10))]);
-    let mut charged = tidegate::Charged::default();
+    let mut charged = tidegate::gate::Charged::default();
     let request = Descriptor::new();
     assert!(gate.charge(Check::of(&request).cost(2), &mut charged).now().unwrap().allowed);
     assert_eq!(levels(&gate), [1, 8]);

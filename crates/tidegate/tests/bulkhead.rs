@@ -20,8 +20,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use tidegate::bulkhead::{Enter, Permit};
+use tidegate::clock::{Clock, ManualClock};
 use tidegate::deadline::carry;
-use tidegate::{Bulkhead, Clock, Cost, Enter, ManualClock, Outcome, Permit, Retry, TakeError, Tick};
+use tidegate::limiter::{Retry, TakeError};
+use tidegate::{Bulkhead, Cost, Outcome, Tick};
 
 /// Records whether its waker was called.
 #[derive(Debug, Default)]

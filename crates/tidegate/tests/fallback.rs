@@ -9,12 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::Retry;
 use tidegate::store::fallback::{Change, DEADLINE, PROBE_EVERY};
 use tidegate::store::{
     Answer, Charge, ChargeRules, DecidedBy, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store,
     StoreError,
 };
-use tidegate::{Clock, Cost, ManualClock, Quota, Retry, Tick};
+use tidegate::{Cost, Quota, Tick};
 
 use engine::{Engine, Mood, Waiting};
 

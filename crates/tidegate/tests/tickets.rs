@@ -10,11 +10,12 @@ mod one_step;
 
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use tidegate::gate::{Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{CasStore, MemoryStore, Store, StoreError};
-use tidegate::{Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, Outcome, Quota};
 
 use byte_map::OnTheSpot;
 use failing_engine::Engine;

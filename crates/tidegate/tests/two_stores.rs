@@ -13,11 +13,13 @@ mod scripted;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::gate::ticket::{TicketError, TicketKeys};
-use tidegate::gate::{Check, Part, SettledCharge};
+use tidegate::gate::{Charged, Check, Part, SettledCharge};
+use tidegate::limiter::Decision;
 use tidegate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, conformance};
-use tidegate::{Charged, Cost, Decision, Gate, ManualClock, Outcome, Quota, Tick};
+use tidegate::{Cost, Gate, Outcome, Quota, Tick};
 
 use scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 use tidegate::store::conformance::Random;

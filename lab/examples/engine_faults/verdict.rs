@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate::{Rate, Tick};
+use tidegate::Tick;
+use tidegate::limiter::Rate;
 use tidegate_core::envelope::{Envelope, Utilisation};
 
 use super::act::{Limit, Row};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate::{Rate, Tick};
+use tidegate::Tick;
+use tidegate::limiter::Rate;
 use tidegate_core::envelope::Envelope;
 
 use super::load::Seen;

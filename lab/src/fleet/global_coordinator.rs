@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::cluster::{Coordinator, CoordinatorError, Document, LocalCluster, Member};
 use tidegate::store::Later;
-use tidegate::{Clock as _, ManualClock};
 
 use super::link::{Passes, WireCondition};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate::store::{
     Answer, Charge, ChargeRules, Later, OnStoreError, Op, Settled, Settling, Step, StepClock, Store,
 };
@@ -107,7 +107,7 @@ impl Node {
         limit: &Arc<Quota>,
         on_error: OnStoreError,
     ) -> Option<Decided> {
-        use tidegate::Clock as _;
+        use tidegate::clock::Clock as _;
         let name = key.to_be_bytes();
         let rules = ChargeRules { on_error, ..ChargeRules::new(0) };
         let charges = [Charge { rules, ..Charge::new(&name, limit, Cost::ONE) }];

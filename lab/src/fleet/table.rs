@@ -95,7 +95,7 @@ pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
         .build();
     let (ticking, clock) = (store.clone(), parts.clock.clone());
     parts.background.spawn(async move {
-        use tidegate::Clock as _;
+        use tidegate::clock::Clock as _;
         loop {
             clock.sleep_until(clock.now().after(Duration::from_millis(250))).await;
             if let Some(returned) = ticking.tick(clock.now()) {

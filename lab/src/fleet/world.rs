@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate::store::Answer;
 use tidegate_core::Quota;
 use tidegate_core::Tick;

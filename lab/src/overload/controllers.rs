@@ -1,9 +1,10 @@
 //! The protections that are judged, by name, from none to the default.
 
-use tidegate::codel::Codel;
+use tidegate::Bulkhead;
+use tidegate::bulkhead::QueueOrder;
+use tidegate::concurrency::codel::Codel;
+use tidegate::concurrency::throttle::{Pid, Shedding, Sre};
 use tidegate::concurrency::{Aimd, Bbr, Concurrency, Gradient, HillClimb, Law, MinLatency, Vegas};
-use tidegate::throttle::{Pid, Shedding, Sre};
-use tidegate::{Bulkhead, QueueOrder};
 
 use super::backend::Backend;
 use super::front::Front;

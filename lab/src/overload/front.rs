@@ -13,10 +13,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::clock::Sleep;
+use tidegate::bulkhead::{Enter, Permit};
+use tidegate::clock::{Clock, Sleep};
 use tidegate::concurrency::Signal;
-use tidegate::throttle::{Arrival, Throttle};
-use tidegate::{Bulkhead, Clock, Enter, Outcome, Permit, Priority, TakeError, Tick};
+use tidegate::concurrency::throttle::{Arrival, Throttle};
+use tidegate::limiter::TakeError;
+use tidegate::priority::Priority;
+use tidegate::{Bulkhead, Outcome, Tick};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Criticality, Priority};
+use tidegate::priority::{Criticality, Priority};
 use tidegate_sim::traffic::Chance;
 
 /// Requests that arrive at random, as from very many independent callers.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::Priority;
+use tidegate::priority::Priority;
 
 /// The length of one step of the curves.
 pub(crate) const STEP: Duration = Duration::from_millis(20);

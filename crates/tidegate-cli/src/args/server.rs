@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use tidegate::Criticality;
+use tidegate::priority::Criticality;
 
 use super::PolicyFile;
 use super::values::{keys_up_to, level, pair, refresh, refreshes, whole, written_duration};

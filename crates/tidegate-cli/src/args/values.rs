@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::config::{Address, DoorName};
 use tidegate::policy::{GrammarError, WrittenRate};
-use tidegate::{Criticality, Priority};
+use tidegate::priority::{Criticality, Priority};
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())

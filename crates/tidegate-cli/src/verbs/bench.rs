@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use parking_lot::Mutex;
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::config::{Config, Format};
-use tidegate::{Clock as _, SystemClock};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 

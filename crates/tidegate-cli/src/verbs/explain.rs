@@ -99,7 +99,8 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
         ExplainSource::File(file) => {
             let config = policies::read(file, printer)?;
             // The load of the machine that will serve the file is unknown.
-            let gate = Gate::in_memory(config.policies, 1)?.with_machine(tidegate::signals::Reading::default);
+            let gate = Gate::in_memory(config.policies, 1)?
+                .with_machine(tidegate::concurrency::signals::Reading::default);
             let mut request = Descriptor::new();
             for (name, value) in &explain.attributes {
                 // As the server answers.

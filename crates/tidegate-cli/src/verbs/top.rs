@@ -6,7 +6,7 @@ use std::pin::pin;
 
 use anyhow::Result;
 use serde_json::Value;
-use tidegate::{Clock as _, SystemClock};
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_sim::grouped;
 use tokio::time::{MissedTickBehavior, interval};
 

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{Charge, Op, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Clock as _, Cost, Quota, SystemClock, Tick};
+use tidegate::{Cost, Quota, Tick};
 use tokio::runtime::Runtime;
 
 /// The duration of each measurement.

@@ -69,9 +69,10 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// # Examples
 /// A call to a language model is admitted on an estimate and settled with its real usage:
 /// ```
+/// use tidegate::clock::ManualClock;
 /// use tidegate::gate::{Check, Entry};
-/// use tidegate::policy::Limit;
-/// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+/// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+/// use tidegate::{Cost, Gate, Outcome, Quota};
 ///
 /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
 /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());

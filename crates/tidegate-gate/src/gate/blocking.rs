@@ -58,8 +58,8 @@ impl<'g> Blocks<'g> {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::{Block, Limit};
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Block, Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let mut policy = Policy::new("per-user", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
     /// policy.by = vec!["user.id".to_owned()];
@@ -166,8 +166,8 @@ impl<'g> Blocks<'g> {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Block;
-    /// use tidegate::{Descriptor, Gate, PolicySet};
+    /// use tidegate::Gate;
+    /// use tidegate::policy::{Block, Descriptor, PolicySet};
     ///
     /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
     /// let until = gate.now().after(std::time::Duration::from_secs(600));

@@ -19,8 +19,9 @@ impl Gate {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota, Tick};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota, Tick};
     ///
     /// let mut search = Policy::new("search", Limit::new(Quota::per_second(50).gcra()?, "50/s"));
     /// search.deadline = Some(Duration::from_millis(200));
@@ -48,7 +49,8 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Gate, PolicySet};
+    /// use tidegate::Gate;
+    /// use tidegate::policy::PolicySet;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,8 +14,10 @@ use tidegate_limits::deadline::Deadline;
 ///
 /// # Examples
 /// ```
-/// use tidegate::policy::{Limit, Policy, PolicySet};
-/// use tidegate::{Check, Criticality, Descriptor, Gate, Quota};
+/// use tidegate::gate::Check;
+/// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+/// use tidegate::priority::Criticality;
+/// use tidegate::{Gate, Quota};
 ///
 /// let quota = Quota::per_minute(100).token_bucket()?;
 /// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("exports", Limit::new(quota, "100/min"))])?, 1000)?;
@@ -108,7 +110,9 @@ impl<'a, 'd> Check<'a, 'd> {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Check, Descriptor, Gate, PolicySet};
+    /// use tidegate::Gate;
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::{Descriptor, PolicySet};
     ///
     /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
     /// let request = Descriptor::new();

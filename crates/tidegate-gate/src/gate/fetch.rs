@@ -23,8 +23,8 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;

@@ -128,9 +128,10 @@ where
     ///
     /// # Examples
     /// ```
-    /// use tidegate::gate::Entry;
-    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
-    /// use tidegate::{Check, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::gate::{Check, Entry};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule, Usage};
+    /// use tidegate::{Gate, Outcome, Quota};
     ///
     /// let requests = Policy::new("requests", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
@@ -188,9 +189,10 @@ where
     ///
     /// # Examples
     /// ```
-    /// use tidegate::gate::Entry;
-    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
-    /// use tidegate::{Check, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::gate::{Check, Entry};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule, Usage};
+    /// use tidegate::{Gate, Outcome, Quota};
     ///
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// tokens.settle = Some(SettleRule::new(SettleBy::Cost));

@@ -23,8 +23,10 @@ impl GateDecision {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::{Limit, Over};
-    /// use tidegate::{Criticality, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::policy::{Descriptor, Limit, Over, Policy, PolicySet};
+    /// use tidegate::priority::Criticality;
+    /// use tidegate::{Gate, Quota};
     ///
     /// let mut heavy = Policy::new("heavy", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
     /// heavy.over = Over::Demote { to: None };

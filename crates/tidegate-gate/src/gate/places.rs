@@ -35,8 +35,8 @@ impl Gate {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let at_once = Quota::concurrency(50, Duration::from_secs(30))?;
     /// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("reports", Limit::new(at_once, "50"))])?, 1000)?;

@@ -35,8 +35,8 @@ impl Signals<'_> {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
     ///     .when("signal queue-length above 1000, until 800".parse()?);
@@ -78,8 +78,9 @@ impl Signals<'_> {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Clock as _, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    /// use tidegate::clock::{Clock as _, ManualClock};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
     ///
     /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
     ///     .when("in-flight above 1, until 0".parse()?);

@@ -28,8 +28,9 @@ use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy
 ///
 /// # Examples
 /// ```
+/// use tidegate::Outcome;
 /// use tidegate::breaker::{CircuitBreaker, KeyedBreaker};
-/// use tidegate::{ManualClock, Outcome};
+/// use tidegate::clock::ManualClock;
 ///
 /// let hosts = KeyedBreaker::new(CircuitBreaker::builder().consecutive(1), 1000)?.with_clock(ManualClock::default());
 /// hosts.try_enter("10.0.0.7")?.leave(Outcome::Failure);

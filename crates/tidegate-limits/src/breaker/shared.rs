@@ -176,7 +176,8 @@ impl Call {
     /// ```
     /// use std::time::Duration;
     /// use tidegate::breaker::CircuitBreaker;
-    /// use tidegate::{Breaker, ManualClock, Outcome};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::{Breaker, Outcome};
     ///
     /// let clock = ManualClock::default();
     /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);

@@ -78,7 +78,8 @@ impl Bulkhead {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Bulkhead, Criticality, Outcome};
+    /// use tidegate::priority::Criticality;
+    /// use tidegate::{Bulkhead, Outcome};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -158,8 +159,9 @@ impl Bulkhead {
     ///
     /// # Examples
     /// ```
+    /// use tidegate::Bulkhead;
     /// use tidegate::policy::{KeepFor, Kept};
-    /// use tidegate::{Bulkhead, Criticality};
+    /// use tidegate::priority::Criticality;
     ///
     /// let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
     /// let api = Bulkhead::new(2)?.with_keep_for(kept)?;
@@ -213,8 +215,9 @@ impl Bulkhead {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::throttle::Shedding;
-    /// use tidegate::{Bulkhead, Retry};
+    /// use tidegate::Bulkhead;
+    /// use tidegate::concurrency::throttle::Shedding;
+    /// use tidegate::limiter::Retry;
     ///
     /// let api = Bulkhead::new(1)?.with_short_queue().with_throttle(Shedding::default());
     /// let _inside = api.try_enter()?;
@@ -250,7 +253,7 @@ impl Bulkhead {
     /// ```
     /// use tidegate::Bulkhead;
     /// use tidegate::concurrency::Bbr;
-    /// use tidegate::signals::Watch;
+    /// use tidegate::concurrency::signals::Watch;
     ///
     /// let api = Bulkhead::adaptive(Bbr::default());
     /// // There are no readings on systems other than Linux.

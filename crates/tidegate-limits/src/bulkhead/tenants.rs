@@ -24,8 +24,9 @@ const REST: usize = 0;
 ///
 /// # Examples
 /// ```
+/// use tidegate::Bulkhead;
+/// use tidegate::bulkhead::Tenants;
 /// use tidegate::concurrency::Partition;
-/// use tidegate::{Bulkhead, Tenants};
 ///
 /// let checkout = Partition::default().guaranteed(50)?.lends(0)?;
 /// let tenants = Tenants::default().named("checkout", checkout)?.each(Partition::default(), 1000)?;

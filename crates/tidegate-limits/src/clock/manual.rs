@@ -26,7 +26,8 @@ use crate::block_on::block_on;
 /// A wait of an hour, tested in no time:
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use tidegate::{Cost, Limiter, ManualClock, Quota};
+/// use tidegate::clock::ManualClock;
+/// use tidegate::{Cost, Limiter, Quota};
 ///
 /// let clock = ManualClock::default();
 /// let limiter = Limiter::new(Quota::per_hour(1))?.with_clock(clock.clone());
@@ -87,8 +88,9 @@ impl ManualClock {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::rate::CalendarUnit;
-    /// use tidegate::{Limiter, ManualClock, Quota, Tick};
+    /// use tidegate::clock::ManualClock;
+    /// use tidegate::limiter::rate::CalendarUnit;
+    /// use tidegate::{Limiter, Quota, Tick};
     ///
     /// let clock = ManualClock::at(Tick::from_secs(86_400));
     /// let daily = Limiter::new(Quota::per_day(1).calendar_window(CalendarUnit::Day, "UTC")?)?.with_clock(clock.clone());

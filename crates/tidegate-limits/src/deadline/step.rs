@@ -21,8 +21,9 @@ use crate::observer::{Observer, StepDid};
 /// # Examples
 /// ```
 /// use std::time::Duration;
+/// use tidegate::Tick;
+/// use tidegate::clock::ManualClock;
 /// use tidegate::deadline::{self, OutOfTime, Step, Timeouts};
-/// use tidegate::{ManualClock, Tick};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tidegate::QuotaError> {

@@ -11,8 +11,8 @@ pub const TIDEGATE_PRIORITY: &str = "x-tidegate-priority";
 ///
 /// # Examples
 /// ```
+/// use tidegate::priority::{Criticality, Priority};
 /// use tidegate::priority::header::read_priority;
-/// use tidegate::{Criticality, Priority};
 ///
 /// assert_eq!(read_priority(b"sheddable/17"), Priority::of(Criticality::Sheddable).in_cohort(17));
 /// assert_eq!(read_priority(b"Sheddable"), None);

@@ -51,9 +51,11 @@ impl fmt::Display for Kept {
 ///
 /// # Examples
 /// ```
+/// use tidegate::clock::ManualClock;
 /// use tidegate::gate::Check;
-/// use tidegate::policy::{KeepFor, Kept, Limit};
-/// use tidegate::{Cost, Criticality, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+/// use tidegate::policy::{Descriptor, KeepFor, Kept, Limit, Policy, PolicySet};
+/// use tidegate::priority::Criticality;
+/// use tidegate::{Cost, Gate, Quota};
 ///
 /// let mut limit = Limit::new(Quota::per_minute(10).gcra()?, "10/min");
 /// limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::SystemClock;
+use tidegate::clock::SystemClock;
 use tidegate::store::{Charge, DecidedBy, Fallback, Op, Step, StepClock, Store as _, StoreError};
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions};

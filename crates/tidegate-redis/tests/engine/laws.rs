@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::store::{Charge, Ending, Op, Step, StepClock, Store as _, conformance};
-use tidegate::{Clock as _, ManualClock};
 use tidegate_core::{Cost, Finish, Quota, Tick};
 use tidegate_redis::RedisStore;
 

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use tidegate::gate::GateDecision;
 use tidegate::store::{Store, StoreError};
-use tidegate::{Gate, GateDecision, Tick};
+use tidegate::{Gate, Tick};
 
 use crate::active_config::{ActiveConfig, Facts};
 use crate::events::Events;

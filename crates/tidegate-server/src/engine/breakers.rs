@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate::breaker::{Condition, Forced};
-use tidegate::gate::KeyedView;
+use tidegate::gate::{Charged, GateDecision, KeyedView};
 use tidegate::policy::{Descriptor, Limit, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge, DecidedBy, Handling, StoreError};
-use tidegate::{Charged, GateDecision, visible};
+use tidegate::visible;
 
 use self::notes::{
     BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, listed_of, only_quota, why_closed,

@@ -17,9 +17,10 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tidegate::clock::WallAhead;
+use tidegate::gate::switches::{Standing, Switches};
 use tidegate::policy::{Holding, Limit, Mode, Policy, PolicySet, SignalError, Source, SourceStanding};
-use tidegate::switches::{Standing, Switches};
-use tidegate::{Criticality, Priority, Tick, visible};
+use tidegate::priority::{Criticality, Priority};
+use tidegate::{Tick, visible};
 
 pub(super) use self::switches::make_switches;
 pub(crate) use self::switches::{Setting, SwitchedBy};

@@ -3,10 +3,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use tidegate::gate::Check;
+use tidegate::gate::{Charged, Check, GateDecision, LimitDecision};
 use tidegate::policy::{Among, Descriptor, Limit, Mode, OnStoreError, Policy, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Op, Settled, StoreError};
-use tidegate::{Charged, GateDecision, LimitDecision};
 
 #[cfg(feature = "grpc")]
 pub(crate) use self::together::Together;
@@ -319,8 +318,7 @@ mod together {
     use std::time::Duration;
 
     use smallvec::SmallVec;
-    use tidegate::Charged;
-    use tidegate::gate::Check;
+    use tidegate::gate::{Charged, Check};
     use tidegate::store::StoreError;
 
     use super::Deciding;

@@ -10,13 +10,13 @@ use foldhash::fast::RandomState;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use tidegate::Cost;
 use tidegate::config::{Address, Peer};
-use tidegate::explain::key_text;
-use tidegate::gate::ChargedAnyway;
+use tidegate::gate::explain::key_text;
+use tidegate::gate::{ChargedAnyway, GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode, Refusal};
 use tidegate::store::DecidedBy;
-use tidegate::{Cost, GateDecision, LimitDecision};
 
 pub(crate) use self::denials::REMEMBERED;
 use self::denials::REMEMBERED_BYTES;

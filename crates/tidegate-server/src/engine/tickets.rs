@@ -11,8 +11,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::config::Address;
 use tidegate::gate::ticket::{Extended, KeyError, SealError, Ticket, TicketError, TicketKeys};
+use tidegate::gate::{Charged, GateDecision};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy};
-use tidegate::{Charged, GateDecision};
 use ulid::Ulid;
 
 #[cfg(feature = "grpc")]

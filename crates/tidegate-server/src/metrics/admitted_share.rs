@@ -11,8 +11,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tidegate::gate::{GateDecision, LimitDecision};
 use tidegate::policy::{Mode, Policy};
-use tidegate::{GateDecision, LimitDecision, Quota, Tick};
+use tidegate::{Quota, Tick};
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Rate, Replace};
 

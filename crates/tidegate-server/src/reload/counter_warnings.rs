@@ -4,8 +4,9 @@
 
 use std::mem::discriminant;
 
+use tidegate::Quota;
+use tidegate::limiter::Replace;
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
-use tidegate::{Quota, Replace};
 
 /// The most warnings of one reload: a screen or two. Further ones are only counted.
 const MOST: usize = 100;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Tick;
+use tidegate::clock::Clock;
 use tidegate::config::{Address, DiskSettings, StoreSettings};
-use tidegate::{Clock, Tick};
 use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
 use super::opened::{OpenStore, OpenStoreError, PersistentCounters};

@@ -16,8 +16,9 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, ServerConfig};
+use tidegate::Tick;
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::config::{TlsSettings, read_file};
-use tidegate::{Clock as _, SystemClock, Tick};
 use tokio::sync::Mutex as Turn;
 
 use super::TlsError;

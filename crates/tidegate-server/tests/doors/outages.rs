@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use serde_json::json;
-use tidegate::Clock;
+use tidegate::clock::Clock;
 use tidegate::store::fallback::{DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
 use tidegate_server::{Server, ServerOptions, Source};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::running::{NOON, Running, on_disk, start_with};
 use http::StatusCode;
 use serde_json::Value;
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 
 const ANYBODY: &str = r#"{"attributes": {}}"#;
 

@@ -5,7 +5,7 @@ use tidegate::config::{Imported, Peer};
 
 use super::client::{Client, call};
 use super::started;
-use tidegate::Clock as _;
+use tidegate::clock::Clock as _;
 
 const OK: i32 = 1;
 const OVER: i32 = 2;

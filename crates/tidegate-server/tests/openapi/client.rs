@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 
 use crate::openapi::document::{Document, Operation};
 use crate::openapi::made::{Seeded, odd, of_schema, spoil};

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tidegate::gate::LimitDecision;
+use tidegate::limiter::Rate;
 use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
-use tidegate::{LimitDecision, Quota, Rate, Tick};
+use tidegate::{Quota, Tick};
 
 use super::options::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};

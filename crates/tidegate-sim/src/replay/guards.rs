@@ -12,8 +12,10 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate::gate::{Charged, GateDecision};
+use tidegate::limiter::{Receipt, Retry};
 use tidegate::policy::{Descriptor, PolicySet};
-use tidegate::{Charged, GateDecision, Outcome as Ended, Quota, Receipt, Retry, Tick};
+use tidegate::{Outcome as Ended, Quota, Tick};
 
 use self::breakers::Followed;
 pub(crate) use self::breakers::{BreakerBand, BreakerState};

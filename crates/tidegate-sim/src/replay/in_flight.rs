@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use tidegate::gate::Charged;
+use tidegate::gate::switches::Off;
 use tidegate::policy::Source;
-use tidegate::switches::Off;
-use tidegate::{Charged, Outcome, Tick};
+use tidegate::{Outcome, Tick};
 
 use super::Replay;
 use super::guards::Entered;

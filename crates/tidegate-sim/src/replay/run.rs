@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::gate::{ChargedLine, Check, Part};
+use tidegate::clock::Clock;
+use tidegate::concurrency::signals::Reading;
+use tidegate::gate::switches::Switches;
+use tidegate::gate::{Charged, ChargedLine, Check, LimitDecision, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySet, Source};
-use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
-use tidegate::switches::Switches;
-use tidegate::{Charged, Clock, Gate, LimitDecision, Outcome as Ended, Tick};
+use tidegate::{Gate, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};

@@ -8,7 +8,8 @@ use std::hash::BuildHasher as _;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use tidegate::{Rate, Tick};
+use tidegate::Tick;
+use tidegate::limiter::Rate;
 
 use crate::log::Record;
 use crate::meter::Meter;

@@ -134,7 +134,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
     let mut tried = Vec::new();
     for (place, one) in selected.iter().enumerate().take(NARROWER) {
         let rate = PeakRate { count: (one.pace / 4).max(1), window: options.per };
-        let candidate = Candidate { rate: tidegate::Rate::new(rate.count, rate.window)?, burst };
+        let candidate = Candidate { rate: tidegate::limiter::Rate::new(rate.count, rate.window)?, burst };
         let agent = one.agent.iter().map(|agent| ("request.header.user-agent", literal(agent)));
         let key = one.key.iter().zip(options.by.first()).map(|(key, by)| (by.as_str(), key.clone()));
         for (attribute, pattern) in agent.chain(key) {

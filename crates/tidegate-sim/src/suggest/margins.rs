@@ -11,7 +11,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use tidegate::{Rate, Tick};
+use tidegate::Tick;
+use tidegate::limiter::Rate;
 
 use super::bursts::{KeyNeed, Needs};
 use super::options::SuggestError;

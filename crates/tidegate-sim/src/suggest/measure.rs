@@ -3,7 +3,7 @@
 use std::hash::BuildHasher as _;
 
 use foldhash::quality::RandomState;
-use tidegate::Rate;
+use tidegate::limiter::Rate;
 use tidegate::policy::{CostErrors, Policy};
 
 use super::bursts::{KeyNeed, Needs};

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
-use tidegate::{Quota, Standing};
+use tidegate::Quota;
+use tidegate::limiter::Standing;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, State};
 

@@ -1,8 +1,9 @@
 //! The grammar of traffic.
 
+use tidegate::Cost;
 use tidegate::config::unknown_attribute;
 use tidegate::policy::{Descriptor, GrammarError, WrittenRate, span};
-use tidegate::{Cost, Priority};
+use tidegate::priority::Priority;
 
 use super::segment::{Keys, MILLION, Pace, Segment, Service, Shape};
 

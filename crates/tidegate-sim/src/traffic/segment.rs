@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Cost, Outcome, Priority};
+use tidegate::priority::Priority;
+use tidegate::{Cost, Outcome};
 
 use super::key_choice::Chance;
 

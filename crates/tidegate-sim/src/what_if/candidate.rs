@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate::limiter::Rate;
 use tidegate::policy::{
     Access, ChargeOn, CostErrors, Descriptor, Limit, Mode, OnCostError, Policy, PolicySet, PolicySetError,
 };
-use tidegate::{Cost, Quota, QuotaError, Rate};
+use tidegate::{Cost, Quota, QuotaError};
 
 use crate::log::{Record, Wanted};
 use crate::replay::key_name;

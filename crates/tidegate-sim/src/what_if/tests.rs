@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use std::sync::Arc;
-use tidegate::Rate;
+use tidegate::limiter::Rate;
 use tidegate::policy::{Limit, PolicySet};
 
 use super::*;

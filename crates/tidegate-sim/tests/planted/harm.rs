@@ -1,7 +1,8 @@
 //! The effect of a proposal on the clients to cut and on all others.
 
+use tidegate::limiter::Rate;
 use tidegate::policy::{Descriptor, Glob, Limit, Policy};
-use tidegate::{Quota, Rate, Tick};
+use tidegate::{Quota, Tick};
 use tidegate_sim::log::{Input, LogOptions};
 use tidegate_sim::suggest::{Narrower, Proposal, SuggestOptions, Suggestion, suggest};
 use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tidegate::limiter::Rate;
 use tidegate::policy::{Descriptor, Limit, Policy};
-use tidegate::{Quota, Rate, Tick};
+use tidegate::{Quota, Tick};
 use tidegate_sim::suggest::{Finding, Suggestion};
 use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
 

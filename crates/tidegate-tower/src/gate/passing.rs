@@ -18,10 +18,14 @@ use crate::classify::Classify;
 use crate::guarded::Entered;
 use crate::real_cost::{Charge, Spent};
 use crate::refused::{Name, Refused};
+use tidegate::deadline::Deadline;
+use tidegate::gate::{Admission, Check, Entry, GateDecision};
 use tidegate::http_answer::HttpAnswer;
+use tidegate::limiter::Retry;
 use tidegate::observer::RefusalCause;
+use tidegate::priority::Priority;
 use tidegate::store::{DecidedBy, StoreError};
-use tidegate::{Admission, Check, Deadline, Entry, Gate, GateDecision, Outcome, Priority, Retry, priority};
+use tidegate::{Gate, Outcome, priority};
 
 /// How long an answer that is there waits for an engine to settle its charges: far longer than an engine takes that is
 /// well, and short enough for a caller.

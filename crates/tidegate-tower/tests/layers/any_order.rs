@@ -11,8 +11,10 @@ use std::time::Duration;
 use http::{Request, Response};
 use proptest::prelude::*;
 use tidegate::breaker::CircuitBreaker;
-use tidegate::policy::Limit;
-use tidegate::{Breaker, Bulkhead, Check, Descriptor, Gate, Limiter, ManualClock, Policy, PolicySet, Quota};
+use tidegate::clock::ManualClock;
+use tidegate::gate::Check;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+use tidegate::{Breaker, Bulkhead, Gate, Limiter, Quota};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, GateLayer, LoadShedLayer, RateLimitLayer,
 };

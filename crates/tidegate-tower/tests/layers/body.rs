@@ -15,10 +15,11 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use proptest::prelude::*;
 use tidegate::breaker::CircuitBreaker;
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::{Law, Sample};
 use tidegate::deadline::carried;
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
-use tidegate::{Breaker, Bulkhead, ManualClock, Outcome, Tick};
+use tidegate::{Breaker, Bulkhead, Outcome, Tick};
 use tidegate_tower::body::{HeldBody, TimedBody};
 use tidegate_tower::{
     BreakerLayer, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, RefusalCause, Refused, ServerStack,
@@ -37,7 +38,7 @@ enum Says {
     Refuses(RefusalCause),
     Waits,
     /// Data, and what the task carries.
-    Finds(Arc<Mutex<Option<tidegate::Deadline>>>),
+    Finds(Arc<Mutex<Option<tidegate::deadline::Deadline>>>),
 }
 
 /// A body that says what the test has prepared, and then ends.

@@ -3,9 +3,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tidegate::breaker::{Change, CircuitBreaker};
+use tidegate::breaker::{Change, CircuitBreaker, KeyedBreaker};
+use tidegate::bulkhead::Enter;
+use tidegate::clock::ManualClock;
+use tidegate::limiter::Retry;
 use tidegate::observer::{CallDid, LayerDid, LayerEvent, Observer, PlaceDid};
-use tidegate::{Breaker, Bulkhead, Enter, KeyedBreaker, Limiter, ManualClock, Outcome, Quota, Retry, Tick};
+use tidegate::{Breaker, Bulkhead, Limiter, Outcome, Quota, Tick};
 use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 

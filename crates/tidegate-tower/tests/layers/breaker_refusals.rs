@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use http::{Request, Response};
-use tidegate::breaker::{CircuitBreaker, Force};
-use tidegate::{Breaker, KeyedBreaker, ManualClock, Outcome};
+use tidegate::breaker::{CircuitBreaker, Force, KeyedBreaker};
+use tidegate::clock::ManualClock;
+use tidegate::{Breaker, Outcome};
 use tidegate_tower::{BreakerLayer, Errors, Refused};
 use tower_layer::Layer;
 

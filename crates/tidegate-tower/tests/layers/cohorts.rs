@@ -1,7 +1,7 @@
 use http::{HeaderValue, Request};
+use tidegate::clock::{Clock, ManualClock};
 use tidegate::priority::header::TIDEGATE_PRIORITY;
-use tidegate::priority::{Cohorts, carried};
-use tidegate::{Clock, ManualClock, Priority};
+use tidegate::priority::{Cohorts, Priority, carried};
 use tidegate_tower::PriorityLayer;
 use tidegate_tower::parameter::priority_of;
 use tower_layer::Layer;

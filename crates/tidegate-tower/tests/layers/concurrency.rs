@@ -2,7 +2,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use tidegate::{Bulkhead, Enter, ManualClock, Tick, deadline};
+use tidegate::bulkhead::Enter;
+use tidegate::clock::ManualClock;
+use tidegate::{Bulkhead, Tick, deadline};
 use tidegate_tower::ConcurrencyLayer;
 use tower_layer::Layer;
 
@@ -83,7 +85,7 @@ fn a_wait_ends_at_the_first_of_its_bounds() {
 #[test]
 fn a_refusal_says_why_there_is_no_place() {
     use std::sync::{Arc, Mutex};
-    use tidegate::NoPlace;
+    use tidegate::bulkhead::NoPlace;
     use tidegate::observer::{LayerDid, LayerEvent, Observer};
     use tidegate_tower::{RefusalCause, Refused};
 

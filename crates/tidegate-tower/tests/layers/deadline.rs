@@ -302,7 +302,7 @@ fn a_refusal_of_a_layer_inside_is_no_timeout() {
         full.clone().call(request)
     });
     let result = answer(&mut forward().layer(refused), get());
-    assert_eq!(cause(result), Some(RefusalCause::Concurrency(tidegate::NoPlace::Full)));
+    assert_eq!(cause(result), Some(RefusalCause::Concurrency(tidegate::bulkhead::NoPlace::Full)));
     // Also in the sources of another error.
     let wrapped = tower::service_fn(async |_: Request<String>| {
         clock.advance(2 * SECOND - SECOND / 10);

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use tidegate::Gate;
+use tidegate::clock::ManualClock;
+use tidegate::policy::{Descriptor, Policy, PolicySet};
 use tidegate::store::{
     Caps, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
 };
-use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet};
 
 use crate::layers::service::poll;
 
@@ -54,7 +56,7 @@ impl Engine {
     /// What is left of each limit.
     pub(crate) fn left(&self, gate: &Gate) -> Vec<u64> {
         let request = Descriptor::new();
-        let mut looking = Box::pin(gate.check(tidegate::Check::of(&request).peek()));
+        let mut looking = Box::pin(gate.check(tidegate::gate::Check::of(&request).peek()));
         let Poll::Ready(looked) = poll(looking.as_mut()) else { panic!("it does not answer") };
         looked.unwrap().limits.iter().map(|limit| limit.decision.standing.remaining).collect()
     }

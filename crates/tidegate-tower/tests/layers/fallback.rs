@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use http::header::AGE;
 use http::{Method, Request, Response};
-use tidegate::fallback::LastAnswers;
+use tidegate::breaker::fallback::LastAnswers;
+use tidegate::clock::ManualClock;
 use tidegate::observer::{LayerEvent, Observer};
-use tidegate::{Limiter, ManualClock, Quota};
+use tidegate::{Limiter, Quota};
 use tidegate_tower::parameter::{Keep, LastOfKey};
 use tidegate_tower::{Errors, FallbackLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;

@@ -2,9 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
+use tidegate::clock::ManualClock;
+use tidegate::gate::Check;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule, Usage};
 use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Check, Cost, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+use tidegate::{Cost, Gate, Quota};
 use tidegate_tower::parameter::{Describe, WhenUndecided};
 use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, ServerStack, Spent};
 use tower_layer::Layer;

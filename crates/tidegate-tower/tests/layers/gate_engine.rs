@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use http::Request;
 use tidegate::breaker::CircuitBreaker;
-use tidegate::policy::{Limit, SettleBy, SettleRule};
-use tidegate::{Descriptor, Gate, ManualClock, Policy, Quota};
+use tidegate::clock::ManualClock;
+use tidegate::policy::{Descriptor, Limit, Policy, SettleBy, SettleRule};
+use tidegate::{Gate, Quota};
 use tidegate_tower::parameter::WhenUndecided;
 use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, Spent};
 use tower_layer::Layer;
@@ -73,7 +74,7 @@ fn a_request_that_comes_after_its_deadline_is_refused_before_the_engine_is_asked
     let inner = ScriptedService::default();
     let mut service = passing(&gate).layer(inner.clone());
     let late = || call(&mut service, get());
-    let mut called = Box::pin(tidegate::deadline::carry(tidegate::Clock::now(&clock), late));
+    let mut called = Box::pin(tidegate::deadline::carry(tidegate::clock::Clock::now(&clock), late));
     let Poll::Ready(Ok(refused)) = poll(called.as_mut()) else { panic!("no engine is awaited") };
     assert_eq!((refused.status().as_u16(), inner.calls(), engine.asked()), (504, 0, 0));
 }

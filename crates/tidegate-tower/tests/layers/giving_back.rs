@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tidegate::breaker::{CircuitBreaker, Force};
+use tidegate::bulkhead::Permit;
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::deadline::{Timeouts, carry};
-use tidegate::policy::Limit;
+use tidegate::gate::Check;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
-use tidegate::{
-    Breaker, Bulkhead, Check, Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit,
-    Policy, PolicySet, Quota,
-};
+use tidegate::{Breaker, Bulkhead, Cost, Gate, KeyedLimiter, Limiter, Quota};
 use tidegate_tower::classify::{ByStatus, Classify};
 use tidegate_tower::parameter::Answers;
 use tidegate_tower::{

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use tidegate::clock::ManualClock;
 use tidegate::retries::{ArrivingRetries, RetryBudget};
-use tidegate::{Bulkhead, KeyedLimiter, ManualClock, Quota};
+use tidegate::{Bulkhead, KeyedLimiter, Quota};
 use tidegate_tower::{ArrivingRetriesLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, ServerStack};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -8,10 +8,11 @@ use http::{HeaderMap, Request};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use proptest::prelude::*;
-use tidegate::policy::{KeepFor, Kept, Limit, Over};
+use tidegate::clock::ManualClock;
+use tidegate::policy::{Descriptor, KeepFor, Kept, Limit, Over, Policy, PolicySet};
 use tidegate::priority::header::{TIDEGATE_PRIORITY, read_priority};
-use tidegate::priority::{carried, carry};
-use tidegate::{Bulkhead, Criticality, Descriptor, Gate, ManualClock, Policy, PolicySet, Priority, Quota};
+use tidegate::priority::{Criticality, Priority, carried, carry};
+use tidegate::{Bulkhead, Gate, Quota};
 use tidegate_tower::parameter::{Describe, priority_of};
 use tidegate_tower::{
     ClientStack, ConcurrencyLayer, ForwardPriorityLayer, GateLayer, PriorityLayer, ServerStack,
@@ -260,7 +261,8 @@ fn guards_go_by_what_is_carried() {
     let mut service = stack.layer(FINDS);
     assert_eq!(answer(&mut service, with(TIDEGATE_PRIORITY, "sheddable")).unwrap().status(), 503);
     assert_eq!(answer(&mut service, get()).unwrap().body(), "critical");
-    let names = |entry: tidegate::Enter, _: &Request<String>| entry.priority(Criticality::CriticalPlus);
+    let names =
+        |entry: tidegate::bulkhead::Enter, _: &Request<String>| entry.priority(Criticality::CriticalPlus);
     let stack = stack.concurrency(ConcurrencyLayer::new("places", places).entering(names));
     assert_eq!(answer(&mut stack.layer(FINDS), with(TIDEGATE_PRIORITY, "sheddable")).unwrap().status(), 200);
 

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
+use tidegate::clock::ManualClock;
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
-use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota, Tick, deadline};
+use tidegate::{Cost, KeyedLimiter, Limiter, Quota, Tick, deadline};
 use tidegate_tower::{ClientStack, RateLimitLayer, RefusalCause, Refused, RetryLayer, Spent};
 use tower_layer::Layer;
 use tower_service::Service;

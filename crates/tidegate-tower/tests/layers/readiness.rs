@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response};
 use tidegate::breaker::{CircuitBreaker, Force};
-use tidegate::{Breaker, Bulkhead, Limiter, ManualClock, Quota};
+use tidegate::clock::ManualClock;
+use tidegate::{Breaker, Bulkhead, Limiter, Quota};
 use tidegate_tower::{
     BreakerLayer, ConcurrencyLayer, DeadlineLayer, FallbackLayer, GateLayer, LoadShedLayer, RateLimitLayer,
     RetryLayer,
@@ -155,10 +156,10 @@ fn no_layer_calls_a_service_that_was_not_asked() {
     calls!(FallbackLayer::new(|result| result));
     let path = |request: &Request<String>| request.uri().path().to_owned();
     calls!(FallbackLayer::each(path, |_, result| result));
-    let answers = tidegate::fallback::LastAnswers::new(10, second).unwrap();
+    let answers = tidegate::breaker::fallback::LastAnswers::new(10, second).unwrap();
     calls!(FallbackLayer::last(answers, path, Response::<String>::new));
-    let gate = tidegate::Gate::in_memory(tidegate::PolicySet::default(), 10).unwrap();
-    calls!(GateLayer::new(Arc::new(gate), |_: &Request<String>| tidegate::Descriptor::new()));
+    let gate = tidegate::Gate::in_memory(tidegate::policy::PolicySet::default(), 10).unwrap();
+    calls!(GateLayer::new(Arc::new(gate), |_: &Request<String>| tidegate::policy::Descriptor::new()));
     let retries = tidegate_core::retry::Retries::new(3, Default::default(), Default::default()).unwrap();
     let retrier = tidegate::retries::Retrier::new(retries, tidegate::retries::SharedBudget::default());
     calls!(RetryLayer::new(retrier));

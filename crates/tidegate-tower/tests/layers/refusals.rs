@@ -93,7 +93,7 @@ fn a_refusal_in_an_error_of_the_program_says_nothing_of_the_service() {
     let Err(Own::NotAsked(refused)) = answer(&mut client, get()) else { panic!("the places are taken") };
     assert_eq!(
         (refused.cause, breaker.state().as_str()),
-        (RefusalCause::Concurrency(tidegate::NoPlace::Full), "closed")
+        (RefusalCause::Concurrency(tidegate::bulkhead::NoPlace::Full), "closed")
     );
     drop(permit);
     assert!(matches!(answer(&mut client, get()), Err(Own::Failed(_))));
@@ -110,7 +110,8 @@ fn a_refusal_in_an_error_of_the_program_says_nothing_of_the_service() {
 fn grpc_callers_get_a_status_with_details() {
     use std::time::Duration;
 
-    use tidegate::{Limiter, ManualClock, Quota};
+    use tidegate::clock::ManualClock;
+    use tidegate::{Limiter, Quota};
     use tidegate_tower::{GrpcStatuses, RateLimitLayer};
     use tonic_types::StatusExt;
 
@@ -138,8 +139,9 @@ fn a_call_that_is_dropped_drops_the_one_within() {
 #[cfg(feature = "grpc")]
 #[test]
 fn a_refusal_that_no_retry_can_change_tells_grpc_clients_not_to_retry() {
+    use tidegate::clock::ManualClock;
     use tidegate::retries::Retrier;
-    use tidegate::{Cost, Limiter, ManualClock, Quota};
+    use tidegate::{Cost, Limiter, Quota};
     use tidegate_tower::{GrpcStatuses, RateLimitLayer, RetryLayer};
 
     let limiter = Limiter::new(Quota::per_minute(5)).unwrap().with_clock(ManualClock::default());

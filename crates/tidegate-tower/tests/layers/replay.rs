@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate::retries::{Retrier, SharedBudget};
 use tidegate_core::retry::Retries;
 use tidegate_core::retry_budget::RetryBudget;

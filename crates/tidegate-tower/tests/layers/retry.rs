@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request};
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
 use tidegate::retries::{ArrivingRetries, Retrier, SharedBudget};
 use tidegate_core::retry::Retries;

@@ -2,9 +2,10 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::Response;
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::Vegas;
 use tidegate::retries::Retrier;
-use tidegate::{Bulkhead, Limiter, ManualClock, Quota};
+use tidegate::{Bulkhead, Limiter, Quota};
 use tidegate_tower::{
     ClientStack, ConcurrencyLayer, DeadlineLayer, FallbackLayer, RateLimitLayer, RetryLayer, ServerStack,
 };

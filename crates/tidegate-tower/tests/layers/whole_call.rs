@@ -5,9 +5,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
+use tidegate::bulkhead::NoPlace;
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::deadline::{Timeouts, carry};
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
-use tidegate::{Bulkhead, Clock as _, Limiter, ManualClock, NoPlace, Quota, Tick};
+use tidegate::{Bulkhead, Limiter, Quota, Tick};
 use tidegate_tower::{
     ClientStack, ConcurrencyLayer, ForwardDeadlineLayer, Problems, RateLimitLayer, RefusalCause, Refused,
     RetryLayer,

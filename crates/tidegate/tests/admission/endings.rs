@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate::clock::ManualClock;
 use tidegate::gate::Admission;
 use tidegate::policy::{ChargeOn, PolicySet};
 use tidegate::store::{MemoryStore, Occupancy, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, Outcome, Quota};
 
 use crate::admission::{admit, gate, levels, per_hour, policy};
 

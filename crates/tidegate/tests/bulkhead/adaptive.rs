@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use tidegate::bulkhead::Permit;
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::{Law, Sample, Signal};
 use tidegate::observer::{LimitMoved, Observer};
-use tidegate::{Bulkhead, ManualClock, Outcome, Permit, Tick, deadline};
+use tidegate::{Bulkhead, Outcome, Tick, deadline};
 
 use super::{Waiter, ready};
 
@@ -219,7 +221,7 @@ fn no_sample_of_many_threads_is_lost() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_watch_tells_the_law_of_the_machine() {
-    let watch = tidegate::signals::Watch::start().unwrap();
+    let watch = tidegate::concurrency::signals::Watch::start().unwrap();
     let bulkhead = Bulkhead::adaptive(Told::default()).with_signals(watch.clone());
     let (sender, receiver) = std::sync::mpsc::sync_channel(100);
     watch.subscribe(move |signal| sender.try_send(signal).is_ok());

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::codel::Codel;
+use tidegate::bulkhead::{Permit, QueueOrder, Tenants};
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::concurrency::codel::Codel;
 use tidegate::concurrency::{Aimd, Partition};
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{
-    Bulkhead, Clock, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick,
-};
+use tidegate::priority::{Criticality, Priority};
+use tidegate::{Bulkhead, Outcome, Tick};
 
 use super::Waiter;
 

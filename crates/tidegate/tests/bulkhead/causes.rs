@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use tidegate::codel::Codel;
+use tidegate::bulkhead::{Enter, NoPlace, Permit, QueueOrder, Tenants};
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::Partition;
+use tidegate::concurrency::codel::Codel;
 use tidegate::deadline::carry;
+use tidegate::limiter::{Retry, TakeError};
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{
-    Bulkhead, Criticality, Enter, ManualClock, NoPlace, Outcome, Permit, QueueOrder, Retry, TakeError,
-    Tenants, Tick,
-};
+use tidegate::priority::Criticality;
+use tidegate::{Bulkhead, Outcome, Tick};
 
 use super::throttled::Hears;
 use super::{Waiter, places, ready};

@@ -5,15 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::NoPlace::{
+use tidegate::bulkhead::NoPlace::{
     self, DeadlineExceeded, Displaced, Full, KeptForOthers, QueueFull, QueueTimeout, Throttled, TooManyPlaces,
 };
+use tidegate::bulkhead::Tenants;
+use tidegate::clock::ManualClock;
+use tidegate::concurrency::throttle::Shedding;
 use tidegate::concurrency::{Partition, Vegas};
 use tidegate::observer::PlaceDid::{self, Dropped, Entered, Left, Refused};
 use tidegate::observer::{LimitMoved, Observer};
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::throttle::Shedding;
-use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Tenants, Tick};
+use tidegate::priority::Criticality;
+use tidegate::{Bulkhead, Outcome, Tick};
 
 use super::throttled::Hears;
 use super::{Waiter, ready};
@@ -227,7 +230,7 @@ fn an_observer_that_panics_loses_no_place_and_forgets_no_waiter() {
     let observed = bulkhead.with_observer(Panics::default());
     // Entered under another panic, in which the observer's own is swallowed.
     let held = Mutex::new(Vec::new());
-    struct Enters<'a>(&'a Bulkhead, &'a Mutex<Vec<tidegate::Permit>>);
+    struct Enters<'a>(&'a Bulkhead, &'a Mutex<Vec<tidegate::bulkhead::Permit>>);
     impl Drop for Enters<'_> {
         fn drop(&mut self) {
             self.1.lock().unwrap().push(self.0.enter_n(2).now().unwrap());

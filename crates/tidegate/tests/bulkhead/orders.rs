@@ -1,7 +1,8 @@
 //! Every sequence of up to six steps, compared with a list: who enters, who waits, who is woken, and that all is free
 //! in the end.
 
-use tidegate::{Bulkhead, Permit};
+use tidegate::Bulkhead;
+use tidegate::bulkhead::Permit;
 
 use super::{Waiter, places, ready};
 

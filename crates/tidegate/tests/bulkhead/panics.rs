@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::codel::Codel;
+use tidegate::bulkhead::{Enter, QueueOrder};
+use tidegate::clock::{Clock, ManualClock};
 use tidegate::concurrency::HillClimb;
-use tidegate::throttle::Sre;
-use tidegate::{Bulkhead, Clock, Criticality, Enter, ManualClock, Outcome, QueueOrder, Tick};
+use tidegate::concurrency::codel::Codel;
+use tidegate::concurrency::throttle::Sre;
+use tidegate::priority::Criticality;
+use tidegate::{Bulkhead, Outcome, Tick};
 
 use super::{Waiter, ready};
 

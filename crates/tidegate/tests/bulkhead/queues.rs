@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate::codel::Codel;
+use tidegate::bulkhead::{Enter, Permit, QueueOrder, Tenants};
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::Partition;
+use tidegate::concurrency::codel::Codel;
+use tidegate::limiter::Retry;
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{
-    Bulkhead, Criticality, Enter, ManualClock, Permit, Priority, QueueOrder, Retry, Tenants, Tick, priority,
-};
+use tidegate::priority::{Criticality, Priority};
+use tidegate::{Bulkhead, Tick, priority};
 
 use super::{Waiter, ready};
 

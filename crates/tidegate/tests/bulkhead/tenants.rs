@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use tidegate::bulkhead::{NoPlace, Permit, Tenants};
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::Partition;
-use tidegate::{Bulkhead, Criticality, ManualClock, NoPlace, Outcome, Permit, Retry, TakeError, Tenants};
+use tidegate::limiter::{Retry, TakeError};
+use tidegate::priority::Criticality;
+use tidegate::{Bulkhead, Outcome};
 
 use super::throttled::Hears;
 use super::{Waiter, places, ready};

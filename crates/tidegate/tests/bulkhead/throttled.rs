@@ -5,9 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use tidegate::bulkhead::Permit;
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::Vegas;
-use tidegate::throttle::{Arrival, Pid, Room, Shedding, Sre, Throttle};
-use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Retry, Tick, priority};
+use tidegate::concurrency::throttle::{Arrival, Pid, Room, Shedding, Sre, Throttle};
+use tidegate::limiter::Retry;
+use tidegate::priority::Criticality;
+use tidegate::{Bulkhead, Outcome, Tick, priority};
 
 use super::{Waiter, ready};
 

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use tidegate::bulkhead::Tenants;
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::{Aimd, Bounds, Concurrency, HillClimb, Partition, Vegas};
+use tidegate::limiter::Retry;
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Retry, Tenants};
+use tidegate::priority::Criticality;
+use tidegate::{Bulkhead, Outcome};
 
 use super::{Waiter, ready};
 

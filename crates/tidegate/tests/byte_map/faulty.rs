@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tidegate::Tick;
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::store::{ByteMap, Caps, Later, Read, StoreError, Write, Written};
-use tidegate::{Clock as _, ManualClock, Tick};
 
 use super::{Bytes, pending, written};
 

@@ -2,10 +2,13 @@
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+use tidegate::clock::ManualClock;
 use tidegate::config::{Config, Format, schema};
-use tidegate::policy::{Limit, Policy, PolicySet};
-use tidegate::switches::{Off, Switches};
-use tidegate::{Check, Criticality, Descriptor, Gate, ManualClock, Quota};
+use tidegate::gate::Check;
+use tidegate::gate::switches::{Off, Switches};
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+use tidegate::priority::Criticality;
+use tidegate::{Gate, Quota};
 
 /// A file with one policy of these lines, a policy named `writes`, and a policy with a key for each caller.
 fn file(lines: &[&str]) -> String {

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-use tidegate::Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
 use tidegate::config::{Config, Format, schema};
 use tidegate::policy::Limit;
+use tidegate::priority::Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
 
 fn file(limit: &str) -> String {
     format!("version: 1\npolicies:\n  - name: p\n    limit: {limit}\n")
@@ -47,7 +47,8 @@ fn a_part_is_a_share_or_so_many_units_of_any_limit_that_can_keep_one() {
     ] {
         let limit = limit(written);
         let capacity = limit.terms.quota.as_ref().unwrap().capacity();
-        let kept_back = |level: tidegate::Criticality| limit.keep_for.kept_back(level.into(), capacity);
+        let kept_back =
+            |level: tidegate::priority::Criticality| limit.keep_for.kept_back(level.into(), capacity);
         assert_eq!(
             [Sheddable, SheddablePlus, Critical, CriticalPlus].map(kept_back),
             [20, 20, 5, 0],

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use tidegate::config::{Config, Format, schema};
-use tidegate::policy::{PolicySet, RealCost, Usage};
-use tidegate::{Cost, Descriptor, Gate};
+use tidegate::policy::{Descriptor, PolicySet, RealCost, Usage};
+use tidegate::{Cost, Gate};
 
 fn file(lines: &str) -> String {
     format!("version: 1\npolicies:\n  - name: p\n    limit: {{ rate: 1000/min }}\n    {lines}\n")

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tidegate::Gate;
+use tidegate::clock::ManualClock;
+use tidegate::concurrency::signals::Reading;
 use tidegate::config::{Config, Format, schema};
-use tidegate::policy::Trigger;
-use tidegate::signals::Reading;
-use tidegate::switches::Switches;
-use tidegate::{Check, Criticality, Descriptor, Gate, ManualClock, Priority};
+use tidegate::gate::Check;
+use tidegate::gate::switches::Switches;
+use tidegate::policy::{Descriptor, Trigger};
+use tidegate::priority::{Criticality, Priority};
 
 const POLICIES: &str = "policies:
   - { name: writes, limit: { rate: 10/s } }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tidegate::limiter::{Finish, Receipt, Retry};
 use tidegate::store::fallback::PROBE_EVERY;
 use tidegate::store::{Charge, DecidedBy, Ending, Op, StoreError};
-use tidegate::{Cost, Finish, Outcome, Quota, Receipt, Retry};
+use tidegate::{Cost, Outcome, Quota};
 
 use crate::engine::Mood;
 use crate::fallback::{Rig, per_hour, rig};

@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Answer, Clock, Cost, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Tick};
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::{Answer, Precision};
+use tidegate::{Cost, KeyedLimiter, Limiter, Quota, Tick};
 
 use super::{Random, cost, steps};
 

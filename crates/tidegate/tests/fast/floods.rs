@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use tidegate::clock::ManualClock;
+use tidegate::limiter::QuotaBuilder;
 use tidegate::store::Occupancy;
-use tidegate::{KeyedLimiter, ManualClock, Quota, QuotaBuilder};
+use tidegate::{KeyedLimiter, Quota};
 
 use super::{Random, cost, steps};
 

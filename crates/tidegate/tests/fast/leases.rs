@@ -4,7 +4,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tidegate::{Clock, Cost, Limiter, ManualClock, Precision, Quota, Reservation};
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::{Precision, Reservation};
+use tidegate::{Cost, Limiter, Quota};
 
 use super::Random;
 

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::{Precision, Replace};
 use tidegate::store::{Charge, MemoryStore, Op, Step, Store};
-use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Replace};
+use tidegate::{Cost, KeyedLimiter, Limiter, Quota};
 
 use super::{Random, cost, steps};
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::{Finish, Precision, Replace, Reservation};
 use tidegate::observer::{Event, Observer};
 use tidegate::store::{Charge, ChargeRules, Ending, Op, PlainStore, Step, Store};
-use tidegate::{
-    Clock, Finish, KeyedLimiter, Limiter, ManualClock, Outcome, Precision, Quota, Replace, Reservation, Tick,
-};
+use tidegate::{KeyedLimiter, Limiter, Outcome, Quota, Tick};
 
 use super::{Random, cost, steps};
 
@@ -123,7 +123,7 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
             KeyedLimiter::new((*quota).clone(), 1000).unwrap().with_clock(clock.clone()).with_precision(mode);
         let keys = if seed % 4 < 2 { keys } else { keys.with_full_keys() };
         let plain = PlainStore::default();
-        let mut held: Vec<(Reservation, tidegate::Receipt, u64, u64)> = Vec::new();
+        let mut held: Vec<(Reservation, tidegate::limiter::Receipt, u64, u64)> = Vec::new();
         let mut terms = 0;
         for step in 0..steps(4000) {
             clock.advance(pause(&mut random));

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::concurrency::signals::Reading;
 use tidegate::concurrency::{Adaptive, AdaptiveConcurrency, Aimd, Bbr, Bounds};
 use tidegate::gate::{Admission, Check};
-use tidegate::policy::{KeepFor, Kept, Limit};
-use tidegate::signals::Reading;
+use tidegate::limiter::Retry;
+use tidegate::policy::{Descriptor, KeepFor, Kept, Limit, Policy, PolicySet};
+use tidegate::priority::Criticality;
 use tidegate::store::{Charge, Ending, Fallback, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
-use tidegate::{
-    Clock, Cost, Criticality, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry, Tick,
-};
+use tidegate::{Cost, Gate, Outcome, Quota, Tick};
 use tidegate_core::Finish;
 
 const TTL: Duration = Duration::from_secs(30);

@@ -10,9 +10,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::gate::{Admission, Check};
 use tidegate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet};
-use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Cost, Gate, Outcome, Quota};
 
 /// How an admission is ended.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use tidegate::gate::{Admission, Check, Entry};
-use tidegate::policy::Limit;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{CasStore, Later};
-use tidegate::{Descriptor, Gate, Outcome, Policy, PolicySet, Quota};
+use tidegate::{Gate, Outcome, Quota};
 
 fn gate() -> Arc<Gate> {
     let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra().unwrap(), "10/h"));
@@ -22,7 +22,7 @@ async fn calls_over_an_engine_are_spawned() {
         async move {
             let request = Descriptor::new();
             let two = Check::of(&request).cost(2);
-            let mut charged = tidegate::Charged::default();
+            let mut charged = tidegate::gate::Charged::default();
             let first = gate.charge(two, &mut charged).await.unwrap();
             let finished = gate.finish(&charged, tidegate::gate::Part::All, Outcome::Success, |_| Some(1));
             assert_eq!(finished.await.unwrap().len(), 1);

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::gate::{Check, Part};
-use tidegate::policy::Limit;
+use tidegate::clock::ManualClock;
+use tidegate::gate::{Charged, Check, Part};
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{
     Answer, Caps, Home, Later, MemoryStore, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
 };
-use tidegate::{Charged, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota, Tick};
+use tidegate::{Gate, Quota, Tick};
 use tidegate_core::Outcome;
 
 /// An engine that settles many steps in one exchange, after a while.

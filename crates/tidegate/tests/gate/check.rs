@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::gate::{Check, Fate, Finished, Part};
+use tidegate::clock::ManualClock;
+use tidegate::gate::{Charged, Check, Fate, Finished, Part};
+use tidegate::limiter::rate::CalendarUnit;
 use tidegate::policy::{
     ChargeOn, Choice, CostRule, Descriptor, Limit, Mode, Policy, PolicySet, Share, Terms,
 };
-use tidegate::rate::CalendarUnit;
 use tidegate::store::{Charge, Occupancy, PlainStore, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Charged, Cost, Gate, KeyedLimiter, Limiter, ManualClock, Outcome, Quota, Tick};
+use tidegate::{Cost, Gate, KeyedLimiter, Limiter, Outcome, Quota, Tick};
 
 fn policy(name: &str, per_hour: u64) -> Policy {
     Policy::new(name, Limit::new(Quota::per_hour(per_hour).sliding_log().unwrap(), name))
@@ -256,7 +257,7 @@ fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
     let copy = kept[0].clone();
     gate.replace(PolicySet::new(vec![policy("after", 100)]).unwrap());
     let after = gate.check(&Descriptor::new()).now().unwrap();
-    let name = |decision: &tidegate::GateDecision| decision.policies.policies()[0].name.clone();
+    let name = |decision: &tidegate::gate::GateDecision| decision.policies.policies()[0].name.clone();
     let names =
         std::thread::spawn(move || kept.iter().chain([&copy]).map(name).collect::<Vec<_>>()).join().unwrap();
     assert_eq!(names, vec!["before"; 21]);
@@ -308,7 +309,7 @@ fn a_quota_that_a_caller_brings_takes_the_place_of_limits_and_makes_none() {
 #[cfg(feature = "http")]
 #[test]
 fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
-    use tidegate::GateDecision;
+    use tidegate::gate::GateDecision;
     use tidegate::http_answer::HttpAnswer;
 
     let places = Quota::concurrency(2, Duration::from_secs(60)).unwrap();

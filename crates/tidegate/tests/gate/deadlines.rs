@@ -5,14 +5,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::clock::TokioClock;
-use tidegate::deadline::{carry, carry_through};
-use tidegate::policy::{Limit, Share};
+use tidegate::clock::{Clock, ManualClock, TokioClock};
+use tidegate::deadline::{Deadline, carry, carry_through};
+use tidegate::gate::Check;
+use tidegate::limiter::Retry;
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{CasStore, MemoryStore};
-use tidegate::{
-    Bulkhead, Check, Clock, Deadline, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Policy,
-    PolicySet, Quota, Retry, Tick,
-};
+use tidegate::{Bulkhead, Gate, KeyedLimiter, Limiter, Quota, Tick};
 use tokio::time::Instant as TokioInstant;
 
 use crate::byte_map::{Bytes, OnTheSpot};

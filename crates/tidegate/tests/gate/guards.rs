@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::gate::{Check, Entry, Fate, Part};
+use tidegate::clock::ManualClock;
+use tidegate::gate::{Charged, Check, Entry, Fate, Part};
+use tidegate::limiter::Retry;
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{MemoryStore, PlainStore, conformance};
-use tidegate::{Charged, Gate, ManualClock, Outcome, Quota, Retry};
+use tidegate::{Gate, Outcome, Quota};
 use tidegate_core::breaker::CircuitBreaker;
 use tidegate_core::concurrency::{AdaptiveConcurrency, Concurrency};
 

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::gate::Check;
+use tidegate::clock::ManualClock;
+use tidegate::gate::{Check, GateDecision};
+use tidegate::limiter::rate::UberPacer;
+use tidegate::limiter::{Rate, Retry};
 use tidegate::policy::{
-    Choice, CostRule, KeepFor, KeepForError, Kept, Learning, Limit, PolicySetError, Terms,
+    Choice, CostRule, Descriptor, KeepFor, KeepForError, Kept, Learning, Limit, Policy, PolicySet,
+    PolicySetError, Terms,
 };
-use tidegate::rate::UberPacer;
+use tidegate::priority::Criticality;
 use tidegate::store::{
     Charge, Fallback, MemoryStore, Occupancy, Op, PlainStore, Settled, Settling, Step, Store, StoreError,
     conformance,
 };
-use tidegate::{
-    Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Quota, Rate, Retry,
-    Tick,
-};
+use tidegate::{Cost, Gate, Quota, Tick};
 
 use Criticality::{Critical, CriticalPlus, Sheddable};
 

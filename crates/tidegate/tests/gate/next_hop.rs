@@ -1,9 +1,11 @@
 //! The next hop reads the mark of a request that was over a limit: the manual's two files, each in a gate of its own.
 
 use http::{HeaderMap, HeaderValue};
+use tidegate::Gate;
+use tidegate::clock::ManualClock;
 use tidegate::config::{Config, Format};
 use tidegate::http_answer::over;
-use tidegate::{Descriptor, Gate, ManualClock};
+use tidegate::policy::Descriptor;
 
 const MANUAL: &str = include_str!("../../../../docs/policy-file.md");
 

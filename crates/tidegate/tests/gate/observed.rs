@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::breaker::{CircuitBreaker, Force, Forced};
+use tidegate::clock::ManualClock;
 use tidegate::concurrency::{Adaptive, AdaptiveConcurrency, Aimd};
 use tidegate::gate::Check;
 use tidegate::observer::{AnyEvent, Observer};
-use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
+use tidegate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{CasStore, Handling, MemoryStore};
-use tidegate::{Descriptor, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, Outcome, Quota};
 
 use crate::byte_map::{Bytes, OnTheSpot};
 

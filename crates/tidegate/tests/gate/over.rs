@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-use tidegate::gate::{Charged, Check};
-use tidegate::policy::{Among, KeepFor, Kept, Limit, Mode, Over, Share};
-use tidegate::{
-    Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Priority, Quota,
-};
+use tidegate::clock::ManualClock;
+use tidegate::gate::{Charged, Check, GateDecision};
+use tidegate::policy::{Among, Descriptor, KeepFor, Kept, Limit, Mode, Over, Policy, PolicySet, Share};
+use tidegate::priority::{Criticality, Priority};
+use tidegate::{Cost, Gate, Quota};
 
 use crate::engine::{Engine, Mood};
 use Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};

@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::config::{Config, Format};
 use tidegate::gate::ticket::TicketKeys;
 use tidegate::gate::{Check, Part};
-use tidegate::{Descriptor, Gate, ManualClock, Outcome, Tick};
+use tidegate::policy::Descriptor;
+use tidegate::{Gate, Outcome, Tick};
 
 /// One request a second, of which up to twenty wait for their turn, then a guard.
 fn paced(guard: &str, clock: &ManualClock) -> Gate {

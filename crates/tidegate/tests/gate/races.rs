@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Replace, Tick};
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::{Precision, Replace};
+use tidegate::{Cost, KeyedLimiter, Limiter, Quota, Tick};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

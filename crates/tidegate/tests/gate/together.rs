@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
-use tidegate::gate::{Check, Part, Together};
-use tidegate::policy::{Access, AccessEntry, AccessList, Limit, Share};
+use tidegate::clock::ManualClock;
+use tidegate::gate::{Charged, Check, Part, Together};
+use tidegate::limiter::Retry;
+use tidegate::policy::{Access, AccessEntry, AccessList, Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{CasStore, StoreError};
-use tidegate::{Charged, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry};
+use tidegate::{Gate, Outcome, Quota};
 
 use crate::byte_map::{Bytes, OnTheSpot};
 use tidegate::store::conformance::Random;
@@ -90,7 +92,8 @@ fn a_refused_call_names_the_check_that_refuses() {
     assert!(!together.allowed);
     let refuses = |at: usize| {
         let decision = &together.decisions[at];
-        let name = |limit: &tidegate::LimitDecision| decision.policies.policies()[limit.policy].name.clone();
+        let name =
+            |limit: &tidegate::gate::LimitDecision| decision.policies.policies()[limit.policy].name.clone();
         decision.refusing().map(name).collect::<Vec<_>>()
     };
     assert_eq!(refuses(0), ["all"], "both of them together are too much for that");

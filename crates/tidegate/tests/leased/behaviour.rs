@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::Clock as _;
 use tidegate::cluster::Part;
+use tidegate::limiter::{Finish, Receipt, Retry};
 use tidegate::store::{Answer, Charge, DecidedBy, Ending, Op, Settled, Settling, Step, Store};
-use tidegate::{Clock as _, Cost, Finish, Outcome, Quota, Receipt, Retry};
+use tidegate::{Cost, Outcome, Quota};
 
 use tidegate_core::envelope::WindowEnvelope;
 use tidegate_core::rate::CalendarUnit;

@@ -42,7 +42,7 @@ pub(crate) fn ask(world: &mut World, node: usize, quota: &Arc<Quota>, judge: &Ju
     let (time, judge) = (world.time.clone(), Arc::clone(judge));
     let told = move |allowed: bool| {
         let mut judge = judge.lock();
-        judge.0.ask(tidegate::Clock::now(&time), 1, allowed);
+        judge.0.ask(tidegate::clock::Clock::now(&time), 1, allowed);
         judge.1 += 1;
     };
     match settling {

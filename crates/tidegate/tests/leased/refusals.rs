@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::cluster::Part;
+use tidegate::limiter::{Finish, Receipt, Retry};
 use tidegate::store::{Charge, ChargeRules, DecidedBy, Durable, Ending, Op, Settled};
-use tidegate::{Cost, Finish, Quota, Receipt, Retry};
+use tidegate::{Cost, Quota};
 
 use crate::leased::behaviour::{left, quiet, settle, take, warm, world};
 use crate::leased::world::{Link, World};

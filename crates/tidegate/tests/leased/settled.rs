@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::cluster::Part;
+use tidegate::limiter::{Finish, Receipt};
 use tidegate::store::conformance::Random;
 use tidegate::store::{
     Answer, Charge, DecidedBy, Ending, Fallback, Leased, Op, Settled, Settling, Step, Store as _,
 };
-use tidegate::{Cost, Finish, Outcome, Quota, Receipt, Tick};
+use tidegate::{Cost, Outcome, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 
 use crate::leased::world::{Link, World};
@@ -59,7 +60,7 @@ fn what_is_really_used_stays_within_the_limit_though_charges_are_ended_elsewhere
                 settle(&mut world, node, Op::Take, &quota, cost, move |answer| {
                     let settled = answer.unwrap();
                     if let (true, Some(receipt)) = (settled.allowed, settled.lines[0].receipt) {
-                        admitted.lock().push((tidegate::Clock::now(&time), receipt, share));
+                        admitted.lock().push((tidegate::clock::Clock::now(&time), receipt, share));
                     }
                 });
             }

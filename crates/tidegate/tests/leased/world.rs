@@ -8,12 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate::Tick;
+use tidegate::clock::Clock;
 use tidegate::store::leased::LeasedBuilder;
 use tidegate::store::{
     Answer, Caps, Charge, DecidedBy, Durable, Home, Later, Leased, Occupancy, Op, OwnedStep, PlainStore,
     Settled, Settling, Step, Store, StoreError,
 };
-use tidegate::{Clock, Tick};
 
 /// The virtual time, and the sleeps that wait for a tick.
 #[derive(Clone, Debug, Default)]

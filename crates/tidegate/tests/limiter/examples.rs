@@ -1,7 +1,7 @@
 //! Runs the examples and checks what they show.
 #![cfg(all(feature = "config", feature = "http", feature = "tokio"))]
 
-use tidegate::{Retry, TakeError};
+use tidegate::limiter::{Retry, TakeError};
 
 #[path = "../../examples/axum.rs"]
 #[allow(dead_code, reason = "its `main` is for the example")]

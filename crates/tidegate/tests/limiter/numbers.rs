@@ -4,12 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::policy::{Access, Limit};
+use tidegate::clock::ManualClock;
+use tidegate::deadline::Deadline;
+use tidegate::gate::Check;
+use tidegate::limiter::queue::JobQueue;
+use tidegate::limiter::{NotACost, QuotaBuilder, Rate, Retry, TakeError};
+use tidegate::policy::{Access, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{CapacityError, Fallback, MemoryStore, Seed};
-use tidegate::{
-    Bulkhead, Check, Cost, Deadline, Descriptor, Gate, JobQueue, KeyedLimiter, Limiter, ManualClock,
-    NotACost, Policy, PolicySet, Quota, QuotaBuilder, QuotaError, Rate, Retry, TakeError, Tick,
-};
+use tidegate::{Bulkhead, Cost, Gate, KeyedLimiter, Limiter, Quota, QuotaError, Tick};
 use tidegate_core::rate::{CalendarUnit, ColdFactor};
 
 /// Builds every algorithm from one builder, and one more number for the algorithms that take one.

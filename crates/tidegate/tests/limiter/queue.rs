@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use tidegate::queue::{Job, JobError, JobHandle, Refused, Worker};
-use tidegate::{Clock, JobQueue, ManualClock, Rate, Tick};
+use tidegate::Tick;
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::Rate;
+use tidegate::limiter::queue::{Job, JobError, JobHandle, JobQueue, Refused, Worker};
 
 const SECOND: Duration = Duration::from_secs(1);
 

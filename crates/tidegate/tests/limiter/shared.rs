@@ -8,8 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate::clock::ManualClock;
+use tidegate::limiter::Replace;
 use tidegate::observer::{Event, Observer};
-use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota, QuotaError, Replace, Tick};
+use tidegate::{Cost, KeyedLimiter, Limiter, Quota, QuotaError, Tick};
 
 fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()

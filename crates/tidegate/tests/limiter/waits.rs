@@ -10,10 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::{
-    Answer, Clock, Cost, KeyedLimiter, Limiter, ManualClock, Quota, QuotaError, Replace, TakeError, Tick,
-    Wait,
-};
+use tidegate::clock::{Clock, ManualClock};
+use tidegate::limiter::{Answer, Replace, TakeError, Wait};
+use tidegate::{Cost, KeyedLimiter, Limiter, Quota, QuotaError, Tick};
 
 const SECOND: Duration = Duration::from_secs(1);
 

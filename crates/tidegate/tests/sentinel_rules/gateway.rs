@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
+use tidegate::concurrency::signals::Reading;
 use tidegate::config::{Config, Format};
-use tidegate::signals::Reading;
-use tidegate::{Descriptor, Gate, ManualClock, Tick};
+use tidegate::policy::Descriptor;
+use tidegate::{Gate, Tick};
 
 /// A gate built from a policy file, with a clock and machine readings that a test sets.
 pub(crate) struct Gateway {

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::gate::Unfit;
 use tidegate::policy::{Limit, Policy, PolicySet, Share};
 use tidegate::store::{
     Answer, ByteMap, Caps, CasStore, Charge, Durable, Ending, Home, Later, Occupancy, Op, OwnedStep,
     PlainStore, Read, Settled, Settling, Step, Store, StoreError, Write, Written, conformance,
 };
-use tidegate::{Clock as _, Cost, Gate, ManualClock, Quota, Tick};
+use tidegate::{Cost, Gate, Quota, Tick};
 use tidegate_core::Finish;
 
 use crate::byte_map::Bytes;

@@ -5,8 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Charge, Fallback, Op, PlainStore, Step, Store, conformance, conformance::Random};
-use tidegate::{Ask, Cost, ManualClock, Quota, Tick};
+use tidegate::clock::ManualClock;
+use tidegate::limiter::Ask;
+use tidegate::store::conformance::Random;
+use tidegate::store::{Charge, Fallback, Op, PlainStore, Step, Store, conformance};
+use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Algorithm, Transition};
 
 use crate::engine::{Engine, Mood};

@@ -8,10 +8,12 @@
 
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::gate::Check;
+use tidegate::limiter::Rate;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{MemoryStore, Store};
-use tidegate::{Cost, Gate, KeyedLimiter, Limiter, ManualClock, Quota, Rate};
+use tidegate::{Cost, Gate, KeyedLimiter, Limiter, Quota};
 use tidegate_core::rate::{Bandwidth, TokenBucket};
 
 /// Ten a second, room for ten, initially empty.

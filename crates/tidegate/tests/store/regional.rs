@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate::breaker::CircuitBreaker;
+use tidegate::clock::ManualClock;
 use tidegate::cluster::Part;
+use tidegate::limiter::Retry;
 use tidegate::store::conformance::Random;
 use tidegate::store::{
     Charge, Ending, Leased, MemoryStore, Occupancy, Op, PlainStore, Regional, Settled, Settling, Step, Store,
 };
-use tidegate::{Cost, ManualClock, Quota, Retry, Tick};
+use tidegate::{Cost, Quota, Tick};
 use tidegate_core::Finish;
 use tidegate_core::envelope::Envelope;
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::cluster::shares::{Division, Driver, Status};
 use tidegate::cluster::{LocalCluster, Part};
 use tidegate::store::{Charge, Later, MemoryStore, Op, Split, Step, Store};
-use tidegate::{Clock as _, Cost, ManualClock, Quota, Tick};
+use tidegate::{Cost, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 
 /// How long members are kept, as the server configures its engines.

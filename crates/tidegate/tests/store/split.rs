@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::cluster::Part;
+use tidegate::limiter::Retry;
 use tidegate::store::conformance::Random;
 use tidegate::store::{Charge, Ending, MemoryStore, Op, Settled, Split, Step, Store};
-use tidegate::{Cost, Quota, Retry, Tick};
+use tidegate::{Cost, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Finish, Rate};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate::ManualClock;
+use tidegate::clock::ManualClock;
 use tidegate::cluster::Part;
 use tidegate::store::{
     Caps, Fallback, Home, Leased, Occupancy, PlainStore, Regional, Settled, Settling, Step, Store,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::gate::ticket::{OpenTicket, TicketError};
-use tidegate::gate::{Check, Part};
+use tidegate::gate::{Charged, Check, Part};
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share, Source};
 use tidegate::store::PlainStore;
-use tidegate::{Charged, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, Outcome, Quota};
 
 use super::{TTL, keys};
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate::clock::ManualClock;
 use tidegate::gate::ticket::TicketError;
 use tidegate::gate::{Check, Part};
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Write, Written};
-use tidegate::{Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, Outcome, Quota};
 
 use super::byte_map::{Bytes, OnTheSpot};
 use super::{gate, open, remaining, settle, ticket};
@@ -65,7 +66,7 @@ fn a_success_that_fails_forgets_nothing() {
             let decision = gate.check(Check::of(&request).peek()).now().unwrap();
             decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>()
         };
-        let (before, mut charged) = (levels(), tidegate::Charged::default());
+        let (before, mut charged) = (levels(), tidegate::gate::Charged::default());
         assert!(gate.charge(&request, &mut charged).now().unwrap().allowed);
         let charges = levels();
         engine.0.fails_after.store(1 + at as u64, Ordering::Relaxed);

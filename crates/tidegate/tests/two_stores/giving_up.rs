@@ -4,10 +4,11 @@
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{PlainStore, StoreError};
-use tidegate::{Clock as _, Gate, ManualClock, Quota, Tick};
+use tidegate::{Gate, Quota, Tick};
 
 use crate::two_stores::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::gate::Check;
+use tidegate::limiter::Decision;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{
     ByteMap, Caps, CasStore, Charge, DecidedBy, Ending, Later, Op, PlainStore, Read, Settled, Settling, Step,
     Store, StoreError, Write, Written, conformance,
 };
-use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
+use tidegate::{Cost, Gate, Quota, Tick};
 
 use tidegate_core::Finish;
 

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tidegate::clock::ManualClock;
 use tidegate::gate::Check;
-use tidegate::{Gate, ManualClock, Retry, Tick};
+use tidegate::limiter::Retry;
+use tidegate::{Gate, Tick};
 
 use self::refused::Refused;
 use super::client::Fate;

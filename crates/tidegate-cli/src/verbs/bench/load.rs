@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use parking_lot::Mutex;
-use tidegate::{Clock, SystemClock, Tick};
+use tidegate::Tick;
+use tidegate::clock::{Clock, SystemClock};
 use tidegate_sim::traffic::{KeyChoice, KeyDraws};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

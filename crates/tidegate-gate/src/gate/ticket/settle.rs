@@ -114,10 +114,11 @@ impl<'g> Tickets<'g> {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::gate::{Check, Entry, Part};
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Cost, Gate, Outcome, Quota};
     ///
     /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
@@ -159,10 +160,11 @@ impl<'g> Tickets<'g> {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::gate::ticket::TicketKeys;
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::gate::{Entry, Part};
-    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
-    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    /// use tidegate::gate::ticket::TicketKeys;
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule, Usage};
+    /// use tidegate::{Cost, Gate, Outcome, Quota};
     ///
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
@@ -214,10 +216,11 @@ impl<'g> Tickets<'g> {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::clock::ManualClock;
     /// use tidegate::gate::{Entry, Part};
-    /// use tidegate::policy::Limit;
-    /// use tidegate::{Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Outcome, Quota};
     ///
     /// let (clock, minute) = (ManualClock::default(), Duration::from_secs(60));
     /// let one = Policy::new("reports", Limit::new(Quota::concurrency(1, minute)?, "concurrency 1"));

@@ -18,8 +18,10 @@ use bytes::Bytes;
 use http::header::HeaderMap;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use tidegate::Cost;
+use tidegate::deadline::Deadline;
 use tidegate::deadline::header::read_grpc_timeout;
-use tidegate::{Charged, Check, Cost, Deadline};
+use tidegate::gate::{Charged, Check};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
@@ -325,7 +327,7 @@ pub(crate) mod fuzzing {
 
     use bytes::Bytes;
     use http::header::{HeaderMap, HeaderValue};
-    use tidegate::Clock;
+    use tidegate::clock::Clock;
     use tokio::runtime::Runtime;
 
     use super::super::Service;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
-use tidegate::LimitDecision;
+use tidegate::gate::LimitDecision;
 use tidegate::http_answer::PROBLEM_JSON;
 use tidegate::http_answer::server_parts::{
     Refusal, RefusalProblem, ShownLimits, insert, millis_up, push_escaped,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::{Request, Uri};
 use serde_json::{Value, json};
-use tidegate::Criticality;
 use tidegate::breaker::{Condition, Force, Totals};
 use tidegate::policy::{Descriptor, Mode, Over, PolicySet};
+use tidegate::priority::Criticality;
 use tidegate::store::StoreError;
 
 use super::answer::mode;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use serde_json::json;
 use smallvec::SmallVec;
-use tidegate::Charged;
 use tidegate::config::{Config, Format};
+use tidegate::gate::Charged;
 use tidegate::policy::PolicySet;
 use tokio::runtime::Handle;
 

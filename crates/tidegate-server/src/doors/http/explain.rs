@@ -9,10 +9,11 @@ use std::time::Duration;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
-use tidegate::explain::{BreakerState, Explanation};
+use tidegate::gate::explain::{BreakerState, Explanation};
 use tidegate::http_answer::server_parts::{in_words, millis_up};
+use tidegate::limiter::Retry;
 use tidegate::policy::{Policy, PolicySet};
-use tidegate::{Quota, Retry, Tick, visible};
+use tidegate::{Quota, Tick, visible};
 use ulid::Ulid;
 
 use super::answer::{Reply, mode};

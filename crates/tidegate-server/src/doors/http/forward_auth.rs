@@ -22,7 +22,7 @@ use http::header::{
     ORIGIN,
 };
 use http::{Request, StatusCode};
-use tidegate::Charged;
+use tidegate::gate::Charged;
 
 use self::original::{Original, add_others, taken_for_named};
 use super::answer::write_decision;

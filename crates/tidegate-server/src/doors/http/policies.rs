@@ -8,12 +8,13 @@ use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_M
 use http::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use tidegate::Cost;
 use tidegate::config::{Diagnostic, Severity};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{
     ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError, Over, Policy, Share, Want,
 };
-use tidegate::{Cost, Criticality};
+use tidegate::priority::Criticality;
 
 use super::answer::mode;
 use super::request_body;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use http::{Request, Uri};
 use serde_json::{Value, json};
 use tidegate::config::{Config, Format, Severity, canonical_attribute};
-use tidegate::explain::key_text;
 use tidegate::gate::BlockError;
+use tidegate::gate::explain::key_text;
 use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical};
 
 use super::keys::key_of;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use http::Request;
 use serde_json::{Value, json};
+use tidegate::Tick;
+use tidegate::gate::switches::{Off, Standing};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{SignalError, Trigger};
-use tidegate::switches::{Off, Standing};
-use tidegate::{Criticality, Tick};
+use tidegate::priority::Criticality;
 
 use super::request_body;
 use crate::app::App;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate::Cost;
+use tidegate::limiter::{Rate, Retry};
 use tidegate::policy::CALLER_LIMIT;
 use tidegate::store::{Charge, Op, Settled};
 use tidegate::visible::excerpt;
-use tidegate::{Cost, Rate, Retry};
 
 use super::redis;
 use super::reply::Replies;
@@ -64,7 +65,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
 }
 
 /// The longest key, in bytes, as for an attribute's value.
-const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
+const MAX_KEY: usize = tidegate::policy::Descriptor::MAX_VALUE;
 
 /// Parses the caller's limit.
 ///

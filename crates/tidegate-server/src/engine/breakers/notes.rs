@@ -13,9 +13,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tidegate::breaker::{Condition, Force};
 use tidegate::gate::KeyedView;
+use tidegate::limiter::Replace;
 use tidegate::policy::{Mode, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge, ChargeRules};
-use tidegate::{Cost, Quota, Replace, Tick};
+use tidegate::{Cost, Quota, Tick};
 
 use crate::active_config::ActiveConfig;
 

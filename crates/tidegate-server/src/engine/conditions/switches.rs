@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tidegate::clock::Clock;
+use tidegate::gate::switches::{Off, Standing, Switches, UnknownSwitch};
 use tidegate::policy::PolicySet;
-use tidegate::switches::{Off, Standing, Switches, UnknownSwitch};
-use tidegate::{Clock, Criticality, Tick, visible};
+use tidegate::priority::Criticality;
+use tidegate::{Tick, visible};
 
 use super::Conditions;
 use crate::metrics::{Metrics, SwitchedByLabel};

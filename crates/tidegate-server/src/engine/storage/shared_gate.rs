@@ -19,13 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tidegate::Gate;
+use tidegate::clock::Clock;
 use tidegate::cluster::shares::{Division, Driver, Status};
 use tidegate::cluster::{self, Coordinator, Part};
+use tidegate::limiter::Rate;
 use tidegate::policy::{PolicySet, Share};
 use tidegate::store::{
     Answer, Later, Leased, MemoryStore, Occupancy, Op, Regional, Settled, Settling, Split, Step, Store,
 };
-use tidegate::{Clock, Gate, Rate};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

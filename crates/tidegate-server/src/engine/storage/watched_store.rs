@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::histogram::Histogram;
 use serde_json::json;
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{
     Answer, Charge, Fallback, Later, Occupancy, Op, Settled, Settling, Step, Store, StoreError,
 };
-use tidegate::{Clock, Cost, Limiter, Quota, SystemClock, Tick, visible};
+use tidegate::{Cost, Limiter, Quota, Tick, visible};
 
 use crate::events::Events;
 use crate::metrics::{Metrics, StoreOp, StoreState, StoreTimes};

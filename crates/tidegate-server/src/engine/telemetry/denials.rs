@@ -4,11 +4,12 @@
 //! Keys are logged as digests, which the list of top keys shows too; callers with the right see the keys themselves
 //! there.
 
-use tidegate::explain::key_text;
-use tidegate::gate::Check;
+use tidegate::Tick;
+use tidegate::gate::explain::key_text;
+use tidegate::gate::{Check, GateDecision, LimitDecision};
+use tidegate::limiter::Retry;
 use tidegate::policy::{AccessEntry, Descriptor, Limit, Mode, Over};
 use tidegate::visible::excerpt;
-use tidegate::{GateDecision, LimitDecision, Retry, Tick};
 use tracing::Level;
 use ulid::Ulid;
 

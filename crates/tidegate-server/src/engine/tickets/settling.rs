@@ -2,9 +2,9 @@
 //! holds what was charged, and the store knows which were settled.
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
-use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
+use tidegate::gate::{Charged, ChargedLine, Fate, FinishedBy, Part, SettledCharge};
 use tidegate::policy::{CostError, Limit, Policy, SettleBy, UnknownUsage, Usage};
-use tidegate::{Charged, Cost, Outcome};
+use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
 use super::Tickets;

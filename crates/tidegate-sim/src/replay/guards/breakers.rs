@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidegate::{Cost, Outcome as Ended, Quota, Receipt, Tick};
+use tidegate::limiter::Receipt;
+use tidegate::{Cost, Outcome as Ended, Quota, Tick};
 use tidegate_core::breaker::{Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Totals};
 use tidegate_core::{Ask, Guard as _};
 

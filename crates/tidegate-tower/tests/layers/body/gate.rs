@@ -1,7 +1,8 @@
 //! Admissions of a gate that bodies hold.
 
-use tidegate::policy::{ChargeOn, Limit, SettleBy, SettleRule};
-use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+use tidegate::gate::Check;
+use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule};
+use tidegate::{Gate, Quota};
 use tidegate_tower::{GateLayer, Spent};
 
 use super::*;

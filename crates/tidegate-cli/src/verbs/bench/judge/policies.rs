@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use tidegate::clock::ManualClock;
 use tidegate::config::Config;
+use tidegate::gate::Check;
 use tidegate::policy::{Limit, Mode, Policy, PolicySet};
 use tidegate::store::CapacityError;
-use tidegate::{Check, Gate, ManualClock, Tick};
+use tidegate::{Gate, Tick};
 
 use super::super::question::Question;
 use crate::exit::{Mistake, no_room};
@@ -110,7 +112,8 @@ impl Judged {
             }
             error => error.into(),
         })?;
-        let gate = gate.with_clock(clock.clone()).with_machine(tidegate::signals::Reading::default);
+        let gate =
+            gate.with_clock(clock.clone()).with_machine(tidegate::concurrency::signals::Reading::default);
         Ok((gate, clock))
     }
 }

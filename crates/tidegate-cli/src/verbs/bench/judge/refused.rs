@@ -9,8 +9,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use anyhow::Result;
+use tidegate::clock::ManualClock;
 use tidegate::gate::Check;
-use tidegate::{Cost, Gate, ManualClock, Tick};
+use tidegate::{Cost, Gate, Tick};
 
 use super::super::question::Question;
 use super::Span;

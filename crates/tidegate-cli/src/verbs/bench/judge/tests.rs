@@ -1,9 +1,10 @@
 //! The judge accuses no server wrongly, and finds wrong answers.
 
 use clap::Parser as _;
+use tidegate::clock::ManualClock;
 use tidegate::config::{Config, Format};
 use tidegate::gate::Check;
-use tidegate::{Gate, ManualClock, Tick};
+use tidegate::{Gate, Tick};
 
 use super::*;
 use crate::args::{Cli, Verb};

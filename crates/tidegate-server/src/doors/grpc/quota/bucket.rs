@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use tidegate::Tick;
+use tidegate::gate::GateDecision;
 use tidegate::policy::{Descriptor, Mode};
-use tidegate::{GateDecision, Tick};
 use tidegate_core::division::{Bucket as Portion, Division, HolderId};
 
 use super::super::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};

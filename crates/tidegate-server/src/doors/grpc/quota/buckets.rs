@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate::Tick;
+use tidegate::gate::Check;
+use tidegate::priority::Priority;
 use tidegate::store::DecidedBy;
 use tidegate::visible::excerpt;
-use tidegate::{Check, Priority, Tick};
 use tokio::task::consume_budget;
 use tokio::time::timeout;
 

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate::rate::TokenBucket;
-use tidegate::{Cost, Quota, Rate, Tick};
+use tidegate::limiter::Rate;
+use tidegate::limiter::rate::TokenBucket;
+use tidegate::{Cost, Quota, Tick};
 use tidegate_core::division::Division;
 use tidegate_core::{Algorithm as _, Ask, Transition};
 
@@ -248,7 +249,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use tidegate::Quota;
-    use tidegate::rate::{Bandwidth, ColdFactor, LeakyQueue, WarmUp};
+    use tidegate::limiter::rate::{Bandwidth, ColdFactor, LeakyQueue, WarmUp};
 
     use super::*;
 

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate::config::Envoy;
+use tidegate::gate::Check;
 use tidegate::http_answer::server_parts::wrong_value;
+use tidegate::policy::Descriptor;
+use tidegate::priority::Priority;
 use tidegate::visible::excerpt;
-use tidegate::{Check, Cost, Descriptor, Priority, Quota};
+use tidegate::{Cost, Quota};
 
 use super::super::envoy::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
 use super::super::status::{Code, Status};

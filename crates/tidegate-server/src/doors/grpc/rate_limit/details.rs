@@ -6,9 +6,10 @@ use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
+use tidegate::gate::GateDecision;
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits, seconds_up};
+use tidegate::limiter::Retry;
 use tidegate::visible::excerpt;
-use tidegate::{GateDecision, Retry};
 
 use super::super::envoy::{Entry, HeaderValue, RateLimitRequest, RateLimitResponse};
 use super::super::status::{Code, Status};

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
+use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
-use tidegate::gate::{Check, Part};
+use tidegate::gate::{Charged, Check, Part};
 use tidegate::policy::Usage;
-use tidegate::{Charged, Outcome};
 
 use super::super::Service;
 use super::super::envoy::{RateLimitCode, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use tidegate::{GateDecision, LimitDecision, Retry};
+use tidegate::gate::{GateDecision, LimitDecision};
+use tidegate::limiter::Retry;
 
 use super::super::envoy::{DescriptorStatus, RateLimit, RateLimitCode, RateLimitResponse, Unit};
 use super::descriptors::{CallDescriptor, Refused, Units};

@@ -17,9 +17,9 @@ use http::header::{
     HOST, HeaderMap, HeaderName, HeaderValue, VIA,
 };
 use percent_encoding::percent_encode_byte;
-use tidegate::Priority;
 use tidegate::config::{ForwardAuth, OriginalHeaders};
 use tidegate::policy::{ClientIpError, Descriptor, IpSource};
+use tidegate::priority::Priority;
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 use crate::problem::Problem;

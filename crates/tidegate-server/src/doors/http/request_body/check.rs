@@ -7,11 +7,12 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
+use tidegate::Cost;
 use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::gate::Check;
 use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
-use tidegate::{Cost, Priority};
+use tidegate::priority::Priority;
 
 use super::{MAX_ATTRIBUTES, MAX_BATCH, MAX_COST, MAX_NAME, MAX_POLICIES, MAX_VALUE};
 use crate::text::{nearest, quoted, quoted_text};

@@ -1,9 +1,12 @@
 //! `TG.CHECK`: decides a request under the policies.
 
 use smallvec::SmallVec;
+use tidegate::Cost;
+use tidegate::gate::{Charged, Check};
 use tidegate::http_answer::server_parts::millis_up;
+use tidegate::limiter::Retry;
 use tidegate::policy::{self, Descriptor};
-use tidegate::{Charged, Check, Cost, Priority, Retry};
+use tidegate::priority::Priority;
 
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
