@@ -19,7 +19,7 @@ static PIECES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let store = MemoryStore::with_seed(64, &SEED).expect("room for few keys");
     let quota = Arc::new(Quota::per_hour(5).sliding_log().expect("constant parameters in range"));
     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
-    store.settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).expect("one key");
+    store.execute(&Step::new(Tick::from_secs(1), Op::Take, &charges)).expect("one key");
     store.export().expect("the seed is known").collect()
 });
 
@@ -40,7 +40,7 @@ fuzz_target!(|input: (&[u8], u64, bool)| {
     let Ok(store) = MemoryStore::restore(64, &SEED, [first.clone(), entries, sealed(last)]) else { return };
     let quota = Arc::new(Quota::per_hour(5).sliding_log().expect("constant parameters in range"));
     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
-    let _ = store.settle(&Step::new(Tick::from_secs(2), Op::Take, &charges));
+    let _ = store.execute(&Step::new(Tick::from_secs(2), Op::Take, &charges));
     assert!(store.occupancy().used <= store.occupancy().capacity);
     let pieces: Vec<Vec<u8>> = store.export().into_iter().flatten().collect();
     assert!(MemoryStore::restore(64, &SEED, pieces).is_ok(), "what was exported is restored");

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use tidegate::clock::{Clock as _, ManualClock, SystemClock};
 use tidegate::limiter::{Precision, QuotaBuilder};
 use tidegate::policy::{Descriptor, Limit, Match, Policy, PolicySet, Want as Wanted};
-use tidegate::store::{Charge, Leased, MemoryStore, Op, Settled, Settling, Step, Store};
+use tidegate::store::{Charge, Executed, Execution, Leased, MemoryStore, Op, Step, Store};
 use tidegate::{Cost, Gate, KeyedLimiter, Limiter, Quota, Tick};
 
 use crate::counted::Want::{Denied, Permitted};
@@ -130,13 +130,13 @@ fn step(name: &str, leased: bool) -> Result<()> {
             false => Box::new(memory),
         };
         let quota = Arc::new(plenty().burst(1_000_000_000).gcra()?);
-        let mut settled = Settled::default();
+        let mut executed = Executed::default();
         let mut check = move || {
             let charges = [Charge::new(b"user:12345", &quota, Cost::ONE)];
             let step = Step { receipts: false, ..Step::new(now, Op::Take, &charges) };
-            match store.settle_into(&step, &mut settled) {
-                Settling::Done(done) => done.is_ok() && settled.allowed,
-                Settling::Later(_) => store.blocking_settle(&step).is_ok_and(|settled| settled.allowed),
+            match store.execute_into(&step, &mut executed) {
+                Execution::Done(done) => done.is_ok() && executed.allowed,
+                Execution::Later(_) => store.blocking_execute(&step).is_ok_and(|executed| executed.allowed),
             }
         };
         // Draws grow each time, until one covers all counted checks.

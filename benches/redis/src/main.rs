@@ -17,7 +17,7 @@ use nix::sys::time::TimeValLike as _;
 use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
-use tidegate::store::{Charge, Op, Settled, Settling, Step, StepClock, Store as _};
+use tidegate::store::{Charge, Executed, Execution, Op, Step, StepClock, Store as _};
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
@@ -211,9 +211,9 @@ async fn steps(
                             receipts: false,
                             ..Step::new(Tick::EPOCH, Op::Take, &charges)
                         };
-                        store.settle_into(&step, &mut Settled::default())
+                        store.execute_into(&step, &mut Executed::default())
                     };
-                    let Settling::Later(later) = later else { bail!("an engine answers later") };
+                    let Execution::Later(later) = later else { bail!("an engine answers later") };
                     later.await?;
                     made += 1;
                 }
@@ -240,7 +240,7 @@ async fn batches(server: &Server, store: &RedisStore, quota: &Arc<Quota>) -> Res
                         ..Step::new(Tick::EPOCH, Op::Take, charges)
                     };
                     let steps: Vec<Step<'_>> = charges.iter().map(|charges| step(charges)).collect();
-                    store.settle_each(&steps, &mut Vec::new())
+                    store.execute_each(&steps, &mut Vec::new())
                 };
                 for answer in later.context("an engine answers later")?.await {
                     ensure!(answer.is_ok(), "a decision failed");
@@ -269,7 +269,7 @@ fn memory(runtime: &tokio::runtime::Runtime, server: &Server) -> Result<String> 
             let step =
                 |charges| Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, charges) };
             let steps: Vec<Step<'_>> = charges.iter().map(|charges| step(charges)).collect();
-            runtime.block_on(store.settle_each(&steps, &mut Vec::new()).context("an engine answers later")?);
+            runtime.block_on(store.execute_each(&steps, &mut Vec::new()).context("an engine answers later")?);
         }
         let after: f64 = server.info("used_memory")?.parse()?;
         page += &format!("| {cells} | {shards} | {:.1} |\n", (after - before) / cells as f64);

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::{
-    Charge, ChargeRules, Durable, MemoryStore, Op, Settled, Settling, Step, Store, StoreError,
+    Charge, ChargeRules, Durable, Executed, Execution, MemoryStore, Op, Step, Store, StoreError,
 };
 use tidegate::{Cost, Quota};
 use tidegate_disk::{DiskOptions, DiskStore};
@@ -92,7 +92,7 @@ fn lasting() -> Result<Arc<Quota>> {
 fn checks(store: &impl Store, figures: &mut Figures, name: &str, quota: &Arc<Quota>) -> Result<()> {
     // Each key once, because a new key takes longer.
     for key in 0..KEYS {
-        settle(store, &key.to_le_bytes(), quota)?;
+        execute(store, &key.to_le_bytes(), quota)?;
     }
     for threads in [1, 2] {
         let ran = run_threads(store, threads, quota)?;
@@ -123,7 +123,7 @@ fn run_threads(store: &impl Store, threads: u64, quota: &Arc<Quota>) -> Result<R
             move || -> Result<Ran> {
                 let start = cpu_ns();
                 let mut random = thread.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                let (mut settled, mut checks) = (Settled::default(), 0);
+                let (mut executed, mut checks) = (Executed::default(), 0);
                 while !stop.load(Ordering::Relaxed) {
                     for _ in 0..CHUNK {
                         random ^= random << 13;
@@ -132,11 +132,11 @@ fn run_threads(store: &impl Store, threads: u64, quota: &Arc<Quota>) -> Result<R
                         let key = (random % KEYS).to_le_bytes();
                         let charges = [Charge::new(&key, quota, Cost::ONE)];
                         let step = Step { receipts: false, ..Step::new(clock.recent(), Op::Take, &charges) };
-                        let Settling::Done(done) = store.settle_into(&step, &mut settled) else {
+                        let Execution::Done(done) = store.execute_into(&step, &mut executed) else {
                             anyhow::bail!("it answers later")
                         };
                         done?;
-                        ensure!(black_box(settled.allowed), "refused");
+                        ensure!(black_box(executed.allowed), "refused");
                     }
                     checks += CHUNK;
                 }
@@ -153,9 +153,9 @@ fn run_threads(store: &impl Store, threads: u64, quota: &Arc<Quota>) -> Result<R
     })
 }
 
-fn settle(store: &impl Store, key: &[u8], quota: &Arc<Quota>) -> Result<Settled, StoreError> {
+fn execute(store: &impl Store, key: &[u8], quota: &Arc<Quota>) -> Result<Executed, StoreError> {
     let charges = [Charge::new(key, quota, Cost::ONE)];
-    store.blocking_settle(&Step::new(SystemClock::new().now(), Op::Take, &charges))
+    store.blocking_execute(&Step::new(SystemClock::new().now(), Op::Take, &charges))
 }
 
 /// Returns how many strict checks are answered per second, with threads that wait for each.
@@ -170,7 +170,7 @@ fn strict(store: &DiskStore) -> Result<f64> {
                 let charges = [Charge { rules, ..Charge::new(&key, quota, Cost::ONE) }];
                 while !stop.load(Ordering::Relaxed) {
                     let step = Step::new(SystemClock::new().now(), Op::Take, &charges);
-                    spent.fetch_add(u64::from(store.blocking_settle(&step).is_ok()), Ordering::Relaxed);
+                    spent.fetch_add(u64::from(store.blocking_execute(&step).is_ok()), Ordering::Relaxed);
                 }
             });
         }

@@ -11,14 +11,14 @@ use tidegate::visible;
 const LONGEST_LINE: usize = 400;
 
 /// The name of a file as in the diagnostics, and its text, if it could be read.
-pub(crate) type Source = (String, Option<String>);
+pub(crate) type NamedText = (String, Option<String>);
 
 /// Returns diagnostics with their source lines, styled for a terminal and safe to print.
-pub(crate) fn with_lines(diagnostics: &[Diagnostic], sources: &[Source]) -> String {
+pub(crate) fn with_lines(diagnostics: &[Diagnostic], sources: &[NamedText]) -> String {
     diagnostics.iter().map(|one| with_line(one, sources)).collect()
 }
 
-fn with_line(one: &Diagnostic, sources: &[Source]) -> String {
+fn with_line(one: &Diagnostic, sources: &[NamedText]) -> String {
     let level = match one.severity {
         Severity::Error => Level::ERROR,
         Severity::Warn => Level::WARNING,

@@ -10,7 +10,7 @@ use tidegate::policy::{Mode, Policy};
 use tidegate::visible;
 
 use crate::args::{Imports, PolicyFile};
-use crate::diagnostics::{self, Source};
+use crate::diagnostics::{self, NamedText};
 use crate::exit::AlreadyPrinted;
 use crate::output::Printer;
 
@@ -77,13 +77,13 @@ pub(crate) fn patiently<T: Send + 'static>(
 }
 
 /// The configuration with its warnings, or its mistakes.
-type Outcome = Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>;
+type ReadPolicies = Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>;
 
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ReadPolicies,
     /// The file's text, for showing the lines of mistakes.
-    pub(crate) source: Source,
+    pub(crate) source: NamedText,
 }
 
 /// The timeout covers reading only: the time for parsing is bounded by the bounds on the text.

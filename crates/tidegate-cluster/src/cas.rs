@@ -1,7 +1,7 @@
 //! A store over any engine that offers compare-and-set on bytes.
 //!
 //! The engine keeps a value and a version under each key, and writes several keys at once if none has changed since it
-//! was read. The decision is the same pure [`settle`](tidegate_limits::store::settle()) as in memory; a write that
+//! was read. The decision is the same pure [`execute`](tidegate_limits::store::execute()) as in memory; a write that
 //! loses decides again.
 
 mod batch;
@@ -14,15 +14,16 @@ use std::time::Duration;
 use tidegate_core::Tick;
 use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{
-    Answer, Caps, Home, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store, StoreError, one_by_one,
+    Caps, Executed, Execution, Home, Later, Occupancy, OwnedStep, Step, StepAnswer, Store, StoreError,
+    one_by_one,
 };
 
-use self::batch::{BatchWork, Batches, Decided, Times, decide};
+use self::batch::{BatchTimes, BatchWork, Batches, Decided, decide};
 
 /// The most attempts for a batch. Each lost write is another node's progress.
 const ATTEMPTS: u32 = 64;
 
-/// The most steps of one call that are settled at the same time.
+/// The most steps of one call that are executed at the same time.
 const MOST_AT_ONCE: usize = 64;
 
 /// The round trips of a step without competing writes: a read and a write. A step that changes nothing, such as a
@@ -30,11 +31,11 @@ const MOST_AT_ONCE: usize = 64;
 /// two where it does not. Steps of one process that name the same keys share round trips.
 pub const CAS_ROUND_TRIPS: u32 = 2;
 
-/// Settles steps over a [`ByteMap`]: each attempt takes one read, and one write if something changed.
+/// Executes steps over a [`ByteMap`]: each attempt takes one read, and one write if something changed.
 ///
 /// # Steps on one key
 /// Steps of this process that name a key of a step under way wait, and share the next read and write. So a process has
-/// at most one write of a key under way. Each step is all or nothing by itself; steps settled together are settled in
+/// at most one write of a key under way. Each step is all or nothing by itself; steps executed together are executed in
 /// order.
 ///
 /// # Time
@@ -51,7 +52,7 @@ pub struct CasStore<M> {
 #[derive(Debug, Default)]
 struct MapAndClock<M> {
     map: M,
-    times: Times,
+    times: BatchTimes,
     /// The number of exchanges that were answered. Relaxed: it is only compared with its value one deadline earlier.
     exchanges: AtomicU64,
 }
@@ -60,50 +61,50 @@ impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub fn new(map: M) -> Self {
-        let shared = MapAndClock { map, times: Times::default(), exchanges: AtomicU64::new(0) };
+        let shared = MapAndClock { map, times: BatchTimes::default(), exchanges: AtomicU64::new(0) };
         Self { shared: Arc::new(shared), batches: Arc::default() }
     }
 }
 
 impl<M: ByteMap> Store for CasStore<M> {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         if let Err(error) = refuse_repeated(step) {
-            return Settling::Done(Err(error));
+            return Execution::Done(Err(error));
         }
         let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
         let step = OwnedStep::of(step);
-        Settling::Later(Box::pin(
-            async move { batches.settle(step, &|work| shared.settle_later(work)).await },
+        Execution::Later(Box::pin(
+            async move { batches.execute(step, &|work| shared.execute_later(work)).await },
         ))
     }
 
-    /// Settles up to 64 steps at the same time; steps with a key in common share reads and writes. A step with another
+    /// Executes up to 64 steps at the same time; steps with a key in common share reads and writes. A step with another
     /// tick than the one before waits for all before it, because time does not step back. If the engine has a clock,
-    /// all steps are settled one after the other.
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    /// all steps are executed one after the other.
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         if self.caps().own_clock {
             return one_by_one(self, steps, out);
         }
         out.clear();
-        let settleable: Vec<_> =
+        let executable: Vec<_> =
             steps.iter().map(|step| refuse_repeated(step).map(|()| OwnedStep::of(step))).collect();
-        if settleable.is_empty() {
+        if executable.is_empty() {
             return None;
         }
         let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
         Some(Box::pin(async move {
-            let settle = |work| shared.settle_later(work);
+            let execute = |work| shared.execute_later(work);
             let alike = |one: &Result<OwnedStep, _>, next: &Result<OwnedStep, _>| match (one, next) {
                 (Ok(one), Ok(next)) => one.now() == next.now(),
                 _ => false,
             };
-            let mut answers = Vec::with_capacity(settleable.len());
-            for steps in settleable.chunk_by(alike).flat_map(|alike| alike.chunks(MOST_AT_ONCE)) {
+            let mut answers = Vec::with_capacity(executable.len());
+            for steps in executable.chunk_by(alike).flat_map(|alike| alike.chunks(MOST_AT_ONCE)) {
                 match steps {
                     [Err(error)] => answers.push(Err(error.clone())),
                     _ => {
                         let steps = steps.iter().flatten().cloned().collect();
-                        answers.extend(batches.settle_each(steps, &settle).await);
+                        answers.extend(batches.execute_each(steps, &execute).await);
                     }
                 }
             }
@@ -129,13 +130,13 @@ impl<M: ByteMap> Store for CasStore<M> {
 }
 
 impl<M: ByteMap> MapAndClock<M> {
-    fn settle_later(self: &Arc<Self>, work: Arc<BatchWork>) -> Later<()> {
+    fn execute_later(self: &Arc<Self>, work: Arc<BatchWork>) -> Later<()> {
         let shared = Arc::clone(self);
-        Box::pin(async move { shared.settle(&work).await })
+        Box::pin(async move { shared.execute(&work).await })
     }
 
-    async fn settle(&self, work: &BatchWork) {
-        if let Err(error) = self.try_to_settle(work).await {
+    async fn execute(&self, work: &BatchWork) {
+        if let Err(error) = self.try_to_execute(work).await {
             work.members().iter().for_each(|asked| asked.answer(Err(error.clone())));
         }
     }
@@ -146,7 +147,7 @@ impl<M: ByteMap> MapAndClock<M> {
         Ok(answer)
     }
 
-    async fn try_to_settle(&self, work: &BatchWork) -> Result<(), StoreError> {
+    async fn try_to_execute(&self, work: &BatchWork) -> Result<(), StoreError> {
         // `held`: what the keys hold, if a failed write returned it. `is_fresh`: whether that was read after all steps
         // of the batch were asked; only then may a refusal be based on it.
         let (mut held, mut is_fresh) = (None, true);

@@ -188,7 +188,7 @@ fn whoever_is_silent_is_forgotten(make: Make<'_>, pass: &dyn Fn(Duration)) {
     done(speaking.leave(), "a member leaves");
 }
 
-struct Running {
+struct RunningNode {
     part: Part,
     asked: Arc<AtomicU64>,
     status: Box<dyn Fn() -> Status>,
@@ -198,7 +198,7 @@ struct Running {
     ended: Receiver<()>,
 }
 
-impl Running {
+impl RunningNode {
     fn start(coordinator: Arc<dyn Coordinator>, name: &str, division: Division) -> Self {
         let clock = SystemClock::new();
         let asked = Arc::new(AtomicU64::new(0));
@@ -240,7 +240,7 @@ impl Running {
 }
 
 /// Looks until a condition holds, and checks each time that the parts add up to at most the whole.
-fn until(nodes: &[Running], what: &str, asks: impl Fn(), holds: impl Fn() -> bool) -> Duration {
+fn until(nodes: &[RunningNode], what: &str, asks: impl Fn(), holds: impl Fn() -> bool) -> Duration {
     let clock = SystemClock::new();
     let begun = clock.now();
     while !holds() {
@@ -264,10 +264,10 @@ fn until(nodes: &[Running], what: &str, asks: impl Fn(), holds: impl Fn() -> boo
 /// When a law is broken; the message names it.
 pub fn agreement(make: Make<'_>) {
     let division = Division::among(3);
-    let start = |name: &str| Running::start(make(), name, division);
+    let start = |name: &str| RunningNode::start(make(), name, division);
     let mut nodes = vec![start("a"), start("b"), start("c")];
     let clock = SystemClock::new();
-    let part = |node: &Running| u64::from(node.part.at(clock.now())) * 100 / u64::from(Part::WHOLE);
+    let part = |node: &RunningNode| u64::from(node.part.at(clock.now())) * 100 / u64::from(Part::WHOLE);
     until(
         &nodes,
         "nodes divide evenly what nobody asks for",
@@ -320,11 +320,11 @@ pub fn agreement(make: Make<'_>) {
         nodes[1].asked.fetch_add(1000, Ordering::Relaxed);
     };
     until(&nodes, "who is asked for all has nearly all, whoever leads", asks, || part(&nodes[1]) >= 90);
-    let leads = |node: &Running| (node.status)().leads;
+    let leads = |node: &RunningNode| (node.status)().leads;
     // It is not specified which one leads: nodes that start together may join in any order, and a node that was held up
     // joins again as the last.
     until(&nodes[1..], "one of those that are left leads", || (), || leads(&nodes[1]) != leads(&nodes[2]));
-    nodes.iter_mut().for_each(Running::stop);
+    nodes.iter_mut().for_each(RunningNode::stop);
     assert!(
         block_on(coordinator.members()).is_ok_and(|members| members.is_empty()),
         "law: who is stopped is no member"

@@ -16,7 +16,7 @@ use tidegate_core::{Algorithm as _, Decision, Quota, Replace, Retry, Standing, T
 
 use crate::Part;
 use tidegate_limits::store::PerLimit;
-use tidegate_limits::store::{Charge, ChargeRules, Ending, Op, Settled, Settlement, Step};
+use tidegate_limits::store::{Charge, ChargeAnswer, ChargeRules, Ending, Executed, Op, Step};
 
 /// The divided limit that was used last, with its part: parts rarely change.
 type Last = ArcSwap<(Option<Arc<Quota>>, u32)>;
@@ -140,7 +140,7 @@ impl DividedStep {
         .collect()
     }
 
-    pub(super) fn answer(&self, step: &Step<'_>, out: &mut Settled) {
+    pub(super) fn answer(&self, step: &Step<'_>, out: &mut Executed) {
         if !matches!(step.op, Op::Take | Op::Peek | Op::Draw) {
             return;
         }
@@ -177,11 +177,11 @@ const fn without_reset(replace: Replace) -> Replace {
     }
 }
 
-fn denial(charge: &Charge<'_>, now: Tick) -> Settlement {
+fn denial(charge: &Charge<'_>, now: Tick) -> ChargeAnswer {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = Decision {
         ruling: Ruling::Denied { retry: Retry::Unknown },
         standing: Standing { limit: 0, remaining: 0, ..full },
     };
-    Settlement { decision, receipt: None }
+    ChargeAnswer { decision, receipt: None }
 }

@@ -65,7 +65,7 @@ use shared::{FallbackState, StandIn};
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 use tidegate_limits::clock::Clock;
 use tidegate_limits::store::{
-    Answer, Charge, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one,
+    Charge, Executed, Execution, Home, Later, Occupancy, Op, Step, StepAnswer, Store, one_by_one,
 };
 #[cfg(doc)]
 use tidegate_limits::store::{Ending, OnStoreError, StoreError};
@@ -202,7 +202,7 @@ impl Fallback {
 }
 
 impl Store for Fallback {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         match step.op {
             Op::Take | Op::Peek => self.shared.decide(step, out),
             Op::Finish(endings) => self.shared.finish(step, endings, out),
@@ -211,11 +211,11 @@ impl Store for Fallback {
             Op::Draw => self.shared.ask(step, out),
             // A forced state belongs to the breaker in the engine; the stand-in's breakers decide by the outcomes that
             // they have seen themselves.
-            Op::Breaker(_) => self.shared.engine.settle_into(step, out),
+            Op::Breaker(_) => self.shared.engine.execute_into(step, out),
         }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         if steps.is_empty() {
             // An empty answer to no steps would not show that the engine is up.
             out.clear();

@@ -65,14 +65,14 @@ use std::time::Duration;
 pub use engine_part::LeaseHealth;
 use leasable::{AllTerms, LeaseOptions};
 use request::standing;
-use shared::{LeaseCounters, LeasedState, Table};
+use shared::{LeaseCounters, LeaseTable, LeasedState};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Quota, Tick};
 use tidegate_limits::Background;
 use tidegate_limits::clock::Clock;
 use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{
-    Answer, Caps, DecidedBy, Ending, Later, Occupancy, Op, Settled, Settlement, Settling, Step, Store,
+    Caps, ChargeAnswer, DecidedBy, Ending, Executed, Execution, Later, Occupancy, Op, Step, StepAnswer, Store,
 };
 
 use crate::Part;
@@ -134,7 +134,7 @@ pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
 /// for _ in 0..100 {
 ///     clock.advance(std::time::Duration::from_millis(1));
 ///     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
-///     by.push(store.blocking_settle(&Step::new(clock.now(), Op::Take, &charges))?.by);
+///     by.push(store.blocking_execute(&Step::new(clock.now(), Op::Take, &charges))?.by);
 /// }
 /// assert_eq!(by[99], DecidedBy::Lease);
 /// assert!(store.health().messages < 20, "one call for many requests");
@@ -215,7 +215,7 @@ impl LeasedBuilder {
     #[must_use]
     pub fn build(self) -> Leased {
         let Self { engine, clock, part, options, keys, background } = self;
-        let (terms, table) = (AllTerms::new(options), Table::new(keys));
+        let (terms, table) = (AllTerms::new(options), LeaseTable::new(keys));
         Leased {
             inner: Arc::new(LeasedState {
                 engine,
@@ -291,12 +291,12 @@ impl Leased {
 
 impl Store for Leased {
     #[inline]
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        self.inner.settle(step, out)
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        self.inner.execute(step, out)
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        self.inner.settle_each(steps, out)
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
+        self.inner.execute_each(steps, out)
     }
 
     fn beneath(&self) -> Option<&dyn Store> {
@@ -317,7 +317,7 @@ impl Store for Leased {
 impl LeasedState {
     /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. `false` if
     /// any charge is of another kind.
-    fn finish_at_once(&self, step: &Step<'_>, endings: &[Ending], out: &mut Settled) -> bool {
+    fn finish_at_once(&self, step: &Step<'_>, endings: &[Ending], out: &mut Executed) -> bool {
         if refuse_repeated(step).is_err() {
             return false;
         }
@@ -335,7 +335,7 @@ impl LeasedState {
             };
             let ruling = Ruling::Allowed { wait: Duration::ZERO };
             let decision = Decision { ruling, standing: standing(entry, step.now) };
-            out.lines.push(Settlement { decision, receipt: None });
+            out.lines.push(ChargeAnswer { decision, receipt: None });
         }
         (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
         out.breaker = None;
@@ -343,7 +343,7 @@ impl LeasedState {
     }
 
     /// Answers a peek, if batches have the units; returns `false` if the engine has to be asked.
-    fn peek_at_once(&self, step: &Step<'_>, out: &mut Settled) -> bool {
+    fn peek_at_once(&self, step: &Step<'_>, out: &mut Executed) -> bool {
         if refuse_repeated(step).is_err() {
             return false;
         }
@@ -360,7 +360,7 @@ impl LeasedState {
             }
             let decision =
                 Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: standing(entry, now) };
-            out.lines.push(Settlement { decision, receipt: None });
+            out.lines.push(ChargeAnswer { decision, receipt: None });
         }
         debug_assert!(matches!(step.op, Op::Peek));
         (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);

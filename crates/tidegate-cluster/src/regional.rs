@@ -4,7 +4,9 @@ use smallvec::SmallVec;
 
 use crate::Part;
 use crate::divided::{DividedStep, Divider};
-use tidegate_limits::store::{Answer, Charge, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store};
+use tidegate_limits::store::{
+    Charge, Executed, Execution, Later, Occupancy, OwnedStep, Step, StepAnswer, Store,
+};
 
 /// A store that grants a region's part of each limit from an engine that only that region uses, usually behind a
 /// [`Leased`](crate::Leased).
@@ -49,7 +51,7 @@ use tidegate_limits::store::{Answer, Charge, Later, Occupancy, OwnedStep, Settle
 /// for node in nodes.iter().cycle().take(40) {
 ///     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
 ///     let step = Step::new(Tick::from_secs(1000), Op::Take, &charges);
-///     granted += u32::from(node.blocking_settle(&step)?.allowed);
+///     granted += u32::from(node.blocking_execute(&step)?.allowed);
 /// }
 /// assert_eq!(granted, 9, "a third of the burst, rounded down, for the nodes of the region together");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,35 +76,35 @@ impl Regional {
     }
 }
 
-fn unasked(step: &Step<'_>) -> Settled {
-    Settled { allowed: true, at: step.now, ..Settled::default() }
+fn unasked(step: &Step<'_>) -> Executed {
+    Executed { allowed: true, at: step.now, ..Executed::default() }
 }
 
 impl Store for Regional {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         let divided = self.divider.divide(step);
         let charges = divided.charges(step);
         if charges.is_empty() {
             *out = unasked(step);
             divided.answer(step, out);
-            return Settling::Done(Ok(()));
+            return Execution::Done(Ok(()));
         }
         let asked = Step { op: divided.op(step), charges: &charges, ..*step };
-        match self.store.settle_into(&asked, out) {
-            Settling::Done(done) => Settling::Done(done.map(|()| divided.answer(step, out))),
-            Settling::Later(later) => {
+        match self.store.execute_into(&asked, out) {
+            Execution::Done(done) => Execution::Done(done.map(|()| divided.answer(step, out))),
+            Execution::Later(later) => {
                 drop(charges);
                 let step = OwnedStep::of(step);
-                Settling::Later(Box::pin(async move {
-                    let mut settled = later.await?;
-                    step.with(|step| divided.answer(step, &mut settled));
-                    Ok(settled)
+                Execution::Later(Box::pin(async move {
+                    let mut executed = later.await?;
+                    step.with(|step| divided.answer(step, &mut executed));
+                    Ok(executed)
                 }))
             }
         }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         let divided: Vec<DividedStep> = steps.iter().map(|step| self.divider.divide(step)).collect();
         let charges: Vec<SmallVec<[Charge<'_>; 4]>> =
             divided.iter().zip(steps).map(|(divided, step)| divided.charges(step)).collect();
@@ -111,7 +113,7 @@ impl Store for Regional {
             .filter(|(_, charges)| !charges.is_empty())
             .map(|((divided, step), charges)| Step { op: divided.op(step), charges, ..*step })
             .collect();
-        let Some(later) = self.store.settle_each(&asked, out) else {
+        let Some(later) = self.store.execute_each(&asked, out) else {
             let mut answers = std::mem::take(out).into_iter();
             let both = divided.iter().zip(steps);
             out.extend(both.map(|(divided, step)| one_of_many(divided, step, &mut answers)));
@@ -136,8 +138,12 @@ impl Store for Regional {
     }
 }
 
-fn one_of_many(divided: &DividedStep, step: &Step<'_>, answers: &mut impl Iterator<Item = Answer>) -> Answer {
-    let mut settled = match divided.is_asked() {
+fn one_of_many(
+    divided: &DividedStep,
+    step: &Step<'_>,
+    answers: &mut impl Iterator<Item = StepAnswer>,
+) -> StepAnswer {
+    let mut executed = match divided.is_asked() {
         false => unasked(step),
         true => answers.next().unwrap_or_else(|| {
             Err(tidegate_limits::store::StoreError::Unavailable {
@@ -145,6 +151,6 @@ fn one_of_many(divided: &DividedStep, step: &Step<'_>, answers: &mut impl Iterat
             })
         })?,
     };
-    divided.answer(step, &mut settled);
-    Ok(settled)
+    divided.answer(step, &mut executed);
+    Ok(executed)
 }

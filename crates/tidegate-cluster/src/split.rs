@@ -2,7 +2,7 @@
 
 use crate::Part;
 use crate::divided::Divider;
-use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
+use tidegate_limits::store::{Executed, Execution, MemoryStore, Occupancy, Op, Step, Store, StoreError};
 
 /// A store of this process that grants this node's part of each limit without asking another node or an engine:
 /// `share: split`.
@@ -43,7 +43,7 @@ use tidegate_limits::store::{MemoryStore, Occupancy, Op, Settled, Settling, Step
 /// let quota = Arc::new(Quota::per_minute(100).burst(20).gcra()?);
 /// let take = |secs| {
 ///     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
-///     store.blocking_settle(&Step::new(Tick::from_secs(secs), Op::Take, &charges)).map(|settled| settled.allowed)
+///     store.blocking_execute(&Step::new(Tick::from_secs(secs), Op::Take, &charges)).map(|executed| executed.allowed)
 /// };
 /// let granted = (0..20).filter(|_| take(1000) == Ok(true)).count();
 /// assert_eq!(granted, 5, "a quarter of the burst");
@@ -68,16 +68,16 @@ impl Split {
         self.divider.demand()
     }
 
-    fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+    fn decide(&self, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
         let divided = self.divider.divide(step);
         let charges = divided.charges(step);
         if charges.is_empty() {
-            *out = Settled { allowed: true, at: step.now, ..Settled::default() };
+            *out = Executed { allowed: true, at: step.now, ..Executed::default() };
         } else {
             let step = Step { op: divided.op(step), charges: &charges, ..*step };
-            match self.store.settle_into(&step, out) {
-                Settling::Done(done) => done?,
-                Settling::Later(_) => return Err(StoreError::MustWait),
+            match self.store.execute_into(&step, out) {
+                Execution::Done(done) => done?,
+                Execution::Later(_) => return Err(StoreError::MustWait),
             }
         }
         divided.answer(step, out);
@@ -86,10 +86,10 @@ impl Split {
 }
 
 impl Store for Split {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         match step.op {
-            Op::Take | Op::Peek | Op::Draw | Op::Finish(_) => Settling::Done(self.decide(step, out)),
-            Op::Reset | Op::Breaker(_) => self.store.settle_into(step, out),
+            Op::Take | Op::Peek | Op::Draw | Op::Finish(_) => Execution::Done(self.decide(step, out)),
+            Op::Reset | Op::Breaker(_) => self.store.execute_into(step, out),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tidegate::store::Recorder;
 
 use crate::file::{FileError, Identity, Journal, StoreFile};
-use crate::health::Watch;
+use crate::health::HealthWatch;
 use crate::opening;
 use crate::orders::Orders;
 
@@ -135,13 +135,13 @@ fn part_of_table(
 #[derive(Debug)]
 pub(crate) struct WriterState {
     pub(crate) orders: Orders,
-    pub(crate) watch: Watch,
+    pub(crate) watch: HealthWatch,
     /// The number of strict steps in progress: while there are any, no change is left out.
     pub(crate) strict: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct FlushPace {
     pub(crate) interval: Duration,
     pub(crate) retry: Duration,
     pub(crate) bytes_per_second: u64,
@@ -171,8 +171,8 @@ impl Drop for UntilClosed<'_> {
     }
 }
 
-pub(crate) fn run_writer(mut flush: Flush, shared: &Arc<WriterState>, pace: Pace) {
-    let Pace { interval, retry, bytes_per_second } = pace;
+pub(crate) fn run_writer(mut flush: Flush, shared: &Arc<WriterState>, pace: FlushPace) {
+    let FlushPace { interval, retry, bytes_per_second } = pace;
     shared.orders.begin();
     let _until_closed = UntilClosed(shared);
     let (mut earliest, mut due) = (present(), present() + interval);
@@ -234,7 +234,7 @@ mod tests {
         let day = Arc::new(Quota::per_day(20).gcra().unwrap());
         let ask = |table: &TrackedStore, op: Op<'_>, key: &[u8], quota: &Arc<Quota>| {
             let charges = [Charge::new(key, quota, Cost::ONE)];
-            table.blocking_settle(&Step::new(NOW, op, &charges)).unwrap().lines[0].decision.standing
+            table.blocking_execute(&Step::new(NOW, op, &charges)).unwrap().lines[0].decision.standing
         };
         let ready = opening::open(&options(), present).unwrap();
         let table = ready.table;
@@ -260,7 +260,7 @@ mod writer_tests {
     #[test]
     fn a_thread_that_panics_answers_whoever_waits() {
         let shared =
-            WriterState { orders: Orders::new(), watch: Watch::new(None, present()), strict: 0.into() };
+            WriterState { orders: Orders::new(), watch: HealthWatch::new(None, present()), strict: 0.into() };
         let number = shared.orders.take();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

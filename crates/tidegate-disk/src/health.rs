@@ -39,22 +39,22 @@ pub struct Change {
 
 pub(crate) type OnChange = dyn Fn(&Change) + Send + Sync;
 
-pub(crate) struct Watch {
-    known: Mutex<Known>,
+pub(crate) struct HealthWatch {
+    known: Mutex<KnownHealth>,
     on_change: Option<Box<OnChange>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownHealth {
     /// Without its spans, which are counted from these two.
     health: Health,
     since: Instant,
     saved: Instant,
 }
 
-impl Watch {
+impl HealthWatch {
     pub(crate) fn new(on_change: Option<Box<OnChange>>, now: Instant) -> Self {
-        let known = Known { health: Health::default(), since: now, saved: now };
+        let known = KnownHealth { health: Health::default(), since: now, saved: now };
         Self { known: Mutex::new(known), on_change }
     }
 
@@ -107,7 +107,7 @@ impl Watch {
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for HealthWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watch").field("known", &self.known).finish_non_exhaustive()
     }

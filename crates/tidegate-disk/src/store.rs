@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use tidegate::store::{
-    Answer, Caps, Charge, Durable, Export, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step,
-    Store, StoreError, TrackedStore,
+    Caps, Charge, Durable, Executed, Execution, Export, Home, Later, Occupancy, Op, OwnedStep, Step,
+    StepAnswer, Store, StoreError, TrackedStore,
 };
 
 use crate::error::{CloseError, OpenError};
-use crate::flush::{self, Flush, Pace, WriterState, present};
-use crate::health::{Health, Watch};
+use crate::flush::{self, Flush, FlushPace, WriterState, present};
+use crate::health::{Health, HealthWatch};
 use crate::opening::{self, Opened};
 use crate::options::DiskOptions;
 use crate::orders::Orders;
@@ -49,10 +49,10 @@ impl DiskStore {
         let home = Home::Process { store: ready.file.identity.store };
         let shared = Arc::new(WriterState {
             orders: Orders::new(),
-            watch: Watch::new(options.on_change, present()),
+            watch: HealthWatch::new(options.on_change, present()),
             strict: 0.into(),
         });
-        let pace = Pace {
+        let pace = FlushPace {
             interval: options.interval,
             retry: options.retry,
             bytes_per_second: options.bytes_per_second,
@@ -92,7 +92,7 @@ impl DiskStore {
         self.inner.table.export()
     }
 
-    /// Writes all changes settled before this call, and blocks the calling thread until they are on disk.
+    /// Writes all changes made before this call, and blocks the calling thread until they are on disk.
     ///
     /// # Errors
     /// [`CloseError`] if they could not be written. They are written as soon as that is possible again.
@@ -137,17 +137,17 @@ impl Drop for DiskState {
 
 impl Store for DiskStore {
     #[inline]
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        if is_strict(step) { self.settle_strictly(step) } else { self.inner.table.settle_into(step, out) }
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        if is_strict(step) { self.execute_strictly(step) } else { self.inner.table.execute_into(step, out) }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         if !steps.iter().any(is_strict) {
-            return self.inner.table.settle_each(steps, out);
+            return self.inner.table.execute_each(steps, out);
         }
         out.clear();
         let (inner, steps) = (Arc::clone(&self.inner), steps.iter().map(OwnedStep::of).collect::<Vec<_>>());
-        Some(Box::pin(async move { inner.settle_all(&steps).await }))
+        Some(Box::pin(async move { inner.execute_all(&steps).await }))
     }
 
     fn fetch(&self, keys: &[&[u8]]) {
@@ -199,19 +199,19 @@ impl Drop for UnderWay<'_> {
 impl DiskStore {
     #[cold]
     #[inline(never)]
-    fn settle_strictly(&self, step: &Step<'_>) -> Settling {
+    fn execute_strictly(&self, step: &Step<'_>) -> Execution {
         let (inner, step) = (Arc::clone(&self.inner), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move {
-            let mut answers = inner.settle_all(std::slice::from_ref(&step)).await;
+        Execution::Later(Box::pin(async move {
+            let mut answers = inner.execute_all(std::slice::from_ref(&step)).await;
             answers.pop().unwrap_or_else(|| unreachable!("each step has an answer"))
         }))
     }
 }
 
 impl DiskState {
-    /// Settles steps, and waits until their changes are on disk, with one write for all. Steps that are not strict are
+    /// Executes steps, and waits until their changes are on disk, with one write for all. Steps that are not strict are
     /// answered at the same time as the others.
-    async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {
+    async fn execute_all(&self, steps: &[OwnedStep]) -> Vec<StepAnswer> {
         let (shared, mut answers) = (&*self.shared, Vec::with_capacity(steps.len()));
         let _under_way = UnderWay::of(shared);
         let gone = shared.watch.error().or_else(|| shared.orders.cannot_wait().map(str::to_owned));
@@ -221,10 +221,10 @@ impl DiskState {
             let answer = match &gone {
                 // The charge cannot be made durable at present.
                 Some(reason) if strict => Err(unavailable(reason)),
-                _ => step.with(|step| self.table.blocking_settle(step)),
+                _ => step.with(|step| self.table.blocking_execute(step)),
             };
             // Losing a refusal would not let more through.
-            if strict && answer.as_ref().is_ok_and(|settled| settled.allowed) {
+            if strict && answer.as_ref().is_ok_and(|executed| executed.allowed) {
                 awaited.push(at);
             }
             answers.push(answer);

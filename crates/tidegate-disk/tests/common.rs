@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Charge, ChargeRules, Durable, Op, Settled, Step, Store as _, StoreError};
+use tidegate::store::{Charge, ChargeRules, Durable, Executed, Op, Step, Store as _, StoreError};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_disk::{DiskOptions, DiskStore};
 
@@ -36,10 +36,10 @@ pub(crate) fn take(
     key: &[u8],
     quota: &Arc<Quota>,
     durable: Durable,
-) -> Result<Settled, StoreError> {
+) -> Result<Executed, StoreError> {
     let rules = ChargeRules { durable, ..ChargeRules::new(0) };
     let charges = [Charge { rules, ..Charge::new(key, quota, Cost::ONE) }];
-    store.blocking_settle(&Step::new(NOW, Op::Take, &charges))
+    store.blocking_execute(&Step::new(NOW, Op::Take, &charges))
 }
 
 /// Charges one unit of a key and says whether it was granted.
@@ -50,7 +50,7 @@ pub(crate) fn allowed(store: &DiskStore, key: &[u8], quota: &Arc<Quota>) -> bool
 /// Returns a key's remaining units.
 pub(crate) fn left(store: &DiskStore, key: &[u8], quota: &Arc<Quota>) -> u64 {
     let charges = [Charge::new(key, quota, Cost::ONE)];
-    let peeked = store.blocking_settle(&Step::new(NOW, Op::Peek, &charges)).unwrap();
+    let peeked = store.blocking_execute(&Step::new(NOW, Op::Peek, &charges)).unwrap();
     peeked.lines[0].decision.standing.remaining
 }
 

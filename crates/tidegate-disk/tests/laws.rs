@@ -11,7 +11,7 @@ use tidegate::clock::ManualClock;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::conformance::{self, quotas};
 use tidegate::store::{
-    Answer, Caps, Charge, ChargeRules, Durable, Home, Later, Occupancy, Settled, Settling, Step, Store,
+    Caps, Charge, ChargeRules, Durable, Executed, Execution, Home, Later, Occupancy, Step, StepAnswer, Store,
     StoreError,
 };
 use tidegate::{Gate, Quota};
@@ -62,16 +62,16 @@ impl Strict {
 }
 
 impl Store for Strict {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        Self::with(step, |step| self.0.settle_into(step, out))
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        Self::with(step, |step| self.0.execute_into(step, out))
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         let charges: Vec<Vec<Charge<'_>>> =
             steps.iter().map(|step| step.charges.iter().map(Self::charge).collect()).collect();
         let steps: Vec<Step<'_>> =
             steps.iter().zip(&charges).map(|(step, charges)| Step { charges, ..*step }).collect();
-        self.0.settle_each(&steps, out)
+        self.0.execute_each(&steps, out)
     }
 
     fn occupancy(&self) -> Occupancy {

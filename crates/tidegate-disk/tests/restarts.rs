@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{NOW, allowed, daily, left, open, options};
 use tidegate::clock::ManualClock;
 use tidegate::store::conformance::{Random, quotas};
-use tidegate::store::{Charge, Ending, Home, Op, PlainStore, Settled, Step, Store};
+use tidegate::store::{Charge, Ending, Executed, Home, Op, PlainStore, Step, Store};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Decision, Finish, Outcome, Receipt};
 use tidegate_disk::DiskStore;
@@ -35,7 +35,7 @@ fn what_was_spent_is_spent_and_tickets_know_their_store() {
     assert_eq!(left(&store, b"places", &places), 1, "its holder may still come back");
     let charges = [Charge::new(b"places", &places, Cost::ONE)];
     let later = Step::new(NOW.after(Duration::from_secs(61)), Op::Peek, &charges);
-    let peeked = store.blocking_settle(&later).unwrap();
+    let peeked = store.blocking_execute(&later).unwrap();
     assert_eq!(peeked.lines[0].decision.standing.remaining, 2, "and after its time to live it is free");
     assert_eq!(store.home(), home);
     let other = tempfile::tempdir().unwrap();
@@ -45,9 +45,9 @@ fn what_was_spent_is_spent_and_tickets_know_their_store() {
 
 /// The parts of an answer to compare. Without the receipts' marks: the marks of a key that was full again, and
 /// forgotten, start anew.
-fn told(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
-    let lines = settled.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
-    (settled.allowed, settled.wait, lines.collect())
+fn told(executed: &Executed) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
+    let lines = executed.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
+    (executed.allowed, executed.wait, lines.collect())
 }
 
 /// A store that is closed and reopened all the time, sometimes with another capacity, compared with a plain map that
@@ -74,18 +74,18 @@ fn a_store_that_restarts_answers_as_one_that_never_does() {
                     let charges = [Charge::new(&key, &quota, Cost::ONE)];
                     let (ours, theirs) = ([Ending::new(ours, finish)], [Ending::new(theirs, finish)]);
                     let finish = |store: &dyn Store, endings: &[Ending]| {
-                        store.blocking_settle(&Step::new(now, Op::Finish(endings), &charges)).unwrap()
+                        store.blocking_execute(&Step::new(now, Op::Finish(endings), &charges)).unwrap()
                     };
                     (finish(&store, &ours), finish(&plain, &theirs))
                 }
                 1 => {
                     let step = Step::new(now, Op::Reset, &charges);
-                    (store.blocking_settle(&step).unwrap(), plain.blocking_settle(&step).unwrap())
+                    (store.blocking_execute(&step).unwrap(), plain.blocking_execute(&step).unwrap())
                 }
                 _ => {
                     let step = Step::new(now, Op::Take, &charges);
                     let answers =
-                        (store.blocking_settle(&step).unwrap(), plain.blocking_settle(&step).unwrap());
+                        (store.blocking_execute(&step).unwrap(), plain.blocking_execute(&step).unwrap());
                     let receipts = answers.0.lines[0].receipt.zip(answers.1.lines[0].receipt);
                     if let Some((ours, theirs)) = receipts.filter(|_| made.len() < 30) {
                         made.push((key, Arc::clone(quota), [ours, theirs]));
@@ -128,7 +128,7 @@ fn a_clock_that_went_back_stands_still_or_is_set_right() {
     let (folder, ten) = (tempfile::tempdir().unwrap(), daily(10));
     let spend = |store: &DiskStore, now: Tick| {
         let charges = [Charge::new(b"ann", &ten, Cost::ONE)];
-        store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
+        store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed
     };
     let at = |now| DiskStore::open(options(folder.path()).clock(ManualClock::at(now))).unwrap();
     let store = at(NOW);

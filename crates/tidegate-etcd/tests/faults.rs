@@ -14,9 +14,9 @@ use tidegate_testkit::{Fault, FaultyProxy, charge_under_faults, runtime, within}
 const NOW: Tick = Tick::from_secs(1_000_000);
 
 /// Runs an operation with one unit of the test's limit, and returns the remaining units.
-fn settle(store: &CasStore<EtcdMap>, op: Op<'_>, quota: &Arc<Quota>) -> Option<u64> {
-    let settled = store.blocking_settle(&Step::new(NOW, op, &[Charge::new(b"key", quota, Cost::ONE)]));
-    settled.ok().map(|settled| settled.lines[0].decision.standing.remaining)
+fn execute(store: &CasStore<EtcdMap>, op: Op<'_>, quota: &Arc<Quota>) -> Option<u64> {
+    let executed = store.blocking_execute(&Step::new(NOW, op, &[Charge::new(b"key", quota, Cost::ONE)]));
+    executed.ok().map(|executed| executed.lines[0].decision.standing.remaining)
 }
 
 /// An answered charge is spent; an unanswered one is spent once or not at all.
@@ -30,8 +30,8 @@ fn nothing_is_charged_twice_whatever_connections_do() {
     let store = runtime.block_on(Etcd::connect(options.prefix(prefix))).unwrap().store();
     let direct = runtime.block_on(Etcd::connect(server.options().prefix(prefix))).unwrap().store();
     let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
-    let charges = charge_under_faults(&proxy, || settle(&store, Op::Take, &quota).is_some());
-    let spent = 1_000_000 - settle(&direct, Op::Peek, &quota).unwrap();
+    let charges = charge_under_faults(&proxy, || execute(&store, Op::Take, &quota).is_some());
+    let spent = 1_000_000 - execute(&direct, Op::Peek, &quota).unwrap();
     let most = charges.answered + charges.unanswered;
     assert!((charges.answered..=most).contains(&spent), "{spent} spent of {charges:?}");
 }

@@ -1,8 +1,8 @@
 //! The gate combines policies, stores and a clock: one check decides many limits, all or nothing.
 //!
 //! Protocol code turns bytes into a [`Descriptor`](crate::Descriptor) and a [`Cost`]. The gate asks the policy set
-//! which limits match, reads the time, and has the store settle them all in one step. If policies are decided in
-//! different stores ([`Gate::with_store`]), each store settles its part, and either all parts are settled or none. If
+//! which limits match, reads the time, and has the store execute them all in one step. If policies are decided in
+//! different stores ([`Gate::with_store`]), each store executes its part, and either all parts are charged or none. If
 //! every limit either permits at once or refuses, the gate uses the process's shared tick, and checks a refusal again
 //! with the exact clock (see [`Precision`]); shadow limits and queues use the exact clock from the start, because their
 //! answers cannot be taken back. The decision names the policy that binds. The gate is independent of any protocol:
@@ -147,7 +147,7 @@ impl Gate {
     /// of a policy whose word has no store fail with [`StoreError::NoStore`]. If a
     /// word gets two stores, the later one decides and the earlier one is dropped.
     ///
-    /// A request whose policies lie in several stores is settled all or nothing: the stores of this process are asked
+    /// A request whose policies lie in several stores is charged all or nothing: the stores of this process are asked
     /// first and engines last, and what was taken is undone if a later store refuses or fails. Until then, other
     /// requests see it as taken.
     #[must_use]

@@ -2,7 +2,7 @@
 //!
 //! A [`Policy`] says which requests it applies to ([`Match`]), which attributes make the key that they are charged to
 //! (`by`), and under which [`Limit`]s; a [`PolicySet`] holds the policies of a whole file. A request is a
-//! [`Descriptor`]. The set turns it into a [`Plan`], which a store settles.
+//! [`Descriptor`]. The set turns it into a [`Plan`], which a store executes.
 //!
 //! Two rules decide how a request is read. *The path* is normalised before it is matched: the query is cut off, escapes
 //! are decoded once, `//` and dot segments are resolved, and a path that servers read in several ways (an escaped

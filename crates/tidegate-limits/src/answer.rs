@@ -11,7 +11,7 @@ use tidegate_core::{Cost, Decision, NotACost, Retry, Standing, Tick};
 use crate::duration_text::in_words;
 use crate::no_place::NoPlace;
 use crate::observer::Event;
-use crate::store::Settled;
+use crate::store::Executed;
 
 /// The decision of the binding quota, and its index.
 ///
@@ -33,17 +33,17 @@ enum Detail {
         report: GcraReport,
         refused: u64,
     },
-    Settled {
+    Decision {
         decision: Decision,
         binding: usize,
     },
 }
 
 impl Answer {
-    pub(crate) fn binding_of(settled: &Settled) -> Self {
-        let lines = settled.lines.iter().map(|line| line.decision).enumerate();
+    pub(crate) fn binding_of(executed: &Executed) -> Self {
+        let lines = executed.lines.iter().map(|line| line.decision).enumerate();
         let (binding, decision) = lines
-            .filter(|(_, decision)| decision.is_allowed() == settled.allowed)
+            .filter(|(_, decision)| decision.is_allowed() == executed.allowed)
             // `min_by_key` returns the first of equals, `max_by_key` the last.
             .min_by_key(|(_, decision)| match decision.ruling {
                 Ruling::Denied { retry } => (Reverse(retry), None),
@@ -52,11 +52,11 @@ impl Answer {
                 }
             })
             .expect("a step has a line that decides it");
-        Self::settled(decision, binding)
+        Self::decided(decision, binding)
     }
 
-    pub(crate) const fn settled(decision: Decision, binding: usize) -> Self {
-        Self { allowed: decision.is_allowed(), detail: Detail::Settled { decision, binding } }
+    pub(crate) const fn decided(decision: Decision, binding: usize) -> Self {
+        Self { allowed: decision.is_allowed(), detail: Detail::Decision { decision, binding } }
     }
 
     pub(crate) const fn scarcity(standing: &Standing) -> (u64, Reverse<Duration>) {
@@ -75,7 +75,7 @@ impl Answer {
     pub const fn binding(&self) -> usize {
         match &self.detail {
             Detail::Word { .. } => 0,
-            Detail::Settled { binding, .. } => *binding,
+            Detail::Decision { binding, .. } => *binding,
         }
     }
 
@@ -83,7 +83,7 @@ impl Answer {
     #[must_use]
     pub fn decision(&self) -> Decision {
         match self.detail {
-            Detail::Settled { decision, .. } => decision,
+            Detail::Decision { decision, .. } => decision,
             Detail::Word { report, refused } => {
                 let ruling = if self.allowed {
                     Ruling::Allowed { wait: Duration::ZERO }
@@ -112,7 +112,7 @@ impl Answer {
     pub const fn wait(&self) -> Duration {
         match &self.detail {
             Detail::Word { .. } => Duration::ZERO,
-            Detail::Settled { decision, .. } => decision.wait(),
+            Detail::Decision { decision, .. } => decision.wait(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Answer {
 
     pub(crate) fn never(&self) -> Self {
         let ruling = Ruling::Denied { retry: Retry::Never };
-        Self::settled(Decision { ruling, ..self.decision() }, self.binding())
+        Self::decided(Decision { ruling, ..self.decision() }, self.binding())
     }
 }
 
@@ -183,7 +183,7 @@ impl Event {
     }
 
     pub(crate) const fn answer(&self) -> Answer {
-        Answer::settled(self.decision, self.binding)
+        Answer::decided(self.decision, self.binding)
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use build::TurnedAway;
 pub use enter::Enter;
-use moving::Times;
+use moving::LawTimes;
 use places::Counter;
 pub use queue::QueueOrder;
 use shared::BulkheadState;
@@ -86,8 +86,8 @@ impl Bulkhead {
     }
 
     #[inline]
-    fn times(&self, began: Tick) -> Times {
-        Times { began, answered: None, deadline: self.shared.deadline(|| None) }
+    fn times(&self, began: Tick) -> LawTimes {
+        LawTimes { began, answered: None, deadline: self.shared.deadline(|| None) }
     }
 
     /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
@@ -222,7 +222,7 @@ enum Holder {
     Counter(&'static Counter),
     Bulkhead {
         shared: Arc<BulkheadState>,
-        times: Times,
+        times: LawTimes,
         outcome: Outcome,
     },
 }
@@ -232,7 +232,7 @@ impl Permit {
     /// runs between taking places and this call, since a panic there would lose them; so the clock is read earlier, by
     /// [`BulkheadState::begin`].
     #[inline]
-    fn new(shared: &Arc<BulkheadState>, granted: Granted, times: Times, waited: Duration) -> Self {
+    fn new(shared: &Arc<BulkheadState>, granted: Granted, times: LawTimes, waited: Duration) -> Self {
         // A bulkhead whose permits need only the counter has no observer, so the fast path does not ask for one.
         if let Some(counter) = shared.counter() {
             return Self { granted, holder: Holder::Counter(counter) };
@@ -272,7 +272,7 @@ impl Permit {
     /// # Ok::<(), tidegate::limiter::Denied>(())
     /// ```
     pub fn answer_begins(&mut self) {
-        if let Holder::Bulkhead { shared, times: Times { answered: answered @ None, .. }, .. } =
+        if let Holder::Bulkhead { shared, times: LawTimes { answered: answered @ None, .. }, .. } =
             &mut self.holder
             && shared.is_timed()
         {

@@ -58,7 +58,7 @@ pub struct Coalesce<K, V> {
     observer: Option<Arc<dyn Observer>>,
 }
 
-type Answer<V> = Result<V, CoalesceError>;
+type CallResult<V> = Result<V, CoalesceError>;
 
 type Calls<K, V> = HashMap<K, InFlight<V>, RandomState>;
 
@@ -66,8 +66,8 @@ type Calls<K, V> = HashMap<K, InFlight<V>, RandomState>;
 struct InFlight<V> {
     number: u64,
     begun: Tick,
-    call: WeakShared<BoxFuture<'static, Answer<V>>>,
-    waiting: Arc<Waiting>,
+    call: WeakShared<BoxFuture<'static, CallResult<V>>>,
+    waiting: Arc<CallersWaker>,
 }
 
 const JOINABLE_FOR: Duration = Duration::from_secs(30);
@@ -149,7 +149,7 @@ where
         answer.unwrap_or(Err(CoalesceError::TimedOut))
     }
 
-    fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Caller<Answer<V>>
+    fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Caller<CallResult<V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -164,7 +164,7 @@ where
         }
     }
 
-    fn joinable(&self, in_flight: &InFlight<V>, now: Tick) -> Option<Caller<Answer<V>>> {
+    fn joinable(&self, in_flight: &InFlight<V>, now: Tick) -> Option<Caller<CallResult<V>>> {
         // The age comes first: the call must not be dropped here, under the lock, which its `Listed` takes.
         let young = now.since(in_flight.begun) < self.joinable_for;
         let call = if young { in_flight.call.upgrade()? } else { return None };
@@ -177,7 +177,12 @@ where
         self.calls.lock().len()
     }
 
-    fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static, begun: Tick) -> Caller<Answer<V>>
+    fn begin<F>(
+        &self,
+        key: K,
+        call: impl FnOnce() -> F + Send + 'static,
+        begun: Tick,
+    ) -> Caller<CallResult<V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -187,7 +192,7 @@ where
         let listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number };
         // Made before the lock is taken, so it is dropped after the lock is released on every path: dropping a call
         // takes the lock.
-        let waiting = Arc::new(Waiting::new());
+        let waiting = Arc::new(CallersWaker::new());
         let told = Arc::clone(&waiting);
         let shared = async move {
             let _listed = listed;
@@ -295,9 +300,9 @@ impl<K, V> fmt::Debug for Coalesce<K, V> {
 
 /// Wakes all callers that wait for the call; `None` before the call was first polled.
 #[derive(Debug)]
-struct Waiting(Mutex<Option<Waker>>);
+struct CallersWaker(Mutex<Option<Waker>>);
 
-impl Waiting {
+impl CallersWaker {
     fn new() -> Self {
         Self(Mutex::new(None))
     }
@@ -319,11 +324,11 @@ impl Waiting {
 
 struct Caller<T: Clone> {
     call: Option<Shared<BoxFuture<'static, T>>>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<CallersWaker>,
 }
 
 impl<T: Clone> Caller<T> {
-    const fn new(call: Shared<BoxFuture<'static, T>>, waiting: Arc<Waiting>) -> Self {
+    const fn new(call: Shared<BoxFuture<'static, T>>, waiting: Arc<CallersWaker>) -> Self {
         Self { call: Some(call), waiting }
     }
 }

@@ -116,7 +116,7 @@ pub struct LastAnswers<K, T> {
     most_age: Duration,
     most_keys: usize,
     weighing: Option<Weighing<K, T>>,
-    table: Arc<Mutex<Table<K, T>>>,
+    table: Arc<Mutex<AnswerTable<K, T>>>,
 }
 
 struct Weighing<K, T> {
@@ -259,7 +259,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
 /// The answers by key, and the keys in the order in which answers were stored. Both maps hold the same keys. All
 /// answers may stand in for the same time, so the one stored longest ago is the first that becomes too old. It is also
 /// the one that is evicted, which needs no count of reads.
-struct Table<K, T> {
+struct AnswerTable<K, T> {
     by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
     stored: u64,
@@ -291,7 +291,7 @@ type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<
 /// lock is held.
 const TAKEN_OUT: usize = 2;
 
-impl<K: Hash + Eq, T> Table<K, T> {
+impl<K: Hash + Eq, T> AnswerTable<K, T> {
     /// Stores the answer that `entry` makes with its turn, and takes out the oldest that are too many, too heavy or too
     /// old. The answer itself weighs at most `most.weight`.
     fn insert(
@@ -342,7 +342,7 @@ impl<K: Hash + Eq, T> Table<K, T> {
     }
 }
 
-impl<K, T> Default for Table<K, T> {
+impl<K, T> Default for AnswerTable<K, T> {
     fn default() -> Self {
         Self { by_key: HashMap::default(), by_turn: BTreeMap::new(), stored: 0, weight: 0 }
     }

@@ -56,11 +56,11 @@ pub enum JobError {
 
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
-    outcome: Mutex<Outcome<T>>,
+    outcome: Mutex<JobState<T>>,
 }
 
 #[derive(Debug)]
-enum Outcome<T> {
+enum JobState<T> {
     Pending(Option<Waker>),
     Ended(Result<T, JobError>),
     Taken,
@@ -72,15 +72,15 @@ impl<T> Slot<T> {
         // Wakers are foreign code: cloned before the lock is taken, and dropped after it is released.
         let waker = cx.waker().clone();
         let mut outcome = self.outcome.lock();
-        let before = std::mem::replace(&mut *outcome, Outcome::Taken);
-        if matches!(before, Outcome::Pending(_)) {
-            *outcome = Outcome::Pending(Some(waker));
+        let before = std::mem::replace(&mut *outcome, JobState::Taken);
+        if matches!(before, JobState::Pending(_)) {
+            *outcome = JobState::Pending(Some(waker));
         }
         drop(outcome);
         match before {
-            Outcome::Ended(result) => Poll::Ready(result),
-            Outcome::Pending(_) => Poll::Pending,
-            Outcome::Taken => panic!("a job's result was asked for after it had been taken"),
+            JobState::Ended(result) => Poll::Ready(result),
+            JobState::Pending(_) => Poll::Pending,
+            JobState::Taken => panic!("a job's result was asked for after it had been taken"),
         }
     }
 }
@@ -91,9 +91,9 @@ struct Reply<T>(Arc<Slot<T>>);
 impl<T> Reply<T> {
     fn send(&self, result: Result<T, JobError>) {
         let mut outcome = self.0.outcome.lock();
-        if let Outcome::Pending(waker) = &mut *outcome {
+        if let JobState::Pending(waker) = &mut *outcome {
             let waker = waker.take();
-            *outcome = Outcome::Ended(result);
+            *outcome = JobState::Ended(result);
             drop(outcome);
             if let Some(waker) = waker {
                 waker.wake();
@@ -113,7 +113,7 @@ pub(crate) fn job<F>(work: F) -> (Job, Arc<Slot<F::Output>>)
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    let slot = Arc::new(Slot { outcome: Mutex::new(Outcome::Pending(None)) });
+    let slot = Arc::new(Slot { outcome: Mutex::new(JobState::Pending(None)) });
     let reply = Reply(Arc::clone(&slot));
     let work = async move {
         let result = {

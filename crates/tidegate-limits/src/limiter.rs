@@ -1,6 +1,6 @@
 //! One limit, or several that are charged together.
 //!
-//! Each check is one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
+//! Each check is one step of [`crate::store::execute`], so a limiter decides exactly as a gate over a store does.
 //!
 //! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other
 //! states are behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated
@@ -28,7 +28,7 @@ use crate::answer::{Answer, CheckResult, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::observer::Observer;
 use crate::precision::Precision;
-use crate::reservation::{Reservation, Source};
+use crate::reservation::{ChargeOwner, Reservation};
 use crate::store::{Cell, Ending, Op};
 use crate::wait::Wait;
 
@@ -103,8 +103,8 @@ impl Limiter {
         Self { shared: Arc::new(LimiterState::new(quotas, time, precision, observer)) }
     }
 
-    fn source(&self) -> Arc<dyn Source> {
-        Arc::clone(&self.shared) as Arc<dyn Source>
+    fn source(&self) -> Arc<dyn ChargeOwner> {
+        Arc::clone(&self.shared) as Arc<dyn ChargeOwner>
     }
 
     /// Returns a limiter of the same quotas on `clock`. A construction step: the result starts full and shares nothing with earlier clones,
@@ -533,7 +533,7 @@ fn give_back(owner: &Weak<LimiterState>, lease: &Lease) {
         let finish = Finish { used: drawn.size.saturating_sub(left.units()), outcome: Outcome::Ignored };
         let ending = [Ending::new(receipt, finish)];
         shared
-            .with_cells(now, |limits| limits.settle(now, Op::Finish(&ending), receipt.cost, Duration::ZERO));
+            .with_cells(now, |limits| limits.execute(now, Op::Finish(&ending), receipt.cost, Duration::ZERO));
     }
 }
 

@@ -232,7 +232,7 @@ struct QueueState {
 #[derive(Debug)]
 struct WaitingJobs {
     /// A map rather than a deque, because a cancelled job is removed from the middle.
-    jobs: BTreeMap<u64, Waiting>,
+    jobs: BTreeMap<u64, WaitingJob>,
     arrivals: u64,
     paced: GcraState,
     closed: bool,
@@ -240,7 +240,7 @@ struct WaitingJobs {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingJob {
     job: Job,
     since: Tick,
 }
@@ -279,7 +279,7 @@ impl QueueState {
             let id = line.arrivals;
             // A worker with waiting jobs sleeps until the first may start, and another job does not change that.
             let worker = if line.jobs.is_empty() { line.worker.take() } else { None };
-            line.jobs.insert(id, Waiting { job, since: now });
+            line.jobs.insert(id, WaitingJob { job, since: now });
             (id, worker)
         };
         if let Some(worker) = worker {

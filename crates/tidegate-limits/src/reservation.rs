@@ -37,7 +37,7 @@ use crate::store::Ending;
 #[derive(Debug)]
 #[must_use = "a reservation is charged: act on it or cancel it"]
 pub struct Reservation {
-    source: Arc<dyn Source>,
+    source: Arc<dyn ChargeOwner>,
     held: HeldCharge,
 }
 
@@ -66,7 +66,7 @@ impl HeldCharge {
 }
 
 impl Reservation {
-    pub(crate) const fn new(source: Arc<dyn Source>, held: HeldCharge) -> Self {
+    pub(crate) const fn new(source: Arc<dyn ChargeOwner>, held: HeldCharge) -> Self {
         Self { source, held }
     }
 
@@ -148,7 +148,7 @@ impl Drop for CancelIfDropped {
     }
 }
 
-pub(crate) trait Source: fmt::Debug + Send + Sync {
+pub(crate) trait ChargeOwner: fmt::Debug + Send + Sync {
     fn clock(&self) -> &dyn Clock;
 
     /// Returns the limiter's time, which stands still while its clock steps back.

@@ -57,15 +57,15 @@ type Listener = Box<dyn Fn(Signal) -> bool + Send>;
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Watch(Arc<Running>);
+pub struct Watch(Arc<SharedWatch>);
 
-struct Running {
+struct SharedWatch {
     reading: Mutex<Reading>,
     listeners: Mutex<Vec<Listener>>,
     thread: OnceLock<Thread>,
 }
 
-static RUNNING: Mutex<Weak<Running>> = Mutex::new(Weak::new());
+static RUNNING: Mutex<Weak<SharedWatch>> = Mutex::new(Weak::new());
 
 impl Watch {
     /// Returns the watch of this process, and starts it if there is none. The first reading is taken at once;
@@ -82,7 +82,7 @@ impl Watch {
         let clock = SystemClock::new();
         let reading = Mutex::new(meter.sample(clock.now()));
         let running =
-            Arc::new(Running { reading, listeners: Mutex::new(Vec::new()), thread: OnceLock::new() });
+            Arc::new(SharedWatch { reading, listeners: Mutex::new(Vec::new()), thread: OnceLock::new() });
         let weak = Arc::downgrade(&running);
         let named = thread::Builder::new().name("tidegate-signals".to_owned());
         let worker = named.spawn(move || keep_reading(&weak, &mut meter, &clock)).map_err(|_| Unavailable)?;
@@ -104,7 +104,7 @@ impl Watch {
     }
 }
 
-impl Running {
+impl SharedWatch {
     fn publish(&self, reading: Reading) {
         *self.reading.lock() = reading;
         // Taken out of the lock, so that a listener may add another.
@@ -120,7 +120,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for SharedWatch {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -128,7 +128,7 @@ impl Drop for Running {
     }
 }
 
-fn keep_reading(running: &Weak<Running>, meter: &mut Meter, clock: &SystemClock) {
+fn keep_reading(running: &Weak<SharedWatch>, meter: &mut Meter, clock: &SystemClock) {
     loop {
         thread::park_timeout(EVERY);
         let Some(running) = running.upgrade() else { return };

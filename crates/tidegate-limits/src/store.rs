@@ -1,6 +1,6 @@
-//! Settles lists of charges, each in one step, all or nothing.
+//! Executes lists of charges, each in one step, all or nothing.
 //!
-//! One pure function, [`settle()`], decides every step: it takes the cells of all charges, asks core about each, and
+//! One pure function, [`execute()`], decides every step: it takes the cells of all charges, asks core about each, and
 //! changes them only if every binding charge is allowed. A store reads the cells and writes them back atomically: under
 //! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] checks
 //! that.
@@ -10,13 +10,13 @@ mod cell;
 pub mod conformance;
 mod draw;
 mod ending;
+mod execute;
 mod guard_changes;
 pub mod kept_back;
 mod memory;
 mod owned;
 mod per_limit;
 mod plain;
-mod settle;
 mod step;
 mod take;
 
@@ -24,6 +24,7 @@ pub use breaker::{BreakerView, Handling};
 #[doc(hidden)]
 pub use cell::Forgotten;
 pub use cell::{AfterLoss, Cell};
+pub use execute::{execute, execute_within};
 pub use guard_changes::{GuardChange, Moved};
 pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
@@ -33,9 +34,9 @@ pub use per_limit::PerLimit;
 pub use plain::PlainStore;
 #[doc(hidden)]
 pub use plain::refuse_repeated;
-pub use settle::{settle, settle_within};
 pub use step::{
-    Charge, ChargeRules, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock,
+    Charge, ChargeAnswer, ChargeRules, DecidedBy, Durable, Ending, Executed, OnStoreError, Op, Step,
+    StepClock,
 };
 
 use std::fmt::Debug;
@@ -51,21 +52,21 @@ use crate::block_on::block_on;
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The outcome of a step: its answer, or the error that prevented a decision. A refusal is an answer, not an error.
-pub type Answer = Result<Settled, StoreError>;
+pub type StepAnswer = Result<Executed, StoreError>;
 
-/// Whether a step is settled already or will be later.
+/// Whether a step is executed already or will be later.
 #[must_use = "an answer that comes later has to be awaited"]
-pub enum Settling {
+pub enum Execution {
     /// `Ok`: the answer is in `out`. `Err`: no decision was made, and `out` has no answer.
     Done(Result<(), StoreError>),
-    /// Not settled yet: polling the future asks the engine.
+    /// Not executed yet: polling the future asks the engine.
     ///
     /// If the future is dropped after its first poll, it is unknown whether the step was done, as after
     /// [`StoreError::Unavailable`].
-    Later(Later<Answer>),
+    Later(Later<StepAnswer>),
 }
 
-impl Debug for Settling {
+impl Debug for Execution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Done(done) => f.debug_tuple("Done").field(done).finish(),
@@ -74,33 +75,33 @@ impl Debug for Settling {
     }
 }
 
-/// Keeps the state of every key and settles steps over them.
+/// Keeps the state of every key and executes steps over them.
 ///
-/// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
-/// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange. A store
+/// An implementation must provide [`Store::execute_into`] and [`Store::occupancy`]. An engine should also override
+/// [`Store::caps`] and [`Store::home`], and [`Store::execute_each`] if it can answer many steps in one exchange. A store
 /// around another one names it in [`Store::beneath`], and overrides only what it changes.
 pub trait Store: Debug + Send + Sync {
-    /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
+    /// Executes one step: finds the cells of its charges, runs [`execute()`] over them, and keeps the result if it
     /// changed.
     ///
     /// All of it happens as if at one instant: no other step sees only some of the charges done. A store that can
-    /// answer now writes the answer to `out`, whose allocation is reused, and returns [`Settling::Done`]; what `out`
+    /// answer now writes the answer to `out`, whose allocation is reused, and returns [`Execution::Done`]; what `out`
     /// held before is overwritten. A store that has to ask an engine leaves `out` alone and returns
-    /// [`Settling::Later`].
+    /// [`Execution::Later`].
     ///
     /// # Errors
     /// [`StoreError`], at once or later, only when no decision could be made. Then nothing has changed, unless an
     /// engine's answer was lost; see [`StoreError::Unavailable`].
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling;
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution;
 
-    /// Settles many steps as if one after the other, each all or nothing by itself; steps may name the same keys.
+    /// Executes many steps as if one after the other, each all or nothing by itself; steps may name the same keys.
     /// Returns `None` if all answers are in `out`, one for each step, in order, replacing its former contents.
     /// Otherwise `out` is empty, and the future returns the answers.
     ///
-    /// The default settles one after the other. An engine sends all of them in one exchange. A store that can answer
-    /// some of the steps now may have settled those when it returns the future, whether or not the future is polled: a
+    /// The default executes one after the other. An engine sends all of them in one exchange. A store that can answer
+    /// some of the steps now may have executed them when it returns the future, whether or not the future is polled: a
     /// caller who cannot wait has to ask step by step.
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         one_by_one(self, steps, out)
     }
 
@@ -141,41 +142,41 @@ pub trait Store: Debug + Send + Sync {
     }
 
     /// Returns how many exchanges the engine has answered so far, including those whose steps failed. If the number has
-    /// grown while a step timed out, the engine is up, and only the step's key could not be settled in time. The
+    /// grown while a step timed out, the engine is up, and only this step could not be executed in time. The
     /// default, 0, is for stores that do not count.
     fn exchanges(&self) -> u64 {
         self.beneath().map_or(0, Store::exchanges)
     }
 
-    /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
+    /// Executes one step, and blocks the calling thread while an engine is asked. For tests and for programs without
     /// async; never call it in async code, whose thread it would block.
     ///
     /// # Errors
-    /// As [`Store::settle_into`].
-    fn blocking_settle(&self, step: &Step<'_>) -> Answer {
-        let mut settled = Settled::default();
-        match self.settle_into(step, &mut settled) {
-            Settling::Done(done) => done.map(|()| settled),
-            Settling::Later(later) => block_on(later),
+    /// As [`Store::execute_into`].
+    fn blocking_execute(&self, step: &Step<'_>) -> StepAnswer {
+        let mut executed = Executed::default();
+        match self.execute_into(step, &mut executed) {
+            Execution::Done(done) => done.map(|()| executed),
+            Execution::Later(later) => block_on(later),
         }
     }
 }
 
-/// Settles steps one after the other.
+/// Executes steps one after the other.
 pub fn one_by_one<S: Store + ?Sized>(
     store: &S,
     steps: &[Step<'_>],
-    out: &mut Vec<Answer>,
-) -> Option<Later<Vec<Answer>>> {
+    out: &mut Vec<StepAnswer>,
+) -> Option<Later<Vec<StepAnswer>>> {
     out.clear();
-    let mut later: Vec<Later<Answer>> = Vec::new();
+    let mut later: Vec<Later<StepAnswer>> = Vec::new();
     for step in steps {
-        let mut settled = Settled::default();
-        match store.settle_into(step, &mut settled) {
-            Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
+        let mut executed = Executed::default();
+        match store.execute_into(step, &mut executed) {
+            Execution::Done(done) if later.is_empty() => out.push(done.map(|()| executed)),
             // An earlier step comes later: this answer is kept until then, so that the order stays.
-            Settling::Done(done) => later.push(Box::pin(std::future::ready(done.map(|()| settled)))),
-            Settling::Later(asked) => later.push(asked),
+            Execution::Done(done) => later.push(Box::pin(std::future::ready(done.map(|()| executed)))),
+            Execution::Later(asked) => later.push(asked),
         }
     }
     if later.is_empty() {
@@ -192,12 +193,12 @@ pub fn one_by_one<S: Store + ?Sized>(
 
 /// A shared store: gates share it with code that reads its occupancy.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        (**self).settle_into(step, out)
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        (**self).execute_into(step, out)
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        (**self).settle_each(steps, out)
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
+        (**self).execute_each(steps, out)
     }
 
     fn beneath(&self) -> Option<&dyn Store> {

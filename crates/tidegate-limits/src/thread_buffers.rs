@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-use crate::store::Settled;
+use crate::store::Executed;
 
 /// The most bytes of keys that a thread keeps: a usual check has a few hundred. Keys made from callers' input may be
 /// longer, and that memory must not stay with every thread that has seen one.
@@ -19,7 +19,7 @@ pub struct Buffers {
     /// For the bytes of keys.
     pub keys: Vec<u8>,
     /// For the store's answer.
-    pub settled: Settled,
+    pub executed: Executed,
 }
 
 /// A thread's buffers while a check uses them. Returned to the thread when dropped.

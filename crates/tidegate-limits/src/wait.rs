@@ -17,7 +17,7 @@ use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, Sleep};
 use crate::deadline::{self, Deadline};
 use crate::observer::Event;
-use crate::reservation::{Reservation, Source};
+use crate::reservation::{ChargeOwner, Reservation};
 
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
@@ -60,7 +60,7 @@ pub struct Wait {
 }
 
 enum WaitStage {
-    New(Arc<dyn Source>),
+    New(Arc<dyn ChargeOwner>),
     Asleep(Box<Reservation>, Sleep),
     Ended,
 }
@@ -76,7 +76,7 @@ impl std::fmt::Debug for WaitStage {
 }
 
 impl Wait {
-    pub(crate) const fn new(source: Arc<dyn Source>, cost: Result<Cost, NotACost>) -> Self {
+    pub(crate) const fn new(source: Arc<dyn ChargeOwner>, cost: Result<Cost, NotACost>) -> Self {
         Self { cost, bound: TimeBound::NONE, stage: WaitStage::New(source) }
     }
 
@@ -134,7 +134,7 @@ impl Wait {
         Ok(self.reserve()?.block())
     }
 
-    fn charge(&self, source: &Arc<dyn Source>) -> Result<Reservation, TakeError> {
+    fn charge(&self, source: &Arc<dyn ChargeOwner>) -> Result<Reservation, TakeError> {
         let cost = self.cost?;
         let now = source.now();
         match self.bound.max_wait(now, source.clock()) {

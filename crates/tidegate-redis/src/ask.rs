@@ -21,10 +21,10 @@ const MOST_FORMS: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Forms {
     /// The quota is kept alive with its form, so that no other is allocated at its address.
-    known: Mutex<HashMap<usize, Known>>,
+    known: Mutex<HashMap<usize, KnownForm>>,
 }
 
-type Known = (Arc<Quota>, Option<Arc<Form>>);
+type KnownForm = (Arc<Quota>, Option<Arc<Form>>);
 
 impl Forms {
     pub(crate) fn of(&self, charge: &Charge<'_>) -> Option<Arc<Form>> {

@@ -1,7 +1,7 @@
 //! Encodes a call of the script, many steps over the cells of some shards, and decodes the reply.
 //!
 //! The script answers with the cells as they were and a letter per step. The answers are computed here, by the
-//! library's [`settle`] over the same cells at the same ticks: so they agree with core to the last digit, and a
+//! library's [`execute`] over the same cells at the same ticks: so they agree with core to the last digit, and a
 //! disagreement of the script shows at once.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
-use tidegate::store::{Cell, DecidedBy, Step, StoreError, settle};
+use tidegate::store::{Cell, DecidedBy, Step, StoreError, execute};
 use tidegate_core::Tick;
 
 use crate::ask::Ask;
@@ -246,13 +246,13 @@ impl Replay<'_> {
                 (None, _) => None,
             });
         }
-        let (mut settled, _) = step.step.with(|step| settle(&Step { now, ..*step }, &mut cells));
+        let (mut executed, _) = step.step.with(|step| execute(&Step { now, ..*step }, &mut cells));
         for (place, cell) in places.into_iter().zip(cells) {
             self.cells[place] = Some(cell);
         }
-        settled.by = DecidedBy::Engine;
-        if settled.allowed == (letter == b'y') {
-            return StepResult::Decided(Ok(settled));
+        executed.by = DecidedBy::Engine;
+        if executed.allowed == (letter == b'y') {
+            return StepResult::Decided(Ok(executed));
         }
         let reason =
             "the script and the library disagree about a decision, which is a mistake in one of them";

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{
-    Answer, Caps, Cell, DecidedBy, Op, OwnedStep, Settled, Step, StoreError, settle_within,
+    Caps, Cell, DecidedBy, Executed, Op, OwnedStep, Step, StepAnswer, StoreError, execute_within,
 };
 use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
+    pub(crate) async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> StepAnswer {
         add(&self.common.counters.by_library, 1);
         prepared.plan = Plan::Read;
         prepared.asks.clear();
@@ -129,12 +129,12 @@ impl Engine {
                     Reply::Wrote(_) | Reply::Noted(_) => return Err(unexpected_reply()),
                 },
             };
-            let (settled, writes) = self.decide(&prepared, &read)?;
+            let (executed, writes) = self.decide(&prepared, &read)?;
             if writes.is_empty() {
-                return Ok(settled);
+                return Ok(executed);
             }
             match self.ask(Work::Write(writes)).await? {
-                Reply::Wrote(true) => return Ok(settled),
+                Reply::Wrote(true) => return Ok(executed),
                 Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
                 Reply::Steps(_) | Reply::Noted(_) => return Err(unexpected_reply()),
             }
@@ -142,7 +142,7 @@ impl Engine {
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
 
-    fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Settled, Vec<CellWrite>), StoreError> {
+    fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Executed, Vec<CellWrite>), StoreError> {
         let now = read.now;
         let step = &prepared.step;
         let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
@@ -161,15 +161,15 @@ impl Engine {
             });
         }
         let largest = self.caps.largest_cell;
-        let (mut settled, changed) =
-            step.with(|step| settle_within(&Step { now, ..*step }, &mut cells, largest));
-        settled.by = DecidedBy::Engine;
+        let (mut executed, changed) =
+            step.with(|step| execute_within(&Step { now, ..*step }, &mut cells, largest));
+        executed.by = DecidedBy::Engine;
         // The replacement of a lost cell is written even if the step is refused, for the script. Unreadable bytes go
         // only if the step that forgets their key is granted.
         let looks = step.with(|step| matches!(step.op, Op::Peek));
-        let anew = (replaced || mended) && !looks && (settled.allowed || !mended);
+        let anew = (replaced || mended) && !looks && (executed.allowed || !mended);
         if !changed && !anew {
-            return Ok((settled, Vec::new()));
+            return Ok((executed, Vec::new()));
         }
         let most = largest.unwrap_or(usize::MAX);
         let mut writes = Vec::with_capacity(cells.len());
@@ -181,7 +181,7 @@ impl Engine {
             let value = cell.as_ref().map(|cell| cell::write(cell, now));
             writes.push(CellWrite { name: *name, found: found.clone(), value });
         }
-        Ok((settled, writes))
+        Ok((executed, writes))
     }
 
     fn cell(

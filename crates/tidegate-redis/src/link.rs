@@ -369,7 +369,7 @@ pub(crate) enum Call {
     Note(Job),
 }
 
-struct Open {
+struct OpenBatch {
     by_caller: bool,
     /// The call's only shard, if the server accepts one per call.
     shard: Option<u32>,
@@ -382,7 +382,7 @@ struct Open {
 /// Combines jobs into calls with as many steps as allowed; with `one_shard`, of one shard each.
 pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenBatch> = Vec::new();
     for job in jobs {
         let asking = job.asking;
         let steps = match &job.work {
@@ -409,10 +409,10 @@ pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec
                 call.jobs.push(job);
                 (call.steps, call.cells) = (call.steps + steps, call.cells + cells);
             }
-            None => open.push(Open { by_caller, shard, asking, jobs: vec![job], steps, cells }),
+            None => open.push(OpenBatch { by_caller, shard, asking, jobs: vec![job], steps, cells }),
         }
     }
-    batches.extend(open.into_iter().map(|Open { asking, jobs, .. }| {
+    batches.extend(open.into_iter().map(|OpenBatch { asking, jobs, .. }| {
         let layout = Layout::default();
         Batch { call: Call::Decide { jobs, layout }, asking }
     }));

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tidegate::clock::{Clock, HeldTime, SystemClock};
 use tidegate::store::{
-    AfterLoss, Answer, Caps, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock,
+    AfterLoss, Caps, Executed, Execution, Home, Later, Occupancy, Op, OwnedStep, Step, StepAnswer, StepClock,
     Store, StoreError,
 };
 use tidegate_core::{Quota, Tick};
@@ -144,20 +144,20 @@ const fn caps(is_cluster: bool) -> Caps {
 }
 
 impl Store for RedisStore {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         if let Err(error) = checked(step) {
-            return Settling::Done(Err(error));
+            return Execution::Done(Err(error));
         }
         let (shared, step) = (Arc::clone(&self.shared), Arc::new(OwnedStep::of(step)));
-        Settling::Later(Box::pin(async move { shared.settle(step).await }))
+        Execution::Later(Box::pin(async move { shared.execute(step).await }))
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         out.clear();
         let owned = |step: &Step<'_>| checked(step).map(|()| Arc::new(OwnedStep::of(step)));
         let steps: Vec<Result<Arc<OwnedStep>, StoreError>> = steps.iter().map(owned).collect();
         let shared = Arc::clone(&self.shared);
-        Some(Box::pin(async move { shared.settle_each(steps).await }))
+        Some(Box::pin(async move { shared.execute_each(steps).await }))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -187,7 +187,7 @@ fn checked(step: &Step<'_>) -> Result<(), StoreError> {
 }
 
 impl Backing {
-    async fn settle(&self, step: Arc<OwnedStep>) -> Answer {
+    async fn execute(&self, step: Arc<OwnedStep>) -> StepAnswer {
         let prepared = self.prepare(step);
         let told = self.engine.ask(Work::Decide(vec![prepared.clone()])).await?;
         let Reply::Steps(told) = told else { return Err(unexpected_reply()) };
@@ -197,15 +197,15 @@ impl Backing {
         }
     }
 
-    /// Settles steps, with one exchange per run of steps by the same kind of clock; those that the library decides
+    /// Executes steps, with one exchange per run of steps by the same kind of clock; those that the library decides
     /// follow, in order.
-    async fn settle_each(&self, steps: Vec<Result<Arc<OwnedStep>, StoreError>>) -> Vec<Answer> {
-        let mut answers: Vec<Answer> = Vec::with_capacity(steps.len());
+    async fn execute_each(&self, steps: Vec<Result<Arc<OwnedStep>, StoreError>>) -> Vec<StepAnswer> {
+        let mut answers: Vec<StepAnswer> = Vec::with_capacity(steps.len());
         let mut run: Vec<(usize, Prepared)> = Vec::new();
         let mut cells = 0;
         for (at, step) in steps.into_iter().enumerate() {
             // A placeholder, replaced below.
-            answers.push(Ok(Settled::default()));
+            answers.push(Ok(Executed::default()));
             let prepared = match step {
                 Ok(step) => self.prepare(step),
                 Err(error) => {
@@ -218,7 +218,7 @@ impl Backing {
             let full = run.len() == self.engine.common.dialer.options.steps_in_a_call
                 || cells + prepared.cells.len() > MOST_CELLS;
             if other_clock || full {
-                self.settle_run(std::mem::take(&mut run), &mut answers).await;
+                self.execute_run(std::mem::take(&mut run), &mut answers).await;
                 cells = 0;
             }
             // The previous run may have moved the time on.
@@ -227,11 +227,11 @@ impl Backing {
             cells += prepared.cells.len();
             run.push((at, prepared));
         }
-        self.settle_run(run, &mut answers).await;
+        self.execute_run(run, &mut answers).await;
         answers
     }
 
-    async fn settle_run(&self, run: Vec<(usize, Prepared)>, answers: &mut [Answer]) {
+    async fn execute_run(&self, run: Vec<(usize, Prepared)>, answers: &mut [StepAnswer]) {
         // In a cluster a call is for one shard. Steps of different shards have no keys in common, so their order does
         // not matter.
         let mut parts: Vec<(u32, Vec<(usize, Prepared)>)> = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
-use tidegate::store::{Answer, OwnedStep, StoreError};
+use tidegate::store::{OwnedStep, StepAnswer, StoreError};
 use tidegate_core::{Quota, Tick};
 use tokio::sync::oneshot;
 
@@ -114,7 +114,7 @@ impl Work {
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxed, each decision would cost an allocation more")]
 pub(crate) enum StepResult {
-    Decided(Answer),
+    Decided(StepAnswer),
     Read(Cells),
 }
 

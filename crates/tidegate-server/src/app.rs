@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::auth::Access;
 use crate::connections::Phase;
-use crate::engine::Engine;
+use crate::decider::Decider;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
 use crate::problem::Problem;
@@ -29,7 +29,7 @@ const LAST_SPANS: Duration = Duration::from_secs(3);
 /// One server's state, shared by its doors and connections.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) engine: Engine,
+    pub(crate) decider: Decider,
     pub(crate) reload: Reload,
     pub(crate) redact: Redact,
     pub(crate) access: Access,
@@ -45,28 +45,28 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(
-        engine: Engine,
+        decider: Decider,
         reload: Reload,
         access: Access,
         certificates: Option<Arc<Certificates>>,
         spans: Option<Spans>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let (redact, proposals) = (engine.redact(), Arc::new(Semaphore::new(PROPOSALS)));
+        let (redact, proposals) = (decider.redact(), Arc::new(Semaphore::new(PROPOSALS)));
         // As many as there are threads of connections: long work can use all, and others find at most these before
         // them.
         let long_work = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
-        Self { engine, reload, redact, access, certificates, spans, phase, proposals, long_work }
+        Self { decider, reload, redact, access, certificates, spans, phase, proposals, long_work }
     }
 
     /// Counts a request in flight until the value is dropped, also if its caller hangs up.
     pub(crate) fn begin_request(&self, transport: Transport) -> InFlight<'_> {
-        self.engine.metrics.requests.begin(transport)
+        self.decider.metrics.requests.begin(transport)
     }
 
     /// Counts the requests in flight, the calling one too.
     pub(crate) fn requests_in_flight(&self) -> usize {
-        self.engine.metrics.requests.in_flight()
+        self.decider.metrics.requests.in_flight()
     }
 
     /// Waits for a turn of long work. When it begins, everything that was ready on this thread has had its turn,
@@ -115,7 +115,7 @@ impl App {
     }
 
     pub(crate) async fn close(&self) {
-        self.engine.storage.close().await;
+        self.decider.storage.close().await;
         if let Some(spans) = &self.spans {
             spans.close(LAST_SPANS).await;
         }
@@ -128,7 +128,7 @@ impl App {
     /// logged, and the old ones stay valid.
     pub(crate) async fn read_again(&self) -> Result<Vec<String>, Refused> {
         self.renew_secrets().await;
-        self.reload.now(&self.engine).await
+        self.reload.now(&self.decider).await
     }
 
     /// Reads tokens and certificates again. Refused ones are logged, and the old ones stay valid.

@@ -15,12 +15,12 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(crate) struct BlockingJobs {
     patience: Duration,
-    last: Mutex<Option<Running>>,
+    last: Mutex<Option<RunningThread>>,
 }
 
 /// A running job. Its thread closes the channel when it ends, in whichever way.
 #[derive(Clone, Debug)]
-struct Running {
+struct RunningThread {
     since: Instant,
     ended: watch::Receiver<()>,
 }
@@ -85,7 +85,7 @@ impl BlockingJobs {
         if started.is_err() {
             return Err(NoOutcome::Broken);
         }
-        *self.last.lock() = Some(Running { since, ended });
+        *self.last.lock() = Some(RunningThread { since, ended });
         let outcome = timeout_at(since + self.patience, outcome).await;
         let outcome = outcome.map_err(|_| NoOutcome::Slow(self.patience))?;
         // The next call need not wait for the thread.

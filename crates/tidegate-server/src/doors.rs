@@ -8,11 +8,11 @@ pub(crate) mod resp;
 use tidegate::gate::Charged;
 use tidegate::gate::ticket::Ticket;
 
-use crate::engine::Engine;
+use crate::decider::Decider;
 
 /// Undoes the charges, and the ticket made for them, if dropped before the caller was answered.
 struct HungUp<'a> {
-    engine: &'a Engine,
+    decider: &'a Decider,
     /// `None` once the caller was answered.
     held: Option<Charged>,
     ticket: Option<Ticket>,
@@ -21,9 +21,9 @@ struct HungUp<'a> {
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.engine.tickets.undo_unwatched(&held);
+            self.decider.tickets.undo_unwatched(&held);
             if let Some(ticket) = &self.ticket {
-                self.engine.tickets.withdraw(ticket);
+                self.decider.tickets.withdraw(ticket);
             }
         }
     }

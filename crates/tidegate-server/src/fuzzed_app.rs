@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::auth::Access;
 use crate::connections::Phase;
-use crate::engine::{Engine, EngineOptions, TicketSeal};
+use crate::decider::{Decider, DeciderOptions, TicketSeal};
 use crate::options::ServerOptions;
 use crate::reload::Reload;
 use crate::settings::{Settings, Source};
@@ -37,9 +37,9 @@ pub(crate) async fn app(policies: &str, clock: Arc<dyn Clock>) -> Arc<App> {
     let store = OpenStore::in_memory(&StoreSettings::default(), None).expect("there is memory");
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let seal = TicketSeal::of(&tickets, &here.into()).expect("a key can be drawn");
-    let engine = Engine::new(&settings, store, clock, seal, EngineOptions::default());
+    let decider = Decider::new(&settings, store, clock, seal, DeciderOptions::default());
     let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
     let access = Access::open(None, None).await.expect("there is no file to read");
     let (_, phase) = watch::channel(Phase::Serving);
-    Arc::new(App::new(engine, reload, access, None, None, phase))
+    Arc::new(App::new(decider, reload, access, None, None, phase))
 }

@@ -36,9 +36,9 @@ mod auth;
 mod blocking_jobs;
 mod body;
 mod connections;
+mod decider;
 mod denial_log;
 mod doors;
-mod engine;
 mod events;
 mod files;
 #[cfg(feature = "fuzzing")]

@@ -246,7 +246,7 @@ impl Metrics {
         decided
     }
 
-    /// Counts a step that a store could not settle.
+    /// Counts a step that a store could not execute.
     pub(crate) fn store_error(&self, store: &'static str) {
         self.store_errors.get_or_create(&StoreLabel { store }).inc();
     }

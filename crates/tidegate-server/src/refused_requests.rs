@@ -112,7 +112,7 @@ impl Record {
 
 /// A refused request, as it is remembered.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RememberedRefusal {
     pub(crate) record: Record,
     pub(crate) stated: Stated,
     /// `None` if it was too long.
@@ -122,7 +122,7 @@ pub(crate) struct Refused {
 #[derive(Debug)]
 struct KeptRequest {
     id: Ulid,
-    refused: Refused,
+    refused: RememberedRefusal,
 }
 
 /// An owned copy of a request; one allocation holds all names and values.
@@ -185,7 +185,7 @@ impl RefusedRequest {
 
 impl KeptRequest {
     fn weight(&self) -> usize {
-        let Refused { record, request, .. } = &self.refused;
+        let RememberedRefusal { record, request, .. } = &self.refused;
         OVERHEAD + record.weight() + request.as_ref().map_or(0, RefusedRequest::weight)
     }
 }
@@ -229,7 +229,8 @@ impl RefusedRequests {
         let at_shard = number as usize % SHARDS;
         let request = RefusedRequest::new(request, only, secret);
         let at = record.at;
-        let mut entry = KeptRequest { id: Ulid::nil(), refused: Refused { record, stated, request } };
+        let mut entry =
+            KeptRequest { id: Ulid::nil(), refused: RememberedRefusal { record, stated, request } };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
         while shard.entries.len() >= self.entries
@@ -246,7 +247,7 @@ impl RefusedRequests {
     }
 
     /// Returns what is remembered of a decision.
-    pub(crate) fn find(&self, id: Ulid) -> Option<Refused> {
+    pub(crate) fn find(&self, id: Ulid) -> Option<RememberedRefusal> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
         Some(shard.entries[shard.index(id, sequence)?].refused.clone())
@@ -323,7 +324,7 @@ mod tests {
         let recent = RefusedRequests::new(1000, 1 << 20);
         let ids: Vec<_> = (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")))).collect();
         for (at, id) in ids.iter().enumerate() {
-            let Refused { record, stated, request: found } = recent.find(*id).unwrap();
+            let RememberedRefusal { record, stated, request: found } = recent.find(*id).unwrap();
             assert_eq!((record.at, record.configuration, record.by), (NOW, 3, "limit"));
             let wanted = request(&format!("10.0.0.{at}"));
             assert!(found.unwrap().descriptor().pairs().eq(wanted.pairs()));

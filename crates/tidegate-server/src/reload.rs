@@ -17,7 +17,7 @@ use tokio::sync::Mutex as Turn;
 pub(crate) use self::api_policies::{Changed, NotChanged};
 use crate::api_policies::{ApiPolicies, SavedPolicies};
 use crate::blocking_jobs::BlockingJobs;
-use crate::engine::Engine;
+use crate::decider::Decider;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 use crate::unreported_signals::unknown_numbers;
@@ -123,41 +123,41 @@ impl Reload {
     /// # Cancel safety
     /// Dropped while reading, it puts nothing in force. Dropped later, while it waits for the store, the new
     /// configuration is in force, and some breakers that start anew do so at their next use.
-    pub(crate) async fn now(&self, engine: &Engine) -> Result<Vec<String>, Refused> {
+    pub(crate) async fn now(&self, decider: &Decider) -> Result<Vec<String>, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
         let _announced = Announced;
         let read = self.read().await;
-        let result = self.put_in_force(engine, read);
+        let result = self.put_in_force(decider, read);
         *self.refused.lock() = result.as_ref().err().map(|refused| Arc::new(refused.clone()));
         let in_force = result?;
-        engine.metrics.reloaded(true);
+        decider.metrics.reloaded(true);
         tracing::info!("configuration reloaded");
         // Last: the caller may hang up while the store is asked.
-        Ok(in_force.start_anew(engine).await)
+        Ok(in_force.start_anew(decider).await)
     }
 
-    fn put_in_force(&self, engine: &Engine, read: Result<Settings, Refused>) -> Result<InForce, Refused> {
-        match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
+    fn put_in_force(&self, decider: &Decider, read: Result<Settings, Refused>) -> Result<InForce, Refused> {
+        match read.and_then(|settings| decider.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
                 warnings.extend(unknown_numbers(&settings.policies));
                 warnings.extend(settings.without_policies());
-                let forced = |policy: &str| engine.breakers.forced_of(policy);
-                warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies, forced));
+                let forced = |policy: &str| decider.breakers.forced_of(policy);
+                warnings.extend(counter_warnings::of(&decider.live().set, &settings.policies, forced));
                 warnings.extend(counter_warnings::of_blocks(
-                    &engine.live().set,
+                    &decider.live().set,
                     &settings.policies,
-                    &engine.keys.blocked_keys(),
+                    &decider.keys.blocked_keys(),
                 ));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
                 warnings.extend(restart_warnings(at_start, settings.at_start.as_ref()));
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }
-                let anew = engine.replace(&settings);
+                let anew = decider.replace(&settings);
                 self.keep(&settings);
-                tell_in_force(engine);
+                tell_in_force(decider);
                 Ok(InForce { warnings, anew })
             }
             Err(refused) => {
@@ -165,9 +165,9 @@ impl Reload {
                     tracing::error!("{diagnostic}");
                 }
                 tracing::error!("the configuration was refused; the old one stays in force");
-                engine.metrics.reloaded(false);
+                decider.metrics.reloaded(false);
                 let mistakes = refused.diagnostics.len();
-                engine.events.publish("policies", || json!({ "state": "refused", "mistakes": mistakes }));
+                decider.events.publish("policies", || json!({ "state": "refused", "mistakes": mistakes }));
                 Err(refused)
             }
         }
@@ -193,8 +193,8 @@ impl InForce {
     ///
     /// # Cancel safety
     /// If dropped, the breakers that are left are reset at their next use.
-    async fn start_anew(mut self, engine: &Engine) -> Vec<String> {
-        let left = engine.breakers.start_anew(&self.anew).await;
+    async fn start_anew(mut self, decider: &Decider) -> Vec<String> {
+        let left = decider.breakers.start_anew(&self.anew).await;
         if left > 0 {
             let warning = format!(
                 "{left} breakers that start anew could not be reset, since the store did not answer; each is reset at its next call"
@@ -223,11 +223,11 @@ fn restart_warnings(before: Option<&AtStart>, after: Option<&AtStart>) -> Vec<St
         .collect()
 }
 
-fn tell_in_force(engine: &Engine) {
-    let live = engine.live();
+fn tell_in_force(decider: &Decider) {
+    let live = decider.live();
     tracing::info!(config = live.number, policies = live.set.len(), "policies are in force");
     let told = || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() });
-    engine.events.publish("policies", told);
+    decider.events.publish("policies", told);
 }
 
 /// Tells the service manager on drop that a reload is over, also if a caller hangs up.

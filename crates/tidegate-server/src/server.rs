@@ -22,11 +22,11 @@ use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::{Access, TokensError};
 use crate::connections::{self, Door, Drained, Http, Listener, Phase, Serving, Threads, Tls};
+use crate::decider::{Decider, DeciderOptions, TicketSeal};
 #[cfg(feature = "grpc")]
 use crate::doors::grpc::GrpcDoor;
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
-use crate::engine::{Engine, EngineOptions, TicketSeal};
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::{OtlpError, Spans};
@@ -154,24 +154,24 @@ impl Server {
             Some(store) => store,
             None => OpenStore::in_memory(&StoreSettings::default(), None)?,
         };
-        let others = EngineOptions {
+        let others = DeciderOptions {
             log_lines_dropped: options.log_lines_dropped,
             metrics_names: options.metrics_names,
             grpc: grpc_addr.clone(),
         };
-        let engine = Engine::new(&settings, store, options.clock, tickets, others);
-        engine.fits(&settings.policies)?;
+        let decider = Decider::new(&settings, store, options.clock, tickets, others);
+        decider.fits(&settings.policies)?;
         let (phase, seen) = watch::channel(Phase::Serving);
-        reload.take_first(&engine).await;
+        reload.take_first(&decider).await;
         let ready = Ready {
             addr,
             admin: admin_addr,
             grpc: grpc_addr,
             resp: resp_addr,
             encrypted,
-            policies: engine.live().set.len(),
+            policies: decider.live().set.len(),
         };
-        let app = Arc::new(App::new(engine, reload, access, certificates, spans, seen));
+        let app = Arc::new(App::new(decider, reload, access, certificates, spans, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();

@@ -136,11 +136,11 @@ impl From<String> for Refused {
 /// ```
 #[derive(Clone)]
 pub struct Source {
-    load: Arc<Load>,
+    load: Arc<LoadSettings>,
     watched: Option<PathBuf>,
 }
 
-type Load = dyn Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync;
+type LoadSettings = dyn Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync;
 
 /// Policies that were published for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -67,14 +67,14 @@ pub(crate) struct Unmet {
 #[derive(Debug, Default)]
 struct Kinds {
     /// In the order in which they came; a hash of 0 is a free place.
-    kinds: [Kind; KINDS],
+    kinds: [KindCount; KINDS],
     /// What is told of each kind, with its index in `kinds`.
     told: Mutex<Vec<(usize, Advice)>>,
     others: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Kind {
+struct KindCount {
     hash: AtomicU64,
     count: AtomicU64,
 }

@@ -253,7 +253,7 @@ impl Log {
         mut each: impl FnMut(&mut [Reader], &mut Tally, u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, LogError> {
         let several = self.inputs.len() > 1;
-        let mut open: Vec<Running> = Vec::new();
+        let mut open: Vec<OpenFile> = Vec::new();
         let mut next = 0;
         loop {
             // So that the logs of several servers are merged by time.
@@ -268,7 +268,7 @@ impl Log {
                 continue;
             }
             let Some((place, _)) = lagging else { break };
-            let Running { lines, file, reached, fits, envelope, room } = &mut open[place];
+            let OpenFile { lines, file, reached, fits, envelope, room } = &mut open[place];
             let Some(line) = lines.next_line()? else {
                 open.swap_remove(place);
                 continue;
@@ -298,7 +298,7 @@ impl Log {
     }
 
     /// The number of its reader is part of the marks of its lines.
-    fn begin(&mut self, place: usize) -> Result<Running, LogError> {
+    fn begin(&mut self, place: usize) -> Result<OpenFile, LogError> {
         let input = &self.inputs[place];
         let mut lines = Lines::new(Opened::new(input, &self.read)?);
         let Detected { format, reader, envelope, told } = detect(&mut lines, input, &self.options)?;
@@ -306,12 +306,12 @@ impl Log {
         self.tally.surrounded.extend(told.map(|told| (input.name(), told)));
         self.readers.push(reader);
         let reached = self.firsts[place].unwrap_or(0);
-        Ok(Running { lines, file: self.readers.len() - 1, reached, fits: true, envelope, room: Vec::new() })
+        Ok(OpenFile { lines, file: self.readers.len() - 1, reached, fits: true, envelope, room: Vec::new() })
     }
 }
 
 #[derive(Debug)]
-struct Running {
+struct OpenFile {
     lines: Lines,
     file: usize,
     /// The latest time in the file so far.

@@ -96,13 +96,13 @@ pub struct Progress {
 }
 
 #[derive(Debug)]
-struct Counted<R> {
+struct CountingReader<R> {
     from: R,
     here: Arc<AtomicU64>,
     all: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(into)?;
         // Relaxed: readers of the progress need no order with other memory.
@@ -149,7 +149,7 @@ impl Opened {
         all: &Arc<AtomicU64>,
     ) -> Result<Self, SourceError> {
         let offset = Arc::new(AtomicU64::new(0));
-        let counted = Counted { from, here: Arc::clone(&offset), all: Arc::clone(all) };
+        let counted = CountingReader { from, here: Arc::clone(&offset), all: Arc::clone(all) };
         match unpack(counted) {
             Ok(Ok((packing, bytes))) => Ok(Self { name, packing, offset, bytes }),
             Ok(Err((what, advice))) => Err(SourceError::Unread { name, what, advice }),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tidegate::limiter::{Receipt, Replace};
 use tidegate::policy::{PolicySet, Source};
-use tidegate::store::{self, Cell, Charge, Settled, Step};
+use tidegate::store::{self, Cell, Charge, Executed, Step};
 use tidegate::{Quota, Tick};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Finish, Outcome, Retry};
@@ -204,22 +204,22 @@ impl<'m> Trace<'m> {
         if let Some(max_wait) = max_wait {
             charged.iter_mut().for_each(|charged| charged.max_wait = max_wait);
         }
-        let settled = self.take(line, &charged);
-        if settled.allowed {
+        let executed = self.take(line, &charged);
+        if executed.allowed {
             tally.allowed += 1;
         } else {
             tally.denied += 1;
         }
-        let lines = settled
+        let lines = executed
             .lines
             .iter()
             .zip(&charged)
-            .map(|(settled, charged)| (charged, Some(settled.decision.ruling)));
-        self.write(out, Tick::from_nanos(line.t), Some(ruling(&settled, &charged)), lines);
+            .map(|(executed, charged)| (charged, Some(executed.decision.ruling)));
+        self.write(out, Tick::from_nanos(line.t), Some(ruling(&executed, &charged)), lines);
         if let Some(id) = &line.id
-            && settled.allowed
+            && executed.allowed
         {
-            let receipts = settled.lines.iter().map(|line| line.receipt);
+            let receipts = executed.lines.iter().map(|line| line.receipt);
             let lines =
                 charged.into_iter().zip(receipts).filter_map(|(charged, receipt)| Some((charged, receipt?)));
             let held = OpenCharge { line: self.line, key: line.key.to_string(), lines: lines.collect() };
@@ -245,7 +245,7 @@ impl<'m> Trace<'m> {
     }
 
     /// Decides all limits of a line in one step, as a store does.
-    fn take(&mut self, line: &LineIn<'_>, charged: &[ChargedLimit]) -> Settled {
+    fn take(&mut self, line: &LineIn<'_>, charged: &[ChargedLimit]) -> Executed {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(charged.len());
         for charged in charged {
@@ -255,13 +255,13 @@ impl<'m> Trace<'m> {
         }
         let op = if line.op == Op::Peek { store::Op::Peek } else { store::Op::Take };
         let charges: Vec<Charge<'_>> = charged.iter().map(ChargedLimit::charge).collect();
-        let (settled, _) = store::settle(&Step::new(now, op, &charges), &mut cells);
+        let (executed, _) = store::execute(&Step::new(now, op, &charges), &mut cells);
         for (charged, cell) in charged.iter().zip(cells) {
             if let Some(cell) = cell {
                 self.cells.insert(charged.key.clone(), cell);
             }
         }
-        settled
+        executed
     }
 
     fn settle(&mut self, line: &LineIn<'_>, used: u64, out: &mut String) -> Result<(), String> {
@@ -352,11 +352,11 @@ impl<'m> Trace<'m> {
 }
 
 /// The longest wait or, if any limit refuses, the refusal that lasts longest.
-fn ruling(settled: &Settled, charged: &[ChargedLimit]) -> Ruling {
-    if settled.allowed {
-        return Ruling::Allowed { wait: settled.wait };
+fn ruling(executed: &Executed, charged: &[ChargedLimit]) -> Ruling {
+    if executed.allowed {
+        return Ruling::Allowed { wait: executed.wait };
     }
-    let refusals = settled
+    let refusals = executed
         .lines
         .iter()
         .zip(charged)

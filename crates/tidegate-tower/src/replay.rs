@@ -109,7 +109,7 @@ where
 ///
 /// A body that is being read by two holders at once is read once, and each holder gets all frames.
 pub struct ReplayBody<B: Body> {
-    source: Arc<Mutex<Source<B>>>,
+    source: Arc<Mutex<ReadBody<B>>>,
     can_replay: CanReplay,
     /// How many frames this clone has returned.
     returned: usize,
@@ -122,7 +122,7 @@ pub struct ReplayBody<B: Body> {
 pub(crate) struct CanReplay(Arc<AtomicBool>);
 
 /// The body that is read, and what was kept of it.
-struct Source<B> {
+struct ReadBody<B> {
     body: Pin<Box<B>>,
     /// The size that the body told before it was read.
     size: SizeHint,
@@ -173,18 +173,18 @@ impl<B: Body> ReplayBody<B> {
     /// Makes the first holder of a body of which at most `room` bytes are kept.
     fn new(body: B, room: usize) -> Self {
         let (size, ended) = (body.size_hint(), body.is_end_stream());
-        let source = Source { body: Box::pin(body), size, kept: Vec::new(), room, read: 0, ended };
+        let source = ReadBody { body: Box::pin(body), size, kept: Vec::new(), room, read: 0, ended };
         let can_replay = CanReplay(Arc::new(AtomicBool::new(true)));
         Self { source: Arc::new(Mutex::new(source)), can_replay, returned: 0, bytes: 0 }
     }
 
     /// Calls `with` with the source. The lock stays usable after a body that panicked: the panic went to its reader.
-    fn with_source<T>(&self, with: impl FnOnce(&mut Source<B>) -> T) -> T {
+    fn with_source<T>(&self, with: impl FnOnce(&mut ReadBody<B>) -> T) -> T {
         with(&mut self.source.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<B: Body> Source<B> {
+impl<B: Body> ReadBody<B> {
     /// Keeps a frame that was read, if it fits and all before it were kept.
     fn keep(&mut self, frame: &KeptFrame) -> bool {
         let costs = PER_FRAME.saturating_add(match frame {

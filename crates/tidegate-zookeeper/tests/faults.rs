@@ -15,9 +15,9 @@ use tidegate_zookeeper::{ZooKeeper, ZooKeeperMap};
 const NOW: Tick = Tick::from_secs(1_000_000);
 
 /// Runs an operation with one unit of the test's limit, and returns the remaining units.
-fn settle(store: &CasStore<ZooKeeperMap>, op: Op<'_>, quota: &Arc<Quota>) -> Option<u64> {
-    let settled = store.blocking_settle(&Step::new(NOW, op, &[Charge::new(b"key", quota, Cost::ONE)]));
-    settled.ok().map(|settled| settled.lines[0].decision.standing.remaining)
+fn execute(store: &CasStore<ZooKeeperMap>, op: Op<'_>, quota: &Arc<Quota>) -> Option<u64> {
+    let executed = store.blocking_execute(&Step::new(NOW, op, &[Charge::new(b"key", quota, Cost::ONE)]));
+    executed.ok().map(|executed| executed.lines[0].decision.standing.remaining)
 }
 
 /// An answered charge is spent; an unanswered one is spent once or not at all.
@@ -31,8 +31,8 @@ fn nothing_is_charged_twice_whatever_connections_do() {
     let store = runtime.block_on(ZooKeeper::connect(options.path(path))).unwrap().store();
     let direct = runtime.block_on(ZooKeeper::connect(server.options().path(path))).unwrap().store();
     let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
-    let charges = charge_under_faults(&proxy, || settle(&store, Op::Take, &quota).is_some());
-    let spent = 1_000_000 - settle(&direct, Op::Peek, &quota).unwrap();
+    let charges = charge_under_faults(&proxy, || execute(&store, Op::Take, &quota).is_some());
+    let spent = 1_000_000 - execute(&direct, Op::Peek, &quota).unwrap();
     let most = charges.answered + charges.unanswered;
     assert!((charges.answered..=most).contains(&spent), "{spent} spent of {charges:?}");
 }

@@ -100,7 +100,7 @@ pub mod cluster {
     };
 }
 
-/// Settles lists of charges, each in one step, all or nothing: the trait, the store in memory, and stores around other
+/// Executes lists of charges, each in one step, all or nothing: the trait, the store in memory, and stores around other
 /// stores.
 pub mod store {
     #[doc(inline)]

@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use parking_lot::Mutex;
 use tidegate::store::{
-    ByteMap, Caps, Home, Later, Occupancy, Read, Settled, Settling, Step, Store, StoreError, Versioned,
+    ByteMap, Caps, Executed, Execution, Home, Later, Occupancy, Read, Step, Store, StoreError, Versioned,
     Write, Written,
 };
 
@@ -72,8 +72,8 @@ pub(crate) const fn written(written: bool) -> Written {
 pub(crate) struct OnTheSpot<S>(pub(crate) S);
 
 impl<S: Store> Store for OnTheSpot<S> {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        Settling::Done(self.0.blocking_settle(step).map(|settled| *out = settled))
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        Execution::Done(self.0.blocking_execute(step).map(|executed| *out = executed))
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tidegate::store::{
-    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
-    StoreError,
+    Caps, DecidedBy, Executed, Execution, Home, Later, Occupancy, OwnedStep, PlainStore, Step, StepAnswer,
+    Store, StoreError,
 };
 
 /// How the engine treats a call.
@@ -50,7 +50,7 @@ impl Engine {
         self.0.state.lock().mood = mood;
     }
 
-    /// Returns how many steps it was asked to settle.
+    /// Returns how many steps it was asked to execute.
     pub(crate) fn asked(&self) -> usize {
         self.0.state.lock().asked
     }
@@ -59,7 +59,7 @@ impl Engine {
         self.0.state.lock().open
     }
 
-    /// Reports an answered exchange that settled no step, as when other writers win the key.
+    /// Reports an answered exchange that executed no step, as when other writers win the key.
     pub(crate) fn answers_exchanges(&self) {
         self.0.state.lock().exchanges += 1;
     }
@@ -74,12 +74,12 @@ impl Engine {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn now(&self, step: &Step<'_>) -> Answer {
-        let settled = self.0.store.blocking_settle(step)?;
-        Ok(Settled { by: DecidedBy::Engine, ..settled })
+    fn now(&self, step: &Step<'_>) -> StepAnswer {
+        let executed = self.0.store.blocking_execute(step)?;
+        Ok(Executed { by: DecidedBy::Engine, ..executed })
     }
 
-    async fn later(self, step: OwnedStep) -> Answer {
+    async fn later(self, step: OwnedStep) -> StepAnswer {
         let open = Open::of(&self);
         self.released(open.hangs_since).await;
         step.with(|step| self.now(step))
@@ -124,29 +124,29 @@ impl Drop for Open<'_> {
 }
 
 impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         let mood = self.0.state.lock().mood;
         match mood {
-            Mood::Later | Mood::Hangs => Settling::Later(Box::pin(self.clone().later(OwnedStep::of(step)))),
+            Mood::Later | Mood::Hangs => Execution::Later(Box::pin(self.clone().later(OwnedStep::of(step)))),
             mood => {
                 self.0.state.lock().asked += 1;
-                Settling::Done(match mood {
+                Execution::Done(match mood {
                     Mood::Errs => Err(StoreError::Unavailable { reason: "connection refused".to_owned() }),
                     Mood::Contended => Err(StoreError::Contended { attempts: 64 }),
-                    _ => self.now(step).map(|settled| *out = settled),
+                    _ => self.now(step).map(|executed| *out = executed),
                 })
             }
         }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         let mood = self.0.state.lock().mood;
         out.clear();
         if !matches!(mood, Mood::Later | Mood::Hangs) {
             for step in steps {
-                let mut settled = Settled::default();
-                let Settling::Done(done) = self.settle_into(step, &mut settled) else { unreachable!() };
-                out.push(done.map(|()| settled));
+                let mut executed = Executed::default();
+                let Execution::Done(done) = self.execute_into(step, &mut executed) else { unreachable!() };
+                out.push(done.map(|()| executed));
             }
             return None;
         }

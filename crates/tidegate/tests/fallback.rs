@@ -13,8 +13,8 @@ use tidegate::clock::{Clock, ManualClock};
 use tidegate::limiter::Retry;
 use tidegate::store::fallback::{Change, DEADLINE, PROBE_EVERY};
 use tidegate::store::{
-    Answer, Charge, ChargeRules, DecidedBy, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store,
-    StoreError,
+    Charge, ChargeRules, DecidedBy, Executed, Execution, Fallback, Home, OnStoreError, Op, Step, StepAnswer,
+    Store, StoreError,
 };
 use tidegate::{Cost, Quota, Tick};
 
@@ -50,24 +50,24 @@ fn rig_after(failures: u32, nodes: u64) -> Rig {
 }
 
 impl Rig {
-    fn begin(&self, op: Op<'_>, charges: &[Charge<'_>]) -> Waiting<Answer> {
-        let mut out = Settled::default();
-        match self.store.settle_into(&Step::new(self.clock.now(), op, charges), &mut out) {
-            Settling::Done(done) => Waiting::ready(done.map(|()| out)),
-            Settling::Later(later) => Waiting::of(later),
+    fn begin(&self, op: Op<'_>, charges: &[Charge<'_>]) -> Waiting<StepAnswer> {
+        let mut out = Executed::default();
+        match self.store.execute_into(&Step::new(self.clock.now(), op, charges), &mut out) {
+            Execution::Done(done) => Waiting::ready(done.map(|()| out)),
+            Execution::Later(later) => Waiting::of(later),
         }
     }
 
-    /// Settles a step that is answered without moving the clock.
-    fn settle(&self, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
+    /// Executes a step that is answered without moving the clock.
+    fn execute(&self, op: Op<'_>, charges: &[Charge<'_>]) -> StepAnswer {
         match self.begin(op, charges).poll() {
             Poll::Ready(answer) => answer,
             Poll::Pending => panic!("nothing was to be waited for"),
         }
     }
 
-    fn take(&self, charge: Charge<'_>) -> Settled {
-        self.settle(Op::Take, &[charge]).unwrap()
+    fn take(&self, charge: Charge<'_>) -> Executed {
+        self.execute(Op::Take, &[charge]).unwrap()
     }
 
     fn states(&self) -> Vec<(bool, String, u64)> {
@@ -92,8 +92,8 @@ fn while_the_engine_answers_it_decides() {
     let (rig, quota) = (rig(3), per_hour(2));
     for mood in [Mood::Now, Mood::Later] {
         rig.engine.be(mood);
-        let settled = rig.take(Charge::new(b"k", &quota, Cost::ONE));
-        assert_eq!((settled.allowed, settled.by), (true, DecidedBy::Engine), "{mood:?}");
+        let executed = rig.take(Charge::new(b"k", &quota, Cost::ONE));
+        assert_eq!((executed.allowed, executed.by), (true, DecidedBy::Engine), "{mood:?}");
     }
     assert!(
         !rig.take(Charge::new(b"k", &quota, Cost::ONE)).allowed,
@@ -114,11 +114,11 @@ fn each_charge_goes_by_its_own_word() {
         let rig = rig(1);
         rig.engine.be(Mood::Errs);
         for expected in allowed {
-            let settled = rig.take(on(word, key));
-            assert_eq!((settled.allowed, settled.by), (expected, DecidedBy::Fallback), "{word:?}");
-            assert_eq!(settled.lines[0].receipt.is_some(), expected && word == OnStoreError::Local);
+            let executed = rig.take(on(word, key));
+            assert_eq!((executed.allowed, executed.by), (expected, DecidedBy::Fallback), "{word:?}");
+            assert_eq!(executed.lines[0].receipt.is_some(), expected && word == OnStoreError::Local);
             if word == OnStoreError::Deny {
-                assert_eq!(settled.lines[0].decision.retry(), Retry::Unknown);
+                assert_eq!(executed.lines[0].decision.retry(), Retry::Unknown);
             }
         }
     }
@@ -131,14 +131,14 @@ fn a_closed_charge_refuses_the_step_and_nothing_of_it_is_spent() {
     let (open, closed) =
         (Charge::new(b"o", &quota, Cost::ONE), on(OnStoreError::Deny, Charge::new(b"c", &quota, Cost::ONE)));
     let free = on(OnStoreError::Allow, Charge::new(b"f", &quota, Cost::ONE));
-    let refused = rig.settle(Op::Take, &[open, closed, free]).unwrap();
+    let refused = rig.execute(Op::Take, &[open, closed, free]).unwrap();
     assert!(!refused.allowed && refused.lines.iter().all(|line| line.receipt.is_none()));
     assert_eq!(
         refused.lines.iter().map(|line| line.decision.is_allowed()).collect::<Vec<_>>(),
         [true, false, true]
     );
     let shadow = Charge { binding: false, ..closed };
-    let passed = rig.settle(Op::Take, &[open, shadow]).unwrap();
+    let passed = rig.execute(Op::Take, &[open, shadow]).unwrap();
     assert!(passed.allowed, "a shadow refuses nobody");
     assert_eq!(
         passed.lines[0].decision.standing.remaining, 1,
@@ -157,8 +157,8 @@ fn an_engine_that_hangs_costs_those_under_way_one_deadline_and_the_others_nothin
     assert!(under_way.iter_mut().all(|step| step.poll().is_pending()));
     rig.clock.advance(Duration::from_nanos(1));
     for step in &mut under_way {
-        let Poll::Ready(Ok(settled)) = step.poll() else { panic!("the deadline is over") };
-        assert!(settled.allowed && settled.by == DecidedBy::Fallback && settled.at == rig.clock.now());
+        let Poll::Ready(Ok(executed)) = step.poll() else { panic!("the deadline is over") };
+        assert!(executed.allowed && executed.by == DecidedBy::Fallback && executed.at == rig.clock.now());
     }
     assert_eq!(rig.engine.open(), 0, "what was too late is dropped");
     for _ in 0..50 {
@@ -193,8 +193,8 @@ fn an_engine_that_comes_back_is_asked_by_one_first() {
     }
     rig.engine.be(Mood::Later);
     rig.engine.answer_all();
-    let Poll::Ready(Ok(settled)) = probe.poll() else { panic!("it was answered") };
-    assert_eq!(settled.by, DecidedBy::Engine);
+    let Poll::Ready(Ok(executed)) = probe.poll() else { panic!("it was answered") };
+    assert_eq!(executed.by, DecidedBy::Engine);
     assert!((0..20).all(|_| rig.take(key[0]).by == DecidedBy::Engine));
     assert_eq!(
         rig.states(),
@@ -252,7 +252,7 @@ fn a_contended_key_is_decided_here_and_the_next_step_is_the_engines() {
     rig.engine.be(Mood::Now);
     assert_eq!(rig.take(key).by, DecidedBy::Engine);
     assert!(rig.states().is_empty());
-    let twice = rig.settle(Op::Take, &[key, key]);
+    let twice = rig.execute(Op::Take, &[key, key]);
     assert_eq!(twice, Err(StoreError::RepeatedKey), "a caller's mistake is returned");
 }
 
@@ -291,21 +291,21 @@ fn many_steps_in_one_exchange_have_one_deadline() {
     let (rig, quota) = (rig(1), per_hour(100));
     let keys = [[Charge::new(b"a", &quota, Cost::ONE)], [Charge::new(b"b", &quota, Cost::ONE)]];
     let steps: Vec<_> = keys.iter().map(|key| Step::new(START, Op::Take, key)).collect();
-    let by = |answers: &[Answer]| answers.iter().map(|one| one.as_ref().unwrap().by).collect::<Vec<_>>();
+    let by = |answers: &[StepAnswer]| answers.iter().map(|one| one.as_ref().unwrap().by).collect::<Vec<_>>();
     let mut out = Vec::new();
     rig.engine.be(Mood::Later);
-    let Poll::Ready(answers) = Waiting::of(rig.store.settle_each(&steps, &mut out).unwrap()).poll() else {
+    let Poll::Ready(answers) = Waiting::of(rig.store.execute_each(&steps, &mut out).unwrap()).poll() else {
         panic!()
     };
     assert_eq!(by(&answers), [DecidedBy::Engine; 2]);
     rig.clock.advance(Duration::from_nanos(1));
     rig.engine.be(Mood::Hangs);
-    let mut batch = Waiting::of(rig.store.settle_each(&steps, &mut out).unwrap());
+    let mut batch = Waiting::of(rig.store.execute_each(&steps, &mut out).unwrap());
     assert!(batch.poll().is_pending());
     rig.clock.advance(DEADLINE);
     let Poll::Ready(answers) = batch.poll() else { panic!("one deadline for all") };
     assert_eq!(by(&answers), [DecidedBy::Fallback; 2]);
-    assert!(rig.store.settle_each(&steps, &mut out).is_none(), "then on the spot");
+    assert!(rig.store.execute_each(&steps, &mut out).is_none(), "then on the spot");
     assert_eq!(by(&out), [DecidedBy::Fallback; 2]);
 }
 
@@ -317,7 +317,7 @@ fn homes_are_told_apart() {
     assert_eq!(rig.store.home_of(true), rig.store.home_of(true));
 }
 
-/// Regression: an empty list of steps, settled while the engine was gone, counted as an answered probe.
+/// Regression: an empty list of steps, executed while the engine was gone, counted as an answered probe.
 #[test]
 fn no_step_says_nothing_of_the_engine() {
     let (rig, quota) = (rig(1), per_hour(60));
@@ -325,6 +325,6 @@ fn no_step_says_nothing_of_the_engine() {
     rig.take(Charge::new(b"k", &quota, Cost::ONE));
     rig.clock.advance(PROBE_EVERY);
     let mut out = vec![Err(StoreError::MustWait)];
-    assert!(rig.store.settle_each(&[], &mut out).is_none() && out.is_empty());
+    assert!(rig.store.execute_each(&[], &mut out).is_none() && out.is_empty());
     assert!(rig.store.health().down.is_some());
 }

@@ -369,7 +369,7 @@ fn all_or_none_whatever_the_second_store_does() {
     let starts_full = |quota: &Arc<Quota>| {
         let charges = [Charge::new(b"new", quota, Cost::ONE)];
         let step = Step::new(Tick::from_secs(1), Op::Peek, &charges);
-        let standing = PlainStore::default().blocking_settle(&step).unwrap().lines[0].decision.standing;
+        let standing = PlainStore::default().blocking_execute(&step).unwrap().lines[0].decision.standing;
         standing.remaining == standing.limit
     };
     // Excludes the algorithm of Go's rate package: it gives less back after later charges, even if those were undone.

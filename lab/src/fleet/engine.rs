@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate::store::{Answer, OwnedStep, PlainStore, Settled, Settling, Step, StepClock, Store};
+use tidegate::store::{Executed, Execution, OwnedStep, PlainStore, Step, StepAnswer, StepClock, Store};
 use tidegate_core::Tick;
 
 use super::link::{nanos, refused};
@@ -70,8 +70,8 @@ impl Engine {
         self.master = std::mem::take(&mut self.replica);
     }
 
-    /// Settles the steps of one message by the engine's clock.
-    pub(super) fn serve(&mut self, now: u64, steps: &[OwnedStep]) -> Vec<Answer> {
+    /// Executes the steps of one message by the engine's clock.
+    pub(super) fn serve(&mut self, now: u64, steps: &[OwnedStep]) -> Vec<StepAnswer> {
         self.catch_up(now);
         let at = Tick::from_nanos(now.saturating_add_signed(self.ahead));
         self.steps += steps.len() as u64;
@@ -82,28 +82,28 @@ impl Engine {
                 if lags {
                     self.behind.push_back((now + nanos(self.lag), step.clone(), at));
                 }
-                settle(&self.master, step, at)
+                execute(&self.master, step, at)
             })
             .collect()
     }
 
     fn catch_up(&mut self, now: u64) {
         while let Some((_, step, at)) = self.behind.pop_front_if(|(due, ..)| *due <= now) {
-            let _ = settle(&self.replica, &step, at);
+            let _ = execute(&self.replica, &step, at);
         }
     }
 }
 
-fn settle(store: &PlainStore, step: &OwnedStep, at: Tick) -> Answer {
+fn execute(store: &PlainStore, step: &OwnedStep, at: Tick) -> StepAnswer {
     step.with(|step| {
         let now = match step.clock {
             StepClock::Engine => at,
             StepClock::Caller | StepClock::Fresh(_) => step.now,
         };
-        let mut settled = Settled::default();
-        match store.settle_into(&Step { now, clock: StepClock::Caller, ..*step }, &mut settled) {
-            Settling::Done(done) => done.map(|()| settled),
-            Settling::Later(_) => Err(refused()),
+        let mut executed = Executed::default();
+        match store.execute_into(&Step { now, clock: StepClock::Caller, ..*step }, &mut executed) {
+            Execution::Done(done) => done.map(|()| executed),
+            Execution::Later(_) => Err(refused()),
         }
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::store::{
-    Answer, Caps, Home, Later, Occupancy, OwnedStep, Settled, Settling, Step, Store, StoreError,
+    Caps, Executed, Execution, Home, Later, Occupancy, OwnedStep, Step, StepAnswer, Store, StoreError,
 };
 use tidegate_sim::traffic::Chance;
 
@@ -81,7 +81,7 @@ pub(super) struct Message {
 /// Receives the answers to one message; a second set is ignored.
 #[derive(Default)]
 pub(super) struct Slot {
-    inside: Mutex<(Option<Vec<Answer>>, Option<Waker>)>,
+    inside: Mutex<(Option<Vec<StepAnswer>>, Option<Waker>)>,
 }
 
 impl fmt::Debug for Slot {
@@ -91,7 +91,7 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    pub(super) fn fill(&self, answers: Vec<Answer>) {
+    pub(super) fn fill(&self, answers: Vec<StepAnswer>) {
         let mut inside = self.inside.lock();
         if inside.0.is_none() {
             inside.0 = Some(answers);
@@ -103,7 +103,7 @@ impl Slot {
         }
     }
 
-    async fn answers(&self) -> Vec<Answer> {
+    async fn answers(&self) -> Vec<StepAnswer> {
         std::future::poll_fn(|cx| {
             let mut inside = self.inside.lock();
             match inside.0.take() {
@@ -123,7 +123,7 @@ impl Remote {
         std::mem::take(&mut *self.outbox.lock())
     }
 
-    fn ask(&self, steps: Vec<OwnedStep>) -> Later<Vec<Answer>> {
+    fn ask(&self, steps: Vec<OwnedStep>) -> Later<Vec<StepAnswer>> {
         let outbox = Arc::clone(&self.outbox);
         Box::pin(async move {
             let slot = Arc::new(Slot::default());
@@ -134,12 +134,12 @@ impl Remote {
 }
 
 impl Store for Remote {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         let asked = self.ask(vec![OwnedStep::of(step)]);
-        Settling::Later(Box::pin(async move { asked.await.pop().unwrap_or_else(|| Err(refused())) }))
+        Execution::Later(Box::pin(async move { asked.await.pop().unwrap_or_else(|| Err(refused())) }))
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         out.clear();
         Some(self.ask(steps.iter().map(OwnedStep::of).collect()))
     }

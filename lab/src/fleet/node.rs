@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::Mutex;
 use tidegate::clock::ManualClock;
 use tidegate::store::{
-    Answer, Charge, ChargeRules, Later, OnStoreError, Op, Settled, Settling, Step, StepClock, Store,
+    Charge, ChargeRules, Executed, Execution, Later, OnStoreError, Op, Step, StepAnswer, StepClock, Store,
 };
 use tidegate_core::{Cost, Quota, Tick};
 
@@ -42,7 +42,7 @@ pub(crate) type Stack = dyn Fn(&Parts) -> Arc<dyn Store>;
 struct Waiting {
     asked: u64,
     key: u32,
-    answer: Later<Answer>,
+    answer: Later<StepAnswer>,
 }
 
 pub(super) struct Decided {
@@ -116,15 +116,15 @@ impl Node {
             receipts: false,
             ..Step::new(self.parts.clock.now(), Op::Take, &charges)
         };
-        let mut settled = Settled::default();
+        let mut executed = Executed::default();
         self.parts.global.deciding(true);
-        let settling = self.store.settle_into(&step, &mut settled);
+        let execution = self.store.execute_into(&step, &mut executed);
         self.parts.global.deciding(false);
-        match settling {
-            Settling::Done(done) => {
-                Some(Decided { asked: now, key, allowed: done.is_ok() && settled.allowed })
+        match execution {
+            Execution::Done(done) => {
+                Some(Decided { asked: now, key, allowed: done.is_ok() && executed.allowed })
             }
-            Settling::Later(answer) => {
+            Execution::Later(answer) => {
                 self.waiting.push(Waiting { asked: now, key, answer });
                 self.woken.0.store(true, Ordering::Relaxed);
                 None
@@ -148,7 +148,7 @@ impl Node {
             self.waiting.retain_mut(|one| match one.answer.as_mut().poll(&mut cx) {
                 Poll::Pending => true,
                 Poll::Ready(answer) => {
-                    let allowed = answer.is_ok_and(|settled| settled.allowed);
+                    let allowed = answer.is_ok_and(|executed| executed.allowed);
                     decided(Decided { asked: one.asked, key: one.key, allowed });
                     false
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::store::Answer;
+use tidegate::store::StepAnswer;
 use tidegate_core::Quota;
 use tidegate_core::Tick;
 use tidegate_core::envelope::Envelope;
@@ -33,7 +33,7 @@ enum Event {
     Plans(usize),
     Request(usize),
     Arrives(usize, Message),
-    Answers(usize, Arc<Slot>, Vec<Answer>),
+    Answers(usize, Arc<Slot>, Vec<StepAnswer>),
     Wakes(usize),
     Acts(usize),
 }
@@ -121,7 +121,7 @@ impl<'a> World<'a> {
             Event::Request(at) => self.request(now, at),
             Event::Wakes(at) => {
                 if !self.held(at, now, || Event::Wakes(at)) {
-                    self.settle(now, at);
+                    self.poll_node(now, at);
                 }
             }
             Event::Arrives(from, message) => self.arrives(now, from, message),
@@ -131,7 +131,7 @@ impl<'a> World<'a> {
                     self.agenda.put(until, Event::Answers(at, slot, answers));
                 } else {
                     slot.fill(answers);
-                    self.settle(now, at);
+                    self.poll_node(now, at);
                 }
             }
         }
@@ -175,11 +175,11 @@ impl<'a> World<'a> {
         if let Some(decided) = node.ask(now, key, &self.limit, self.scenario.on_error) {
             self.judge(now, &decided);
         }
-        self.settle(now, at);
+        self.poll_node(now, at);
     }
 
     /// Polls a node, sends its messages, and schedules its next wake-up.
-    fn settle(&mut self, now: u64, at: usize) {
+    fn poll_node(&mut self, now: u64, at: usize) {
         let mut decided = Vec::new();
         let node = &mut self.nodes[at];
         if !node.running {
@@ -262,7 +262,7 @@ impl<'a> World<'a> {
             Act::NodeClock(which, by) => {
                 for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
                     self.nodes[at].ahead += by;
-                    self.settle(now, at);
+                    self.poll_node(now, at);
                 }
             }
             Act::Pause(which, span) => {

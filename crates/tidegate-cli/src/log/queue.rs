@@ -30,7 +30,7 @@ const WHY: &str = "nobody read the log, it could not be written, or one place lo
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLines>,
     /// Lines were pushed.
     more: Condvar,
     /// All lines are written or dropped.
@@ -39,7 +39,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLines {
     lines: VecDeque<Vec<u8>>,
     /// The bytes of all lines not yet written, including the one that is being written.
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Batches steps of this process that name the same keys, so that they are settled together.
+//! Batches steps of this process that name the same keys, so that they are executed together.
 //!
 //! When several writers have read the same version of a key, one wins, and each other one starts over. To keep a
 //! process from competing with itself, steps that name a key of a batch under way wait and become the next batch, with
@@ -22,7 +22,8 @@ use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
 use tidegate_limits::clock::HeldTime;
 use tidegate_limits::store::{
-    Answer, Cell, Charge, DecidedBy, Later, OwnedStep, Settled, Step, StepClock, StoreError, settle_within,
+    Cell, Charge, DecidedBy, Executed, Later, OwnedStep, Step, StepAnswer, StepClock, StoreError,
+    execute_within,
 };
 use twox_hash::XxHash64;
 
@@ -45,7 +46,7 @@ pub(super) struct BatchedStep {
 enum Standing {
     /// In this batch, or waiting for it to end.
     Waits(Arc<Batch>),
-    Answered(Box<Answer>),
+    Answered(Box<StepAnswer>),
     Gone,
 }
 
@@ -76,39 +77,39 @@ pub(super) struct Batches {
     by_key: Mutex<HashMap<Arc<[u8]>, Weak<Batch>>>,
 }
 
-type Settle<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
+type Execute<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
 
 impl Batches {
-    pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
+    pub(super) async fn execute(&self, step: OwnedStep, execute: Execute<'_>) -> StepAnswer {
         let asked = BatchedStep::of(step);
         let _leave = LeaveOnDrop(self, &asked);
-        self.join(slice::from_ref(&asked), settle);
-        self.answer_to(&asked, settle).await
+        self.join(slice::from_ref(&asked), execute);
+        self.answer_to(&asked, execute).await
     }
 
-    /// Settles steps concurrently; those with keys in common in their order, as one batch from the start.
-    pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
+    /// Executes steps concurrently; those with keys in common in their order, as one batch from the start.
+    pub(super) async fn execute_each(&self, steps: Vec<OwnedStep>, execute: Execute<'_>) -> Vec<StepAnswer> {
         let all: Vec<Arc<BatchedStep>> = steps.into_iter().map(BatchedStep::of).collect();
         let _leave: Vec<_> = all.iter().map(|asked| LeaveOnDrop(self, asked)).collect();
-        with_keys_in_common(&all).iter().for_each(|steps| self.join(steps, settle));
-        join_all(all.iter().map(|asked| self.answer_to(asked, settle))).await
+        with_keys_in_common(&all).iter().for_each(|steps| self.join(steps, execute));
+        join_all(all.iter().map(|asked| self.answer_to(asked, execute))).await
     }
 
-    async fn answer_to(&self, asked: &BatchedStep, settle: Settle<'_>) -> Answer {
+    async fn answer_to(&self, asked: &BatchedStep, execute: Execute<'_>) -> StepAnswer {
         loop {
             let batch = match &*asked.standing.lock() {
                 Standing::Waits(batch) => Arc::clone(batch),
-                Standing::Answered(answer) => return Answer::clone(answer),
+                Standing::Answered(answer) => return StepAnswer::clone(answer),
                 Standing::Gone => unreachable!("only this future leaves"),
             };
             // The batch has ended or was abandoned: the waiting steps form the next one.
             let _ = batch.exchange.clone().await;
-            self.follow(&batch, settle);
+            self.follow(&batch, execute);
         }
     }
 
     /// Makes steps with keys in common wait for a batch that has one of the keys, or makes a new batch of them.
-    fn join(&self, steps: &[Arc<BatchedStep>], settle: Settle<'_>) {
+    fn join(&self, steps: &[Arc<BatchedStep>], execute: Execute<'_>) {
         let mut by_key = self.by_key.lock();
         let mut keys = steps.iter().flat_map(|asked| &asked.keys);
         let found = keys.find_map(|key| by_key.get(key)?.upgrade());
@@ -119,14 +120,14 @@ impl Batches {
                 batch.work.wait(asked);
             }
         } else {
-            let batch = Batch::of(steps.iter().cloned(), settle);
+            let batch = Batch::of(steps.iter().cloned(), execute);
             batch.add_to(&mut by_key);
             steps.iter().for_each(|asked| *asked.standing.lock() = Standing::Waits(Arc::clone(&batch)));
         }
     }
 
     /// Makes the next batch of the steps that waited for one that is over; once, however often it is called.
-    fn follow(&self, over: &Arc<Batch>, settle: Settle<'_>) {
+    fn follow(&self, over: &Arc<Batch>, execute: Execute<'_>) {
         let mut by_key = self.by_key.lock();
         let lists = mem::take(&mut *over.work.lists.lock());
         over.remove_from(&mut by_key);
@@ -134,7 +135,7 @@ impl Batches {
         if left.is_empty() {
             return;
         }
-        let batch = Batch::of(left.iter().cloned(), settle);
+        let batch = Batch::of(left.iter().cloned(), execute);
         batch.add_to(&mut by_key);
         for asked in left {
             let mut standing = asked.standing.lock();
@@ -195,7 +196,7 @@ impl BatchedStep {
         matches!(*self.standing.lock(), Standing::Waits(_))
     }
 
-    pub(super) fn answer(&self, answer: Answer) {
+    pub(super) fn answer(&self, answer: StepAnswer) {
         let mut standing = self.standing.lock();
         if matches!(*standing, Standing::Waits(_)) {
             *standing = Standing::Answered(Box::new(answer));
@@ -205,7 +206,7 @@ impl BatchedStep {
 
 impl Batch {
     /// Makes a batch; steps that do not fit wait for it to end.
-    fn of(steps: impl Iterator<Item = Arc<BatchedStep>>, settle: Settle<'_>) -> Arc<Self> {
+    fn of(steps: impl Iterator<Item = Arc<BatchedStep>>, execute: Execute<'_>) -> Arc<Self> {
         let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
         for asked in steps {
             let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
@@ -223,7 +224,7 @@ impl Batch {
         let lists = Mutex::new(Lists { members, waiting, given_up: false });
         let work = Arc::new(BatchWork { keys, tag, lists });
         let (abort, registration) = AbortHandle::new_pair();
-        let exchange = Abortable::new(settle(Arc::clone(&work)), registration).shared();
+        let exchange = Abortable::new(execute(Arc::clone(&work)), registration).shared();
         Arc::new(Self { work, exchange, abort })
     }
 
@@ -296,7 +297,7 @@ impl BatchWork {
 const FAR: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(super) struct BatchTimes {
     /// The latest tick of this node; other nodes' ticks are in the states.
     here: HeldTime,
     /// The same for cells that clocks of other nodes wrote more than [`FAR`] ahead.
@@ -306,13 +307,13 @@ pub(super) struct Times {
 /// The outcome of the steps of a batch.
 pub(super) struct Decided {
     /// An answer for each step, which is valid once the writes are done.
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<StepAnswer>,
     /// The values to write; empty where no step changed anything.
     pub(super) writes: Vec<Write>,
 }
 
 /// The state of one key of the batch.
-struct Slot {
+struct ReadCell {
     cell: Result<Option<Cell>, DecodeError>,
     /// The tick of the last step that named the key and changed something.
     changed_at: Option<Tick>,
@@ -323,7 +324,7 @@ struct Slot {
 /// All keys of a step that changed something are written. So a successful write proves that no other writer has changed
 /// a permitted step's keys since they were read. A refusal is based on the values that were read.
 pub(super) fn decide(
-    times: &Times,
+    times: &BatchTimes,
     steps: &[&OwnedStep],
     keys: &[Arc<[u8]>],
     read: &Read,
@@ -335,8 +336,9 @@ pub(super) fn decide(
         let error = StoreError::Unavailable { reason };
         return Decided { answers: vec![Err(error); steps.len()], writes: Vec::new() };
     }
-    let slot = |value: Option<&[u8]>| Slot { cell: value.map(Cell::decode).transpose(), changed_at: None };
-    let mut slots: Vec<Slot> = read.values.iter().map(|read| slot(read.value.as_deref())).collect();
+    let slot =
+        |value: Option<&[u8]>| ReadCell { cell: value.map(Cell::decode).transpose(), changed_at: None };
+    let mut slots: Vec<ReadCell> = read.values.iter().map(|read| slot(read.value.as_deref())).collect();
     let places: HashMap<&[u8], usize> = keys.iter().enumerate().map(|(at, key)| (&**key, at)).collect();
     let decide = |step: &&OwnedStep| decide_one(times, step, &places, &mut slots, read.now, largest_cell);
     let answers = steps.iter().map(decide).collect();
@@ -352,13 +354,13 @@ pub(super) fn decide(
 }
 
 fn decide_one(
-    times: &Times,
+    times: &BatchTimes,
     step: &OwnedStep,
     places: &HashMap<&[u8], usize>,
-    slots: &mut [Slot],
+    slots: &mut [ReadCell],
     by_engine: Option<Tick>,
     largest_cell: Option<usize>,
-) -> Answer {
+) -> StepAnswer {
     step.with(|lent| {
         let places: Vec<usize> =
             lent.charges.iter().filter_map(|charge| places.get(charge.key).copied()).collect();
@@ -383,12 +385,12 @@ fn decide_one(
         if by_engine.is_none() {
             now = times.among_nodes(now, lent, &cells);
         }
-        let (mut settled, changed): (Settled, bool) =
-            settle_within(&Step { now, ..*lent }, &mut cells, largest_cell);
-        settled.by = DecidedBy::Engine;
-        let mended = repaired && settled.allowed;
+        let (mut executed, changed): (Executed, bool) =
+            execute_within(&Step { now, ..*lent }, &mut cells, largest_cell);
+        executed.by = DecidedBy::Engine;
+        let mended = repaired && executed.allowed;
         if !changed && !mended {
-            return Ok(settled);
+            return Ok(executed);
         }
         let too_large = |cell: &Cell| largest_cell.map(|most| (cell.encode().len(), most));
         let too_large = cells.iter().flatten().filter_map(too_large).find(|(bytes, most)| bytes > most);
@@ -396,13 +398,13 @@ fn decide_one(
             return Err(StoreError::CellTooLarge { bytes, most });
         }
         for (place, cell) in places.iter().zip(cells) {
-            slots[*place] = Slot { cell: Ok(cell), changed_at: Some(now) };
+            slots[*place] = ReadCell { cell: Ok(cell), changed_at: Some(now) };
         }
-        Ok(settled)
+        Ok(executed)
     })
 }
 
-impl Times {
+impl BatchTimes {
     /// Returns the tick to decide by where nodes decide by their own clocks: this node's tick, or a later one if
     /// another node has written a cell far ahead of it.
     ///

@@ -1,4 +1,4 @@
-//! Settles steps through the engine within the deadline, or without it.
+//! Executes steps through the engine within the deadline, or without it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Finish, Outcome, Retry, Standing, Tick};
 use tidegate_limits::clock::{Clock, HeldTime, before};
 use tidegate_limits::store::{
-    Answer, Charge, DecidedBy, Ending, Later, MemoryStore, OnStoreError, Op, OwnedStep, Settled, Settlement,
-    Settling, Step, Store, StoreError,
+    Charge, ChargeAnswer, DecidedBy, Ending, Executed, Execution, Later, MemoryStore, OnStoreError, Op,
+    OwnedStep, Step, StepAnswer, Store, StoreError,
 };
 
 use super::breaker::{Breaker, Probe, Route};
@@ -29,26 +29,26 @@ impl FallbackState {
         self.breaker.route(|| self.clock.now())
     }
 
-    pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+    pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> Execution {
         let mut probe = match self.route() {
-            Route::WithoutEngine => return Settling::Done(self.without(step, out)),
+            Route::WithoutEngine => return Execution::Done(self.without(step, out)),
             Route::Engine => None,
             Route::Probe(probe) => Some(probe),
         };
-        match self.engine.settle_into(step, out) {
-            Settling::Done(Ok(())) if probe.is_none() => {
+        match self.engine.execute_into(step, out) {
+            Execution::Done(Ok(())) if probe.is_none() => {
                 self.breaker.answers_as_ever();
-                Settling::Done(Ok(()))
+                Execution::Done(Ok(()))
             }
-            Settling::Done(done) => {
-                Settling::Done(match self.judge(done, self.clock.now(), probe.as_mut()) {
+            Execution::Done(done) => {
+                Execution::Done(match self.judge(done, self.clock.now(), probe.as_mut()) {
                     Err(error) if is_decided_here(&error) => self.without(step, out),
                     done => done,
                 })
             }
-            Settling::Later(later) => {
+            Execution::Later(later) => {
                 let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
-                Settling::Later(Box::pin(async move {
+                Execution::Later(Box::pin(async move {
                     match shared.in_time(later, probe).await {
                         Err(error) if is_decided_here(&error) => shared.without_late(&step),
                         answer => answer,
@@ -61,8 +61,8 @@ impl FallbackState {
     pub(super) fn decide_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
-        out: &mut Vec<Answer>,
-    ) -> Option<Later<Vec<Answer>>> {
+        out: &mut Vec<StepAnswer>,
+    ) -> Option<Later<Vec<StepAnswer>>> {
         let probe = match self.route() {
             Route::WithoutEngine => {
                 out.clear();
@@ -72,7 +72,7 @@ impl FallbackState {
             Route::Engine => None,
             Route::Probe(probe) => Some(probe),
         };
-        let Some(later) = self.engine.settle_each(steps, out) else {
+        let Some(later) = self.engine.execute_each(steps, out) else {
             self.judge_each(out, self.clock.now(), probe);
             for (step, answer) in steps.iter().zip(out) {
                 if matches!(answer, Err(error) if is_decided_here(error)) {
@@ -94,30 +94,30 @@ impl FallbackState {
         }))
     }
 
-    pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+    pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> Execution {
         let mut probe = match self.route() {
-            Route::WithoutEngine => return Settling::Done(Err(self.unavailable())),
+            Route::WithoutEngine => return Execution::Done(Err(self.unavailable())),
             Route::Engine => None,
             Route::Probe(probe) => Some(probe),
         };
-        match self.engine.settle_into(step, out) {
-            Settling::Done(done) => Settling::Done(self.judge(done, self.clock.now(), probe.as_mut())),
-            Settling::Later(later) => {
+        match self.engine.execute_into(step, out) {
+            Execution::Done(done) => Execution::Done(self.judge(done, self.clock.now(), probe.as_mut())),
+            Execution::Later(later) => {
                 let shared = Arc::clone(self);
-                Settling::Later(Box::pin(async move { shared.in_time(later, probe).await }))
+                Execution::Later(Box::pin(async move { shared.in_time(later, probe).await }))
             }
         }
     }
 
-    pub(super) fn reset(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+    pub(super) fn reset(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> Execution {
         match self.ask(step, out) {
-            Settling::Done(done) => Settling::Done(done.inspect(|()| self.stand_in.reset(step))),
-            Settling::Later(later) => {
+            Execution::Done(done) => Execution::Done(done.inspect(|()| self.stand_in.reset(step))),
+            Execution::Later(later) => {
                 let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
-                Settling::Later(Box::pin(async move {
-                    let settled = later.await?;
+                Execution::Later(Box::pin(async move {
+                    let executed = later.await?;
                     step.with(|step| shared.stand_in.reset(step));
-                    Ok(settled)
+                    Ok(executed)
                 }))
             }
         }
@@ -127,14 +127,14 @@ impl FallbackState {
         self: &Arc<Self>,
         step: &Step<'_>,
         endings: &[Ending],
-        out: &mut Settled,
-    ) -> Settling {
+        out: &mut Executed,
+    ) -> Execution {
         if !step.charges.iter().any(|charge| charge.by_fallback) {
             return self.ask(step, out);
         }
         let lines = || step.charges.iter().zip(endings);
         if lines().all(|(charge, ending)| charge.by_fallback || matches!(ending, Ending::Once)) {
-            return Settling::Done(self.stand_in.finish(step, endings, out));
+            return Execution::Done(self.stand_in.finish(step, endings, out));
         }
         let part = |here: bool| -> (Charges<'_>, Endings) {
             let lines = lines().filter(|(charge, _)| charge.by_fallback == here);
@@ -143,41 +143,41 @@ impl FallbackState {
         let ((theirs, their_endings), (ours, our_endings)) = (part(false), part(true));
         let their_step = Step { op: Op::Finish(&their_endings), charges: &theirs, ..*step };
         let our_step = Step { op: Op::Finish(&our_endings), charges: &ours, ..*step };
-        let mut settled = Settled::default();
-        match self.ask(&their_step, &mut settled) {
-            Settling::Done(done) => Settling::Done(done.and_then(|()| {
-                *out = self.finish_ours(settled, step, &our_step)?;
+        let mut executed = Executed::default();
+        match self.ask(&their_step, &mut executed) {
+            Execution::Done(done) => Execution::Done(done.and_then(|()| {
+                *out = self.finish_ours(executed, step, &our_step)?;
                 Ok(())
             })),
-            Settling::Later(later) => {
+            Execution::Later(later) => {
                 let (shared, step, our_step) =
                     (Arc::clone(self), OwnedStep::of(step), OwnedStep::of(&our_step));
-                Settling::Later(Box::pin(async move {
-                    let settled = later.await?;
-                    step.with(|step| our_step.with(|ours| shared.finish_ours(settled, step, ours)))
+                Execution::Later(Box::pin(async move {
+                    let executed = later.await?;
+                    step.with(|step| our_step.with(|ours| shared.finish_ours(executed, step, ours)))
                 }))
             }
         }
     }
 
     /// Ends the charges that were made here, after the engine has ended its own.
-    fn finish_ours(&self, theirs: Settled, step: &Step<'_>, our_step: &Step<'_>) -> Answer {
-        let mut ours = Settled::default();
+    fn finish_ours(&self, theirs: Executed, step: &Step<'_>, our_step: &Step<'_>) -> StepAnswer {
+        let mut ours = Executed::default();
         if theirs.allowed {
             let Op::Finish(endings) = our_step.op else { return Ok(theirs) };
             self.stand_in.finish(our_step, endings, &mut ours)?;
         } else {
             ours.lines.extend(our_step.charges.iter().map(|charge| unasked(charge, step.now)));
         }
-        let mut settled = Settled { lines: SmallVec::new(), ..theirs };
-        settled.moved.append(&mut ours.moved);
+        let mut executed = Executed { lines: SmallVec::new(), ..theirs };
+        executed.moved.append(&mut ours.moved);
         let (mut theirs, mut ours) = (theirs.lines.into_iter(), ours.lines.into_iter());
         let next = |charge: &Charge<'_>| if charge.by_fallback { ours.next() } else { theirs.next() };
-        settled.lines.extend(step.charges.iter().filter_map(next));
-        Ok(settled)
+        executed.lines.extend(step.charges.iter().filter_map(next));
+        Ok(executed)
     }
 
-    async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
+    async fn in_time(&self, later: Later<StepAnswer>, mut probe: Option<Probe>) -> StepAnswer {
         if probe.is_none() && self.breaker.is_down() {
             // The engine has gone since this step was prepared.
             return Err(self.unavailable());
@@ -204,10 +204,10 @@ impl FallbackState {
 
     async fn each_in_time(
         &self,
-        later: Later<Vec<Answer>>,
+        later: Later<Vec<StepAnswer>>,
         count: usize,
         mut probe: Option<Probe>,
-    ) -> Vec<Answer> {
+    ) -> Vec<StepAnswer> {
         let mut answers = Vec::new();
         if probe.is_none() && self.breaker.is_down() {
             answers.resize_with(count, || Err(self.unavailable()));
@@ -250,7 +250,7 @@ impl FallbackState {
     }
 
     /// Notes what many answers say: a single unavailable one means that the engine is gone.
-    fn judge_each(&self, answers: &[Answer], asked: Tick, mut probe: Option<Probe>) {
+    fn judge_each(&self, answers: &[StepAnswer], asked: Tick, mut probe: Option<Probe>) {
         let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
         match unavailable {
             Some(Err(error)) => drop(self.judge::<()>(Err(error.clone()), asked, probe.as_mut())),
@@ -258,18 +258,18 @@ impl FallbackState {
         }
     }
 
-    fn without(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+    fn without(&self, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
         self.breaker.counts();
         self.stand_in.decide(step, out)
     }
 
-    fn without_answer(&self, step: &Step<'_>) -> Answer {
-        let mut settled = Settled::default();
-        self.without(step, &mut settled).map(|()| settled)
+    fn without_answer(&self, step: &Step<'_>) -> StepAnswer {
+        let mut executed = Executed::default();
+        self.without(step, &mut executed).map(|()| executed)
     }
 
     /// Decides a step at the present tick without the engine, which did not answer in time.
-    fn without_late(&self, step: &OwnedStep) -> Answer {
+    fn without_late(&self, step: &OwnedStep) -> StepAnswer {
         let now = self.clock.now();
         step.with(|step| self.without_answer(&Step { now: step.now.max(now), ..*step }))
     }
@@ -309,7 +309,7 @@ pub(super) struct StandIn {
     /// The store, made when it is first needed, because its table takes memory.
     store: OnceLock<MemoryStore>,
     nodes: u64,
-    /// Settles by ticks that never step back.
+    /// Executes by ticks that never step back.
     latest: HeldTime,
 }
 
@@ -324,7 +324,7 @@ impl StandIn {
         self.store.get_or_init(|| MemoryStore::with_capacity(KEYS).expect("two megabytes of memory"))
     }
 
-    pub(super) fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+    pub(super) fn decide(&self, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
         let now = self.latest.hold(step.now);
         let step = &Step { now, ..*step };
         let closed =
@@ -340,7 +340,7 @@ impl StandIn {
                 (place, share, Charge { cost: share.charged, kept_back, ..*charge })
             })
             .collect();
-        let mut decided = Settled { allowed: true, at: now, ..Settled::default() };
+        let mut decided = Executed { allowed: true, at: now, ..Executed::default() };
         if !local.is_empty() {
             self.take(step, closed, &local, &mut decided)?;
         }
@@ -358,7 +358,7 @@ impl StandIn {
                 }
                 ruling => ruling,
             };
-            out.lines[*place] = Settlement {
+            out.lines[*place] = ChargeAnswer {
                 decision: Decision { ruling, standing: standing(line.decision.standing, self.nodes) },
                 receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.for_caller(receipt)),
             };
@@ -372,13 +372,13 @@ impl StandIn {
         step: &Step<'_>,
         closed: bool,
         local: &LocalCharges<'_>,
-        decided: &mut Settled,
+        decided: &mut Executed,
     ) -> Result<(), StoreError> {
         let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
         let owes = local.iter().any(|(_, share, charge)| share.owed(charge.quota) > 0);
         let op = if closed { Op::Peek } else { step.op };
         let asked = Step { op, receipts: step.receipts || owes, charges: &charges, ..*step };
-        self.settle(&asked, decided)?;
+        self.execute(&asked, decided)?;
         if owes && decided.allowed && matches!(op, Op::Take) {
             self.book(step.now, local, decided)?;
         }
@@ -386,7 +386,7 @@ impl StandIn {
     }
 
     /// Books the units that charges owe beyond their whole limits.
-    fn book(&self, now: Tick, local: &LocalCharges<'_>, decided: &mut Settled) -> Result<(), StoreError> {
+    fn book(&self, now: Tick, local: &LocalCharges<'_>, decided: &mut Executed) -> Result<(), StoreError> {
         let (mut charges, mut endings, mut lines) = (
             SmallVec::<[Charge<'_>; 4]>::new(),
             SmallVec::<[Ending; 4]>::new(),
@@ -403,8 +403,8 @@ impl StandIn {
                 lines.push(line);
             }
         }
-        let mut booked = Settled::default();
-        self.settle(&Step::new(now, Op::Finish(&endings), &charges), &mut booked)?;
+        let mut booked = Executed::default();
+        self.execute(&Step::new(now, Op::Finish(&endings), &charges), &mut booked)?;
         for (line, after) in lines.into_iter().zip(booked.lines) {
             decided.lines[line].decision.standing = after.decision.standing;
         }
@@ -415,7 +415,7 @@ impl StandIn {
         &self,
         step: &Step<'_>,
         endings: &[Ending],
-        out: &mut Settled,
+        out: &mut Executed,
     ) -> Result<(), StoreError> {
         let mut local: LocalCharges<'_> = SmallVec::new();
         let mut translated: SmallVec<[Ending; 4]> = SmallVec::new();
@@ -426,7 +426,7 @@ impl StandIn {
         }
         let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
         let now = self.latest.hold(step.now);
-        self.settle(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
+        self.execute(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
         out.by = DecidedBy::Fallback;
         for (((_, share, _), line), ending) in local.iter().zip(&mut out.lines).zip(endings) {
             if let Ending::Finish { .. } = ending {
@@ -440,12 +440,12 @@ impl StandIn {
     pub(super) fn reset(&self, step: &Step<'_>) {
         if let Some(store) = self.store.get() {
             // This cannot fail: the engine refuses steps with a repeated key.
-            let _ = settled(store, step, &mut Settled::default());
+            let _ = execute_here(store, step, &mut Executed::default());
         }
     }
 
-    fn settle(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
-        settled(self.store(), step, out)
+    fn execute(&self, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
+        execute_here(self.store(), step, out)
     }
 }
 
@@ -463,14 +463,14 @@ fn end(nodes: u64, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
     }
 }
 
-fn settled(store: &MemoryStore, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
-    match store.settle_into(step, out) {
-        Settling::Done(done) => done,
-        Settling::Later(_) => Err(StoreError::MustWait),
+fn execute_here(store: &MemoryStore, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
+    match store.execute_into(step, out) {
+        Execution::Done(done) => done,
+        Execution::Later(_) => Err(StoreError::MustWait),
     }
 }
 
-pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> Settlement {
+pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> ChargeAnswer {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = match charge.rules.on_error {
         OnStoreError::Allow => Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: full },
@@ -479,5 +479,5 @@ pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> Settlement {
             standing: Standing { remaining: 0, ..full },
         },
     };
-    Settlement { decision, receipt: None }
+    ChargeAnswer { decision, receipt: None }
 }

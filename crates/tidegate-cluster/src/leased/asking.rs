@@ -8,7 +8,9 @@ use futures_util::future::{join, join_all};
 use smallvec::SmallVec;
 use tidegate_core::Tick;
 use tidegate_limits::clock::before;
-use tidegate_limits::store::{Answer, Later, Op, OwnedStep, Settled, Settlement, Settling, Step, StoreError};
+use tidegate_limits::store::{
+    ChargeAnswer, Executed, Execution, Later, Op, OwnedStep, Step, StepAnswer, StoreError,
+};
 
 use super::draws::Awaited;
 use super::engine_part::HeldUnits;
@@ -18,7 +20,7 @@ use super::shared::{Drawing, LeasedState, TermsOfLines, ask, ask_each, widen};
 /// them.
 const ROUNDS: usize = 8;
 
-type Waiting = (usize, OwnedStep, Pending);
+type WaitingStep = (usize, OwnedStep, Pending);
 
 impl Asking {
     fn decides(&self) -> bool {
@@ -28,37 +30,39 @@ impl Asking {
 
 impl LeasedState {
     #[inline]
-    pub(super) fn settle(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+    pub(super) fn execute(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> Execution {
         match self.begin(step, out) {
-            FirstPass::Done(done) => Settling::Done(done),
-            FirstPass::Pending(pending) => Settling::Later(Box::pin(Arc::clone(self).settle_later(pending))),
+            FirstPass::Done(done) => Execution::Done(done),
+            FirstPass::Pending(pending) => {
+                Execution::Later(Box::pin(Arc::clone(self).execute_later(pending)))
+            }
             FirstPass::AsksEngine(asking) => {
                 let inner = Arc::clone(self);
-                Settling::Later(Box::pin(async move { inner.ask_one(asking).await }))
+                Execution::Later(Box::pin(async move { inner.ask_one(asking).await }))
             }
         }
     }
 
-    async fn settle_later(self: Arc<Self>, pending: Box<(OwnedStep, Pending)>) -> Answer {
+    async fn execute_later(self: Arc<Self>, pending: Box<(OwnedStep, Pending)>) -> StepAnswer {
         let (step, pending) = *pending;
-        let mut answers = self.settle_rest(vec![None], vec![(0, step, pending)], Vec::new()).await;
+        let mut answers = self.execute_rest(vec![None], vec![(0, step, pending)], Vec::new()).await;
         answers.pop().unwrap_or_else(|| Err(no_answer()))
     }
 
-    /// Settles many steps: those for the engine in one exchange, and those that need draws wait together.
-    pub(super) fn settle_each(
+    /// Executes many steps: those for the engine in one exchange, and those that need draws wait together.
+    pub(super) fn execute_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
-        out: &mut Vec<Answer>,
-    ) -> Option<Later<Vec<Answer>>> {
+        out: &mut Vec<StepAnswer>,
+    ) -> Option<Later<Vec<StepAnswer>>> {
         out.clear();
         let (mut waiting, mut asking) = (Vec::new(), Vec::new());
-        let mut answers: Vec<Option<Answer>> = Vec::with_capacity(steps.len());
+        let mut answers: Vec<Option<StepAnswer>> = Vec::with_capacity(steps.len());
         for (at, step) in steps.iter().enumerate() {
-            let mut settled = Settled::default();
+            let mut executed = Executed::default();
             let mut answer = None;
-            match self.begin(step, &mut settled) {
-                FirstPass::Done(done) => answer = Some(done.map(|()| settled)),
+            match self.begin(step, &mut executed) {
+                FirstPass::Done(done) => answer = Some(done.map(|()| executed)),
                 FirstPass::Pending(pending) => waiting.push((at, pending.0, pending.1)),
                 FirstPass::AsksEngine(asks) => asking.push((at, asks)),
             }
@@ -69,17 +73,17 @@ impl LeasedState {
             return None;
         }
         let inner = Arc::clone(self);
-        Some(Box::pin(async move { inner.settle_rest(answers, waiting, asking).await }))
+        Some(Box::pin(async move { inner.execute_rest(answers, waiting, asking).await }))
     }
 
-    /// Settles the steps that have no answer yet. In each round, the engine is asked and draws are awaited
+    /// Executes the steps that have no answer yet. In each round, the engine is asked and draws are awaited
     /// concurrently.
-    async fn settle_rest(
+    async fn execute_rest(
         self: Arc<Self>,
-        mut answers: Vec<Option<Answer>>,
-        mut waiting: Vec<Waiting>,
+        mut answers: Vec<Option<StepAnswer>>,
+        mut waiting: Vec<WaitingStep>,
         mut asking: Vec<(usize, Box<Asking>)>,
-    ) -> Vec<Answer> {
+    ) -> Vec<StepAnswer> {
         for round in 0.. {
             let (mut again, mut draws) = (Vec::new(), Vec::new());
             for (at, step, pending) in mem::take(&mut waiting) {
@@ -100,7 +104,7 @@ impl LeasedState {
                 answers[at] = Some(answer);
             }
             for (at, step) in again {
-                let (now, mut out) = (self.clock.now(), Settled::default());
+                let (now, mut out) = (self.clock.now(), Executed::default());
                 let pending = step
                     .with(|step| self.try_take(&Step { now: step.now.max(now), ..*step }, false, &mut out));
                 match pending {
@@ -117,7 +121,7 @@ impl LeasedState {
 
     /// Asks the engine about steps in their order. Takes and peeks do not share an exchange with other operations,
     /// because a fallback answers those one by one.
-    async fn ask_all(self: &Arc<Self>, asking: Vec<(usize, Box<Asking>)>) -> Vec<(usize, Answer)> {
+    async fn ask_all(self: &Arc<Self>, asking: Vec<(usize, Box<Asking>)>) -> Vec<(usize, StepAnswer)> {
         let (mut answers, mut rest) = (Vec::with_capacity(asking.len()), asking.into_iter().peekable());
         while let Some((at, first)) = rest.next() {
             let alike = |next: &(usize, Box<Asking>)| next.1.decides() == first.decides();
@@ -137,13 +141,13 @@ impl LeasedState {
         answers
     }
 
-    async fn ask_one(self: &Arc<Self>, asking: Box<Asking>) -> Answer {
+    async fn ask_one(self: &Arc<Self>, asking: Box<Asking>) -> StepAnswer {
         let sent = self.clock.now();
         let answer = self.ask_engine(&asking.asked).await;
         self.conclude(*asking, answer, sent).await
     }
 
-    async fn ask_together(self: &Arc<Self>, asking: Vec<Asking>) -> Vec<Answer> {
+    async fn ask_together(self: &Arc<Self>, asking: Vec<Asking>) -> Vec<StepAnswer> {
         let sent = self.clock.now();
         let steps: Vec<&OwnedStep> = asking.iter().map(|asking| &asking.asked).collect();
         steps.iter().for_each(|step| self.count_central(step));
@@ -157,24 +161,24 @@ impl LeasedState {
         concluded
     }
 
-    pub(super) async fn ask_engine(&self, step: &OwnedStep) -> Answer {
+    pub(super) async fn ask_engine(&self, step: &OwnedStep) -> StepAnswer {
         self.count_central(step);
         self.counts.messages.fetch_add(1, Ordering::Relaxed);
         ask(&*self.engine, step).await
     }
 
-    async fn conclude(self: &Arc<Self>, asking: Asking, answer: Answer, sent: Tick) -> Answer {
+    async fn conclude(self: &Arc<Self>, asking: Asking, answer: StepAnswer, sent: Tick) -> StepAnswer {
         let Asking { asked, terms, on_answer } = asking;
-        let mut settled = answer?;
-        self.record_answer(&asked, &settled, sent);
+        let mut executed = answer?;
+        self.record_answer(&asked, &executed, sent);
         match on_answer {
             OnAnswer::Merge(merged) => {
                 let (step, local) = *merged;
-                self.merge(&step, local, &asked, &terms, settled).await
+                self.merge(&step, local, &asked, &terms, executed).await
             }
             OnAnswer::Tell => {
-                widen(&mut settled, &terms);
-                Ok(settled)
+                widen(&mut executed, &terms);
+                Ok(executed)
             }
         }
     }
@@ -217,6 +221,6 @@ pub(super) enum Pending {
 
 /// The lines that are decided here, `None` for those that the engine decides, and the units that were taken for them.
 pub(super) struct LocalLines {
-    pub(super) lines: SmallVec<[Option<Settlement>; 4]>,
+    pub(super) lines: SmallVec<[Option<ChargeAnswer>; 4]>,
     pub(super) held: HeldUnits,
 }

@@ -11,11 +11,11 @@ use futures_util::stream::{StreamExt as _, iter};
 use tidegate_core::decision::Ruling;
 use tidegate_core::time::nanos;
 use tidegate_core::{Cost, Finish, Receipt, Tick};
-use tidegate_limits::store::{Answer, Charge, Ending, Later, Op, OwnedStep, Step, StepClock};
+use tidegate_limits::store::{Charge, Ending, Later, Op, OwnedStep, Step, StepAnswer, StepClock};
 
 use super::leasable::Terms;
 use super::lease::GivenBack;
-use super::request::{Draw, Drawn, Refused, Times};
+use super::request::{Draw, DrawTimes, Drawn, Refused};
 use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState, ask};
 
 /// The most calls in flight that give units back: a node that closes may hold those of a hundred thousand keys.
@@ -126,7 +126,7 @@ impl LeasedState {
 }
 
 impl Return {
-    async fn send(&self, inner: &LeasedState) -> Answer {
+    async fn send(&self, inner: &LeasedState) -> StepAnswer {
         let ending = [Ending::new(self.receipt, Finish::UNDONE)];
         let charge = [charge(&self.key, &self.terms, self.settings, self.receipt.cost, 0)];
         let step = Step {
@@ -136,9 +136,9 @@ impl Return {
         };
         inner.counts.messages.fetch_add(1, Ordering::Relaxed);
         let (sent, step) = (step.now, OwnedStep::of(&step));
-        let settled = ask(&*inner.engine, &step).await?;
-        inner.record_answer(&step, &settled, sent);
-        Ok(settled)
+        let executed = ask(&*inner.engine, &step).await?;
+        inner.record_answer(&step, &executed, sent);
+        Ok(executed)
     }
 }
 
@@ -156,10 +156,10 @@ impl DrawRequest {
         self.inner.counts.draws.fetch_add(1, Ordering::Relaxed);
         let answer = ask(&*self.inner.engine, &step).await;
         let received = self.inner.clock.now();
-        self.take_in(answer, Times { sent, received });
+        self.take_in(answer, DrawTimes { sent, received });
     }
 
-    fn take_in(&mut self, answer: Answer, times: Times) {
+    fn take_in(&mut self, answer: StepAnswer, times: DrawTimes) {
         self.answered = true;
         if answer.is_ok() {
             // Relaxed: a number by itself.
@@ -169,7 +169,7 @@ impl DrawRequest {
         let (inner, part) = (&self.inner, self.inner.part.at(times.received));
         let mut back = GivenBack::new();
         let mut returns = Vec::new();
-        let line = answer.ok().and_then(|settled| settled.lines.first().copied());
+        let line = answer.ok().and_then(|executed| executed.lines.first().copied());
         let drawn = line.and_then(|line| {
             let (Ruling::Allowed { wait }, Some(receipt)) = (line.decision.ruling, line.receipt) else {
                 return None;
@@ -280,7 +280,7 @@ const FEW: u64 = 8;
 
 /// The recent demand for one key on this node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Demand {
+pub(super) struct KeyDemand {
     /// The averaged demand, in thousandths of a unit per second.
     rate: u64,
     /// Units asked for since the last draw, whether they were granted or not.
@@ -288,7 +288,7 @@ pub(super) struct Demand {
     since: Tick,
 }
 
-impl Demand {
+impl KeyDemand {
     #[inline]
     pub(super) const fn record(&mut self, units: u64) {
         self.asked = self.asked.saturating_add(units);
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_hit_now_and_then_draws_nothing_ahead() {
-        let mut demand = Demand::default();
+        let mut demand = KeyDemand::default();
         for second in 0..10 {
             demand.record(1);
             assert_eq!(demand.sized(ms(second * 1000), TARGET, LASTS), 0);
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_hit_a_few_times_a_second_draws_a_few() {
-        let mut demand = Demand::default();
+        let mut demand = KeyDemand::default();
         let drawn: Vec<u64> = (0..5)
             .map(|draw| {
                 demand.record(8);
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_hit_all_the_time_draws_what_lasts_for_the_target_within_a_few_draws() {
-        let mut demand = Demand::default();
+        let mut demand = KeyDemand::default();
         let (mut at, mut drawn) = (0, Vec::new());
         // A thousand a second; each draw is made when the one before is spent.
         for _ in 0..8 {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, Tick};
 use tidegate_limits::store::{
-    Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError,
+    Charge, ChargeAnswer, DecidedBy, Ending, Executed, Op, OwnedStep, Step, StepAnswer, StoreError,
 };
 
 use super::asking::{Asking, LocalLines, OnAnswer};
@@ -50,36 +50,36 @@ impl LeasedState {
         local: LocalLines,
         theirs: &OwnedStep,
         terms: &TermsOfLines,
-        settled: Settled,
-    ) -> Answer {
+        executed: Executed,
+    ) -> StepAnswer {
         let LocalLines { lines, held } = local;
-        if settled.by == DecidedBy::Fallback {
+        if executed.by == DecidedBy::Fallback {
             // A step is decided in one place only, so that its charges can be ended there; here the fallback decides
             // all of it.
             drop(held);
             if let Some(undo) =
-                theirs.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed)
+                theirs.with(|step| OwnedStep::undoing(step, &executed)).filter(|_| executed.allowed)
             {
                 let _ = ask(&*self.engine, &undo).await;
             }
             let asking = step.with(|step| self.ask_for_all(step));
             let sent = self.clock.now();
-            let mut settled = self.ask_engine(&asking.asked).await?;
-            self.record_answer(&asking.asked, &settled, sent);
-            widen(&mut settled, &asking.terms);
-            return Ok(settled);
+            let mut executed = self.ask_engine(&asking.asked).await?;
+            self.record_answer(&asking.asked, &executed, sent);
+            widen(&mut executed, &asking.terms);
+            return Ok(executed);
         }
-        let allowed = settled.allowed;
+        let allowed = executed.allowed;
         if allowed {
             held.admit();
         } else {
             drop(held);
         }
-        let mut theirs = settled.lines.into_iter();
-        let mut merged = Settled { lines: SmallVec::new(), ..settled };
+        let mut theirs = executed.lines.into_iter();
+        let mut merged = Executed { lines: SmallVec::new(), ..executed };
         for line in lines {
             let line = match line {
-                Some(line) => Settlement { receipt: line.receipt.filter(|_| allowed), ..line },
+                Some(line) => ChargeAnswer { receipt: line.receipt.filter(|_| allowed), ..line },
                 None => theirs.next().ok_or_else(|| StoreError::Unavailable {
                     reason: "it answered fewer charges than it was asked".to_owned(),
                 })?,
@@ -91,22 +91,22 @@ impl LeasedState {
     }
 
     /// Updates leases by the engine's answer: which requests need not be asked about again, and which may be.
-    pub(super) fn record_answer(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
+    pub(super) fn record_answer(&self, asked: &OwnedStep, executed: &Executed, sent: Tick) {
         asked.with(|step| match step.op {
-            Op::Take | Op::Peek => self.record_decisions(step, settled, sent),
-            Op::Finish(endings) if settled.allowed => self.record_endings(step, endings, settled),
+            Op::Take | Op::Peek => self.record_decisions(step, executed, sent),
+            Op::Finish(endings) if executed.allowed => self.record_endings(step, endings, executed),
             Op::Reset => step.charges.iter().for_each(|charge| self.forget(charge.key)),
             _ => {}
         });
     }
 
-    fn record_decisions(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
-        if settled.by == DecidedBy::Fallback {
+    fn record_decisions(&self, step: &Step<'_>, executed: &Executed, sent: Tick) {
+        if executed.by == DecidedBy::Fallback {
             return;
         }
         let takes = matches!(step.op, Op::Take);
         let at_once = |(charge, _): &(&Charge<'_>, _)| charge.max_wait.is_zero();
-        for (charge, line) in step.charges.iter().zip(&settled.lines).filter(at_once) {
+        for (charge, line) in step.charges.iter().zip(&executed.lines).filter(at_once) {
             match line.decision.ruling {
                 Ruling::Denied { retry: Retry::After(after) } if takes => {
                     self.with_lease_of(charge, |entry| {
@@ -124,9 +124,9 @@ impl LeasedState {
 
     /// Units that came back through this node may be drawn again at once; those that came back elsewhere are noticed
     /// when a refusal expires.
-    fn record_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
-        let by_engine = settled.by != DecidedBy::Fallback;
-        for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&settled.lines) {
+    fn record_endings(&self, step: &Step<'_>, endings: &[Ending], executed: &Executed) {
+        let by_engine = executed.by != DecidedBy::Fallback;
+        for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&executed.lines) {
             match ending {
                 Ending::Forget => self.forget(charge.key),
                 Ending::Finish { receipt, finish, .. } if by_engine && finish.used < receipt.cost.units() => {
@@ -152,11 +152,11 @@ impl LeasedState {
 /// Units taken by a request that is not yet admitted; put back when dropped.
 pub(super) struct HeldUnits {
     pub(super) inner: Arc<LeasedState>,
-    pub(super) portions: SmallVec<[Taken; 4]>,
+    pub(super) portions: SmallVec<[TakenUnits; 4]>,
 }
 
 /// Units that were taken out of a lease, and the lease's identity.
-pub(super) struct Taken {
+pub(super) struct TakenUnits {
     pub(super) hash: u64,
     pub(super) key: Arc<[u8]>,
     /// The terms of the lease. If the key has others by now, its lease is a new one that does not count these units.
@@ -167,7 +167,7 @@ pub(super) struct Taken {
 
 impl HeldUnits {
     pub(super) fn admit(mut self) {
-        for Taken { hash, key, terms, portion, .. } in self.portions.drain(..) {
+        for TakenUnits { hash, key, terms, portion, .. } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             if let Some(entry) = shard.get_under(hash, &key, &terms) {
                 entry.lease.release(&portion);
@@ -180,7 +180,7 @@ impl HeldUnits {
 impl Drop for HeldUnits {
     fn drop(&mut self) {
         let mut returns = Vec::new();
-        for Taken { hash, key, terms, settings, portion } in self.portions.drain(..) {
+        for TakenUnits { hash, key, terms, settings, portion } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             shard.granted = shard.granted.saturating_sub(1);
             match shard.get_under(hash, &key, &terms) {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Receipt, Retry, Tick};
 
-use super::draws::Demand;
+use super::draws::KeyDemand;
 use super::leasable::{LEAST_HELD, Terms};
-use super::request::{Batch, Draw, Drawn, Portion, Refused, Times};
+use super::request::{Batch, Draw, DrawTimes, Drawn, Portion, Refused};
 
 /// For how long the engine decides a key alone after a draw has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) struct Lease {
     /// The units left in the limit, as the engine last said.
     pub(super) remaining: u64,
     pub(super) full_at: Tick,
-    demand: Demand,
+    demand: KeyDemand,
     /// Whether the last draw had to wait: then the limit is in full use, and so will the next.
     waits: bool,
     /// The most that a recent request left to higher priorities, and when it came: draws ahead of need leave as much.
@@ -72,7 +72,7 @@ impl Lease {
             refusals: Refusals::default(),
             failed_until: Tick::EPOCH,
             full_at: Tick::EPOCH,
-            demand: Demand::default(),
+            demand: KeyDemand::default(),
             waits: false,
             kept_back: (0, Tick::EPOCH),
             drawing: None,
@@ -214,12 +214,19 @@ impl Lease {
     }
 
     /// Puts drawn units into a batch. Units that do not fit are given back, and all units of an abandoned draw.
-    pub(super) fn fill(&mut self, draw: &Draw, drawn: &Drawn, times: Times, part: u32, back: &mut GivenBack) {
+    pub(super) fn fill(
+        &mut self,
+        draw: &Draw,
+        drawn: &Drawn,
+        times: DrawTimes,
+        part: u32,
+        back: &mut GivenBack,
+    ) {
         if !self.is_under_way(draw) {
             back.push(drawn.receipt);
             return;
         }
-        let Times { sent, received } = times;
+        let DrawTimes { sent, received } = times;
         self.drawing = None;
         self.touched = received;
         self.failed_until = Tick::EPOCH;
@@ -434,7 +441,7 @@ impl Lease {
 const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, Hash)]
-struct Refusal {
+struct EngineRefusal {
     /// The units refused; covers all larger costs.
     units: u64,
     /// The units to be left for higher priorities; covers all requests that have to leave more.
@@ -445,7 +452,7 @@ struct Refusal {
     until: Tick,
 }
 
-impl Refusal {
+impl EngineRefusal {
     const fn covers(&self, units: u64, kept_back: u64) -> bool {
         units >= self.units && kept_back >= self.kept_back
     }
@@ -454,9 +461,9 @@ impl Refusal {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusals {
     /// The last draw that was refused, because not even one unit was left.
-    draw: Option<Refusal>,
+    draw: Option<EngineRefusal>,
     /// The last request that the engine decided alone and refused; does not cover smaller costs.
-    request: Option<Refusal>,
+    request: Option<EngineRefusal>,
     /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
     cleared: Tick,
 }
@@ -464,7 +471,7 @@ pub(super) struct Refusals {
 impl Refusals {
     fn of(&self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
         let both = [&self.draw, &self.request].into_iter().flatten();
-        let holds = |refusal: &&Refusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
+        let holds = |refusal: &&EngineRefusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
         both.filter(holds).map(|refusal| refusal.until.since(now)).max()
     }
 
@@ -482,12 +489,12 @@ impl Refusals {
         // Counted from the sending: a request sent at that tick reaches the engine no earlier than it said.
         let after = retry.after().unwrap_or(AFTER_AN_UNKNOWN);
         let (again, until) = (sent.after(after.min(lasts)), sent.after(after.saturating_add(ahead)));
-        self.draw = Some(Refusal { units: 1, kept_back, again, until });
+        self.draw = Some(EngineRefusal { units: 1, kept_back, again, until });
     }
 
     fn add_request(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick, lasts: Duration) {
         let (again, until) = (sent.after(after.min(lasts)), sent.after(after));
-        let new = Refusal { units: cost.units(), kept_back, again, until };
+        let new = EngineRefusal { units: cost.units(), kept_back, again, until };
         let known = self.request.filter(|known| sent < known.again);
         // A refusal that says more is kept: one that covers smaller costs covers this one too.
         if sent > self.cleared && known.is_none_or(|known| !known.covers(new.units, new.kept_back)) {

@@ -16,12 +16,12 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::envelope::Envelope;
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Algorithm, Ask, Cost, Finish, Quota, Receipt, Tick, Transition};
-use tidegate_limits::store::{Cell, Charge, Ending, Forgotten, Op, Step, settle};
+use tidegate_limits::store::{Cell, Charge, Ending, Forgotten, Op, Step, execute};
 use tidegate_limits::sync::short_or_long;
 
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lease, Lookup};
-use super::request::{Draw, Drawn, Portion, Refused, Times};
+use super::request::{Draw, DrawTimes, Drawn, Portion, Refused};
 use crate::Part;
 
 /// The findings of a search.
@@ -33,7 +33,7 @@ struct SearchResult {
 }
 
 /// Searches all worlds that can follow from one.
-fn search(first: World, bounds: &Bounds, most: u64) -> SearchResult {
+fn search(first: World, bounds: &SearchBounds, most: u64) -> SearchResult {
     let (mut seen, mut found) = (HashSet::new(), SearchResult::default());
     let mut left = vec![first];
     while let Some(world) = left.pop() {
@@ -86,11 +86,11 @@ fn window() -> World {
 
 /// Draws, faults and steps of time: few enough for a run of seconds. For a long run, `LEASE_MODEL` sets the three
 /// numbers, such as `4,1,2`.
-fn bounds(step: Duration, usual: [u64; 3]) -> Bounds {
+fn bounds(step: Duration, usual: [u64; 3]) -> SearchBounds {
     let told = std::env::var("LEASE_MODEL").ok();
     let told = told.map(|told| told.split(',').map(|number| number.parse().unwrap()).collect::<Vec<u64>>());
     let [draws, faults, steps] = told.map_or(usual, |told| [told[0], told[1], told[2]]);
-    Bounds { step, steps, faults: u32::try_from(faults).unwrap(), draws }
+    SearchBounds { step, steps, faults: u32::try_from(faults).unwrap(), draws }
 }
 
 #[test]
@@ -127,7 +127,7 @@ const START: Tick = Tick::from_secs(1_200_000_000);
 
 /// How far a search goes.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct SearchBounds {
     /// The length and number of time steps, the number of faults, and the number of draws.
     step: Duration,
     steps: u64,
@@ -268,7 +268,7 @@ impl World {
     }
 
     /// Returns all worlds that can follow next.
-    fn next(&self, bounds: &Bounds) -> Vec<Self> {
+    fn next(&self, bounds: &SearchBounds) -> Vec<Self> {
         let mut all = Vec::new();
         let mut with = |change: &mut dyn FnMut(&mut Self) -> bool| {
             let mut world = self.clone();
@@ -385,12 +385,12 @@ impl World {
                     [Ending::new(receipt, Finish::UNDONE)],
                     [Charge::new(b"k", &terms.engine, receipt.cost)],
                 );
-                let _ = settle(&Step::new(now, Op::Finish(&ending), &charge), &mut cells);
+                let _ = execute(&Step::new(now, Op::Finish(&ending), &charge), &mut cells);
             }
             Call::Draw { sent, draw } => {
                 let charge = Charge { max_wait: terms.ahead, ..Charge::new(b"k", &terms.engine, draw.want) };
-                let settled = settle(&Step::new(now, Op::Draw, &[charge]), &mut cells).0;
-                let line = settled.lines[0];
+                let executed = execute(&Step::new(now, Op::Draw, &[charge]), &mut cells).0;
+                let line = executed.lines[0];
                 let standing = line.decision.standing;
                 let drawn = match (line.decision.ruling, line.receipt) {
                     (Ruling::Allowed { wait }, Some(receipt)) => Ok(Drawn {
@@ -424,7 +424,7 @@ impl World {
         let Reply { sent, draw, drawn } = node.replies.remove(reply);
         match drawn {
             Ok(drawn) => {
-                let (mut back, times) = (GivenBack::new(), Times { sent, received: now });
+                let (mut back, times) = (GivenBack::new(), DrawTimes { sent, received: now });
                 node.owns += drawn.receipt.cost.units();
                 node.lease.fill(&draw, &drawn, times, node.part, &mut back);
                 if twice {

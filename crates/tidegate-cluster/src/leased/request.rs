@@ -8,32 +8,32 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Cost, Decision, Quota, Receipt, Retry, Standing, Tick};
 use tidegate_limits::store::refuse_repeated;
-use tidegate_limits::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
+use tidegate_limits::store::{Charge, ChargeAnswer, DecidedBy, Executed, Op, OwnedStep, Step};
 
 use super::asking::{FirstPass, LocalLines, Pending};
 use super::draws::Return;
-use super::engine_part::{HeldUnits, Taken};
+use super::engine_part::{HeldUnits, TakenUnits};
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
 use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState};
 
 enum ChargeResult {
-    Portion(Taken, Settlement),
-    Refused(Settlement),
+    Portion(TakenUnits, ChargeAnswer),
+    Refused(ChargeAnswer),
     /// The draw, and until when to wait for it.
     Draw(Drawing, Tick),
     Engine,
 }
 
 impl LeasedState {
-    /// Settles a step of one charge whose units are in a batch, which is the usual case. Otherwise returns `false` and
+    /// Executes a step of one charge whose units are in a batch, which is the usual case. Otherwise returns `false` and
     /// changes nothing.
     #[inline]
     pub(super) fn take_at_once(
         self: &Arc<Self>,
         step: &Step<'_>,
         charge: &Charge<'_>,
-        out: &mut Settled,
+        out: &mut Executed,
     ) -> bool {
         if !charge.max_wait.is_zero() {
             return false;
@@ -54,7 +54,7 @@ impl LeasedState {
         shard.granted += 1;
         drop(shard);
         out.lines.clear();
-        out.lines.push(Settlement { decision, receipt });
+        out.lines.push(ChargeAnswer { decision, receipt });
         (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
         if let Some(ahead) = ahead {
             self.draw_ahead(ahead);
@@ -68,12 +68,12 @@ impl LeasedState {
         if window { step.now.max(self.clock.now()) } else { step.now }
     }
 
-    /// Tries to settle a take; `None` if it is settled. `first`: the step was not tried before.
+    /// Tries to execute a take; `None` if it is executed. `first`: the step was not tried before.
     pub(super) fn try_take(
         self: &Arc<Self>,
         step: &Step<'_>,
         first: bool,
-        out: &mut Settled,
+        out: &mut Executed,
     ) -> Option<Pending> {
         let terms = self.terms_of(step);
         let (mut returns, mut ahead) = (Vec::new(), SmallVec::<[Drawing; 2]>::new());
@@ -89,7 +89,7 @@ impl LeasedState {
 
         let (mut held, mut waits) =
             (HeldUnits { inner: Arc::clone(self), portions: SmallVec::new() }, SmallVec::new());
-        let mut lines: SmallVec<[Option<Settlement>; 4]> = SmallVec::new();
+        let mut lines: SmallVec<[Option<ChargeAnswer>; 4]> = SmallVec::new();
         let (mut refused, mut by_engine) = (false, false);
         for (found, charge) in found.into_iter().zip(step.charges) {
             lines.push(match found {
@@ -170,8 +170,8 @@ impl LeasedState {
                     }
                     let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.lease.terms));
                     ChargeResult::Portion(
-                        Taken { hash, key, terms, settings, portion },
-                        Settlement { decision, receipt },
+                        TakenUnits { hash, key, terms, settings, portion },
+                        ChargeAnswer { decision, receipt },
                     )
                 }
                 None => ChargeResult::Engine,
@@ -179,7 +179,7 @@ impl LeasedState {
             Lookup::Refused(after) => {
                 let standing = Standing { remaining: entry.lease.ready(now), ..standing(entry, now) };
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
-                ChargeResult::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
+                ChargeResult::Refused(ChargeAnswer { decision: Decision { ruling, standing }, receipt: None })
             }
             Lookup::Draw => {
                 let until = entry.lease.drawing_since().unwrap_or(now).after(self.patience(terms));
@@ -201,18 +201,18 @@ impl LeasedState {
     }
 
     /// Answers a step that a batch refuses. Charges whose keys were not looked at are reported with a full limit.
-    fn refuse(&self, step: &Step<'_>, lines: &[Option<Settlement>], out: &mut Settled) {
+    fn refuse(&self, step: &Step<'_>, lines: &[Option<ChargeAnswer>], out: &mut Executed) {
         out.lines.clear();
         let both = lines.iter().zip(step.charges);
         out.lines.extend(both.map(|(line, charge)| match line {
-            Some(line) => Settlement { receipt: None, ..*line },
+            Some(line) => ChargeAnswer { receipt: None, ..*line },
             None => unasked(charge),
         }));
         (out.allowed, out.wait, out.at, out.by) = (false, Duration::ZERO, step.now, DecidedBy::Lease);
     }
 
     #[inline]
-    pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
+    pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> FirstPass {
         match step.op {
             Op::Take => {
                 let step = &step.read_clock();
@@ -225,7 +225,7 @@ impl LeasedState {
         }
     }
 
-    fn begin_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
+    fn begin_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> FirstPass {
         if let Err(error) = refuse_repeated(step) {
             return FirstPass::Done(Err(error));
         }
@@ -235,7 +235,7 @@ impl LeasedState {
         }
     }
 
-    fn begin_other(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
+    fn begin_other(self: &Arc<Self>, step: &Step<'_>, out: &mut Executed) -> FirstPass {
         let known = match step.op {
             Op::Peek => self.peek_at_once(&step.read_clock(), out),
             Op::Finish(endings) => self.finish_at_once(step, endings, out),
@@ -254,10 +254,10 @@ pub(super) fn standing(entry: &LeasedKey, now: Tick) -> Standing {
     Standing { limit, remaining, debt: 0, reset_after: lease.full_at.since(now) }
 }
 
-fn unasked(charge: &Charge<'_>) -> Settlement {
+fn unasked(charge: &Charge<'_>) -> ChargeAnswer {
     let limit = charge.quota.capacity();
     let standing = Standing { limit, remaining: limit, debt: 0, reset_after: Duration::ZERO };
-    Settlement {
+    ChargeAnswer {
         decision: Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing },
         receipt: None,
     }
@@ -272,7 +272,7 @@ pub(super) struct Draw {
 
 /// When a draw was sent and when its reply arrived, by this node's clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct DrawTimes {
     pub(super) sent: Tick,
     pub(super) received: Tick,
 }

@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 use tidegate_limits::Background;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::{Answer, Charge, ChargeRules, Later, OwnedStep, Settled, Settling, Step, Store};
+use tidegate_limits::store::{
+    Charge, ChargeRules, Executed, Execution, Later, OwnedStep, Step, StepAnswer, Store,
+};
 
 use super::engine_part::LeaseHealth;
 use super::leasable::{AllTerms, Terms};
@@ -27,7 +29,7 @@ pub(super) struct LeasedState {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) part: Part,
     pub(super) terms: AllTerms,
-    pub(super) table: Table,
+    pub(super) table: LeaseTable,
     pub(super) background: Background,
     pub(super) counts: LeaseCounters,
     /// The duration of the last answered draw, in nanoseconds.
@@ -91,18 +93,18 @@ impl LeasedState {
     }
 }
 
-pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
-    let mut settled = Settled::default();
-    let settling = step.with(|step| engine.settle_into(step, &mut settled));
-    match settling {
-        Settling::Done(done) => done.map(|()| settled),
-        Settling::Later(later) => later.await,
+pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> StepAnswer {
+    let mut executed = Executed::default();
+    let execution = step.with(|step| engine.execute_into(step, &mut executed));
+    match execution {
+        Execution::Done(done) => done.map(|()| executed),
+        Execution::Later(later) => later.await,
     }
 }
 
-pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<Answer> {
+pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<StepAnswer> {
     let mut answers = Vec::with_capacity(steps.len());
-    let later = OwnedStep::with_each(steps, |steps| engine.settle_each(steps, &mut answers));
+    let later = OwnedStep::with_each(steps, |steps| engine.execute_each(steps, &mut answers));
     match later {
         None => answers,
         Some(later) => later.await,
@@ -119,8 +121,8 @@ pub(super) fn by_the_engine<'s>(step: &Step<'s>, terms: &'s TermsOfLines) -> Sma
 }
 
 /// Replaces the engine's limits in an answer by the limits that callers named.
-pub(super) fn widen(settled: &mut Settled, terms: &TermsOfLines) {
-    for (line, terms) in settled.lines.iter_mut().zip(terms) {
+pub(super) fn widen(executed: &mut Executed, terms: &TermsOfLines) {
+    for (line, terms) in executed.lines.iter_mut().zip(terms) {
         if let Some(terms) = terms {
             line.decision.standing.limit = terms.limit;
         }
@@ -186,13 +188,13 @@ pub(super) struct Shard {
     pub(super) refused: u64,
 }
 
-pub(super) struct Table {
+pub(super) struct LeaseTable {
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
     most: usize,
 }
 
-impl Table {
+impl LeaseTable {
     pub(super) fn new(keys: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { hasher: RandomState::default(), shards, most: keys.div_ceil(SHARDS).max(1) }
@@ -281,7 +283,7 @@ impl Shard {
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for LeaseTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table").field("capacity", &self.capacity()).finish_non_exhaustive()
     }

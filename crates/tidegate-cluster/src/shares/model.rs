@@ -94,14 +94,14 @@ impl Peer {
 
 /// What the engine knows of a member.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownMember {
     joined: u64,
     report: MemberReport,
     /// When it was last heard of.
     heard: u64,
 }
 
-impl Known {
+impl KnownMember {
     /// A member that has reported nothing but its region.
     fn new(joined: u64, region: &str, heard: u64) -> Self {
         let report = MemberReport { region: region.to_owned(), ..MemberReport::default() };
@@ -119,7 +119,7 @@ struct World {
     drawn: u64,
     document: Option<Shares>,
     /// What the engine knows of members.
-    members: Vec<Known>,
+    members: Vec<KnownMember>,
     peers: Vec<Peer>,
     /// The number of regions over which peers are spread in turn; 0: each peer has a part of its own.
     regions: usize,
@@ -173,7 +173,7 @@ impl World {
     fn begins(&mut self, at: usize) -> Peer {
         let region = if self.regions > 0 { format!("region {}", at % self.regions) } else { String::new() };
         self.joined += 1;
-        self.members.push(Known::new(self.joined, &region, self.now));
+        self.members.push(KnownMember::new(self.joined, &region, self.now));
         Peer {
             joined: self.joined,
             region,
@@ -237,7 +237,7 @@ impl World {
                                 peer.node.leave();
                                 self.joined += 1;
                                 peer.joined = self.joined;
-                                self.members.push(Known::new(self.joined, &peer.region, now));
+                                self.members.push(KnownMember::new(self.joined, &peer.region, now));
                                 Round::Idle
                             }
                         }
@@ -252,7 +252,7 @@ impl World {
             }
             Event::Looks(at) => {
                 let reported =
-                    |member: &Known| Reported { number: member.joined, report: member.report.clone() };
+                    |member: &KnownMember| Reported { number: member.joined, report: member.report.clone() };
                 let members = division::by_region(self.members.iter().map(reported));
                 self.drawn += 1;
                 let drawn = self.drawn;

@@ -141,7 +141,7 @@ pub(super) enum DescriptorPlace {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Demand {
+enum Requirement {
     OneOf(Vec<String>),
     NoneOf(Vec<String>),
     Present,
@@ -150,7 +150,7 @@ enum Demand {
 
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
-    demands: Vec<(String, Demand)>,
+    demands: Vec<(String, Requirement)>,
     places: BTreeSet<DescriptorPlace>,
 }
 
@@ -182,7 +182,7 @@ impl Conditions {
             );
             return None;
         };
-        self.demands.push((name.clone(), Demand::Present));
+        self.demands.push((name.clone(), Requirement::Present));
         Some(name)
     }
 
@@ -195,11 +195,11 @@ impl Conditions {
         let mut left_out = LeftOut::new();
         for (name, demand) in self.demands {
             let want = match demand {
-                Demand::OneOf(values) => AttributeMatch::OneOf(values),
-                Demand::Present => AttributeMatch::Present,
-                Demand::Absent => AttributeMatch::Absent,
+                Requirement::OneOf(values) => AttributeMatch::OneOf(values),
+                Requirement::Present => AttributeMatch::Present,
+                Requirement::Absent => AttributeMatch::Absent,
                 // In Limitador, a missing entry fails this condition too.
-                Demand::NoneOf(values) => {
+                Requirement::NoneOf(values) => {
                     match left_out.iter_mut().find(|(other, _)| *other == name) {
                         Some((_, all)) => all.extend(values),
                         None => left_out.push((name.clone(), values)),
@@ -227,9 +227,9 @@ impl Conditions {
         let (name, demand) = self.one(node)?;
         // Two demands on one entry can be written as one match only if they can be combined.
         let fits = self.demands.iter().filter(|(other, _)| *other == name).all(|(_, other)| {
-            let together = |one: &Demand, other: &Demand| match (one, other) {
-                (Demand::Present, Demand::Absent) | (Demand::Absent, _) => false,
-                (Demand::OneOf(_), Demand::OneOf(_)) => one == other,
+            let together = |one: &Requirement, other: &Requirement| match (one, other) {
+                (Requirement::Present, Requirement::Absent) | (Requirement::Absent, _) => false,
+                (Requirement::OneOf(_), Requirement::OneOf(_)) => one == other,
                 _ => true,
             };
             together(other, &demand) && together(&demand, other)
@@ -241,28 +241,28 @@ impl Conditions {
         Ok(())
     }
 
-    fn one(&mut self, node: &IdedExpr) -> Result<(String, Demand), Inexpressible> {
+    fn one(&mut self, node: &IdedExpr) -> Result<(String, Requirement), Inexpressible> {
         match &node.expr {
             Expr::Select(select) if select.test => {
                 let there = Expr::Select(cel::common::ast::SelectExpr { test: false, ..select.clone() });
                 let name = self.entry(&IdedExpr { id: node.id, expr: there }).ok_or(Inexpressible)?;
-                Ok((name, Demand::Present))
+                Ok((name, Requirement::Present))
             }
             Expr::Call(call) => self.call(call),
             _ => Err(Inexpressible),
         }
     }
 
-    fn call(&mut self, call: &CallExpr) -> Result<(String, Demand), Inexpressible> {
+    fn call(&mut self, call: &CallExpr) -> Result<(String, Requirement), Inexpressible> {
         let target = call.target.as_deref();
         match (&*call.func_name, target, &*call.args) {
             (EQUALS, None, [one, other]) => {
                 let (name, value) = self.compared(one, other)?;
-                Ok((name, Demand::OneOf(vec![plain(value)?])))
+                Ok((name, Requirement::OneOf(vec![plain(value)?])))
             }
             (NOT_EQUALS, None, [one, other]) => {
                 let (name, value) = self.compared(one, other)?;
-                Ok((name, Demand::NoneOf(vec![plain(value)?])))
+                Ok((name, Requirement::NoneOf(vec![plain(value)?])))
             }
             (IN, None, [one, other]) => match &other.expr {
                 Expr::List(list) => {
@@ -273,13 +273,13 @@ impl Conditions {
                     if values.is_empty() || values.len() > budget::ELEMENTS {
                         return Err(Inexpressible);
                     }
-                    Ok((name, Demand::OneOf(values)))
+                    Ok((name, Requirement::OneOf(values)))
                 }
                 _ => {
                     let index = index_of(other).ok_or(Inexpressible)?;
                     let key = literal(one).ok_or(Inexpressible)?;
                     self.places.insert(DescriptorPlace::At(index));
-                    Ok((attribute(key, 0), Demand::Present))
+                    Ok((attribute(key, 0), Requirement::Present))
                 }
             },
             ("startsWith" | "endsWith" | "contains", Some(entry), [value]) => {
@@ -290,26 +290,26 @@ impl Conditions {
                     "endsWith" => format!("*{part}"),
                     _ => format!("*{part}*"),
                 };
-                Ok((name, Demand::OneOf(vec![pattern])))
+                Ok((name, Requirement::OneOf(vec![pattern])))
             }
             (LOGICAL_NOT, None, [inner]) => {
                 let (name, demand) = self.one(inner)?;
                 Ok((
                     name,
                     match demand {
-                        Demand::OneOf(values) => Demand::NoneOf(values),
-                        Demand::NoneOf(values) => Demand::OneOf(values),
-                        Demand::Present => Demand::Absent,
-                        Demand::Absent => Demand::Present,
+                        Requirement::OneOf(values) => Requirement::NoneOf(values),
+                        Requirement::NoneOf(values) => Requirement::OneOf(values),
+                        Requirement::Present => Requirement::Absent,
+                        Requirement::Absent => Requirement::Present,
                     },
                 ))
             }
             (LOGICAL_OR, None, [one, other]) => {
                 let ((name, one), (same, other)) = (self.one(one)?, self.one(other)?);
                 match (one, other) {
-                    (Demand::OneOf(mut values), Demand::OneOf(more)) if name == same => {
+                    (Requirement::OneOf(mut values), Requirement::OneOf(more)) if name == same => {
                         values.extend(more);
-                        Ok((name, Demand::OneOf(values)))
+                        Ok((name, Requirement::OneOf(values)))
                     }
                     _ => Err(Inexpressible),
                 }

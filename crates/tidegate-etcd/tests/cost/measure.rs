@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::store::{Charge, Op, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{Charge, Executed, Execution, Op, Step, Store, StoreError};
 use tidegate::{Cost, Quota, Tick};
 use tokio::runtime::Runtime;
 
@@ -35,11 +35,11 @@ pub(crate) fn table(runtime: &Runtime, store: impl Store + 'static) {
     }
 }
 
-/// Prints a row for batches of 16 steps ([`Store::settle_each`]) per number of keys, and the same steps one after the
+/// Prints a row for batches of 16 steps ([`Store::execute_each`]) per number of keys, and the same steps one after the
 /// other.
 pub(crate) fn batches(runtime: &Runtime, store: &impl Store) {
     let clock = SystemClock::new();
-    println!("| 16 steps over | one after the other | `settle_each` |");
+    println!("| 16 steps over | one after the other | `execute_each` |");
     println!("|---|---|---|");
     for keys in [1, 16] {
         let mut p50 = [Duration::ZERO; 2];
@@ -47,7 +47,7 @@ pub(crate) fn batches(runtime: &Runtime, store: &impl Store) {
             let (mut took, begun) = (Vec::new(), clock.now());
             while clock.now().since(begun) < SPAN {
                 let now = clock.now();
-                runtime.block_on(settle_16(store, keys, now, together));
+                runtime.block_on(execute_16(store, keys, now, together));
                 took.push(clock.now().since(now));
             }
             took.sort_unstable();
@@ -58,19 +58,19 @@ pub(crate) fn batches(runtime: &Runtime, store: &impl Store) {
     }
 }
 
-async fn settle_16(store: &impl Store, keys: u8, now: Tick, together: bool) {
+async fn execute_16(store: &impl Store, keys: u8, now: Tick, together: bool) {
     let quota = Arc::new(Quota::per_second(1_000_000_000).burst(1_000_000).gcra().unwrap());
     let names: Vec<[u8; 2]> = (0..16).map(|step| [b'b', step % keys]).collect();
     let charges: Vec<_> = names.iter().map(|name| [Charge::new(name, &quota, Cost::ONE)]).collect();
     let steps: Vec<_> = charges.iter().map(|charges| Step::new(now, Op::Take, charges)).collect();
     if together {
-        let later = store.settle_each(&steps, &mut Vec::new()).expect("an engine answers later");
-        assert!(later.await.iter().all(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)));
+        let later = store.execute_each(&steps, &mut Vec::new()).expect("an engine answers later");
+        assert!(later.await.iter().all(|answer| answer.as_ref().is_ok_and(|executed| executed.allowed)));
         return;
     }
     for step in &steps {
-        let later = store.settle_into(step, &mut Settled::default());
-        let Settling::Later(later) = later else { panic!("an engine answers later") };
+        let later = store.execute_into(step, &mut Executed::default());
+        let Execution::Later(later) = later else { panic!("an engine answers later") };
         assert!(later.await.unwrap().allowed);
     }
 }
@@ -91,12 +91,12 @@ async fn measure(store: &Arc<dyn Store>, contenders: u32, keys: u32) -> (Vec<Dur
                     let now = clock.now();
                     let later = {
                         let charges = [Charge::new(&key, &quota, Cost::ONE)];
-                        store.settle_into(&Step::new(now, Op::Take, &charges), &mut Settled::default())
+                        store.execute_into(&Step::new(now, Op::Take, &charges), &mut Executed::default())
                     };
-                    let Settling::Later(later) = later else { panic!("an engine answers later") };
+                    let Execution::Later(later) = later else { panic!("an engine answers later") };
                     match later.await {
-                        Ok(settled) => {
-                            assert!(settled.allowed);
+                        Ok(executed) => {
+                            assert!(executed.allowed);
                             took.push(clock.now().since(now));
                         }
                         Err(StoreError::Contended { .. }) => given_up += 1,

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{LimitRules, Plan, policy_of_key};
-use tidegate_limits::store::{Charge, DecidedBy, Settled};
+use tidegate_limits::store::{Charge, DecidedBy, Executed};
 
 /// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
 ///
@@ -194,12 +194,12 @@ impl Charged {
         }
     }
 
-    /// Stores the charges of a plan as they were settled.
-    fn keep(&mut self, plan: &Plan<'_>, settled: &Settled) {
+    /// Stores the charges of a plan as they were made.
+    fn keep(&mut self, plan: &Plan<'_>, executed: &Executed) {
         let mut keys = Vec::new();
-        let lines = plan.lines.iter().zip(&settled.lines);
-        for (line, settlement, receipt) in
-            lines.filter_map(|(line, settlement)| Some((line, settlement, settlement.receipt?)))
+        let lines = plan.lines.iter().zip(&executed.lines);
+        for (line, charge_answer, receipt) in
+            lines.filter_map(|(line, charge_answer)| Some((line, charge_answer, charge_answer.receipt?)))
         {
             // Keys are made from requests, which are far below 4 GiB.
             let start = keys.len() as u32;
@@ -208,7 +208,7 @@ impl Charged {
                 key: start..keys.len() as u32,
                 quota: Arc::clone(line.quota),
                 receipt,
-                full_at: receipt.at.after(settlement.decision.standing.reset_after),
+                full_at: receipt.at.after(charge_answer.decision.standing.reset_after),
                 limit: line.limit as u32,
                 rules: line.rules.for_ending(),
                 by_fallback: line.by_fallback,
@@ -217,7 +217,7 @@ impl Charged {
                 settled: SettledOnce::default(),
             });
         }
-        (self.keys, self.delay) = (keys.into(), settled.wait);
+        (self.keys, self.delay) = (keys.into(), executed.wait);
     }
 
     pub(super) fn clear(&mut self) {
@@ -262,30 +262,30 @@ pub(super) trait Keep: Send {
     const KEEPS: bool;
 
     /// Called if the check was allowed.
-    fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled);
+    fn allowed(&mut self, plan: &Plan<'_>, executed: &Executed);
 }
 
-/// Keeps the charges of an allowed request, which one store has settled.
+/// Keeps the charges of an allowed request, which one store has made.
 #[inline(always)]
-pub(super) fn keep_allowed<K: Keep>(keep: &mut K, plan: &mut Plan<'_>, settled: &Settled) {
-    if K::KEEPS && settled.by == DecidedBy::Fallback {
+pub(super) fn keep_allowed<K: Keep>(keep: &mut K, plan: &mut Plan<'_>, executed: &Executed) {
+    if K::KEEPS && executed.by == DecidedBy::Fallback {
         plan.lines.iter_mut().for_each(|line| line.by_fallback = true);
     }
-    keep.allowed(plan, settled);
+    keep.allowed(plan, executed);
 }
 
 impl Keep for () {
     const KEEPS: bool = false;
 
     #[inline(always)]
-    fn allowed(&mut self, _: &Plan<'_>, _: &Settled) {}
+    fn allowed(&mut self, _: &Plan<'_>, _: &Executed) {}
 }
 
 impl Keep for Charged {
     const KEEPS: bool = true;
 
-    fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled) {
-        self.keep(plan, settled);
+    fn allowed(&mut self, plan: &Plan<'_>, executed: &Executed) {
+        self.keep(plan, executed);
     }
 }
 

@@ -139,7 +139,7 @@ impl Gate {
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
         let (mut limits, mut decided) = (0, 0);
-        // One tick for all: an engine without a clock settles steps with the same tick at the same time.
+        // One tick for all: an engine without a clock executes steps with the same tick at the same time.
         let now = self.time.now();
         for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {
             if limits >= most_limits {
@@ -156,7 +156,7 @@ impl Gate {
             }
         }
         decisions.truncate(decided);
-        self.settle_runs(&mut runs, K::KEEPS, waits).await;
+        self.execute_runs(&mut runs, K::KEEPS, waits).await;
         let decided = |(decision, check): (GateDecision, &Check<'_, '_>)| match check.cost.is_wrong() {
             true => Err(StoreError::NotACost),
             false => Ok(decision),

@@ -12,7 +12,7 @@ use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keep};
 use super::decide::binding;
-use super::several_stores::{Run, Settlements, furthest};
+use super::several_stores::{ChargeAnswers, Run, furthest};
 use super::waits::{Progress, Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{Line, Plan, policy_of_key};
@@ -248,19 +248,19 @@ impl Gate {
                 continue;
             }
             let mut runs = [Run::new(self, merged.plan, op, at, deadline)];
-            self.settle_runs(&mut runs, K::KEEPS && !looks, waits).await;
+            self.execute_runs(&mut runs, K::KEEPS && !looks, waits).await;
             let [run] = runs;
-            let (plan, settled, settlements) = run.outcome()?;
-            if settled.allowed && !looks {
-                keep.allowed(&plan, &settled);
+            let (plan, executed, charge_answers) = run.outcome()?;
+            if executed.allowed && !looks {
+                keep.allowed(&plan, &executed);
             }
-            together.allowed &= settled.allowed;
-            together.wait = together.wait.max(settled.wait);
-            (together.at, together.by) = (settled.at, furthest(together.by, settled.by));
+            together.allowed &= executed.allowed;
+            together.wait = together.wait.max(executed.wait);
+            (together.at, together.by) = (executed.at, furthest(together.by, executed.by));
             for part in &merged.parts {
-                part.fill_in(&plan, &settlements, &mut decisions[part.check]);
+                part.fill_in(&plan, &charge_answers, &mut decisions[part.check]);
                 let decision = &mut decisions[part.check];
-                (decision.at, decision.by) = (settled.at, settled.by);
+                (decision.at, decision.by) = (executed.at, executed.by);
                 self.block_over(&checks[part.check], decision);
             }
         }
@@ -344,11 +344,11 @@ impl<'p> Merged<'p> {
 
 impl PartOf<'_> {
     /// Fills in the check's decision with the decisions of its limits.
-    fn fill_in(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
+    fn fill_in(&self, plan: &Plan<'_>, charge_answers: &ChargeAnswers, decision: &mut GateDecision) {
         let decided = |(at, line): &(usize, Line<'_>)| {
-            let settlement = settlements.get(*at)?.as_ref()?;
-            let kept_back = line.kept_in_places(plan.lines[*at].kept_back, settlement);
-            Some(LimitDecision { kept_back, ..line.decided(settlement) })
+            let charge_answer = charge_answers.get(*at)?.as_ref()?;
+            let kept_back = line.kept_in_places(plan.lines[*at].kept_back, charge_answer);
+            Some(LimitDecision { kept_back, ..line.decided(charge_answer) })
         };
         decision.limits.extend(self.lines.iter().filter_map(decided));
         decision.conclude_part(self.lines.len());

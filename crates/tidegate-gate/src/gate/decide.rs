@@ -1,4 +1,4 @@
-//! Decides a check: plans its charges under the policies, and has the stores settle them.
+//! Decides a check: plans its charges under the policies, and has the stores execute them.
 //!
 //! The usual check asks one store that answers at once, in one step. All other cases are in [`super::several_stores`].
 
@@ -20,7 +20,7 @@ use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
 use tidegate_limits::Precision;
 use tidegate_limits::store::{
-    Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError, kept_back,
+    Charge, ChargeAnswer, DecidedBy, Executed, Execution, Op, Step, StepClock, StoreError, kept_back,
 };
 use tidegate_limits::{Borrowed, Buffers};
 
@@ -37,7 +37,7 @@ use tidegate_limits::{Borrowed, Buffers};
 /// [deadline](Check#structfield.deadline): refuse such a request even if you let undecided ones pass.
 ///
 /// # Cancel safety
-/// If the future is dropped before completion, what was taken is given back. A step that an engine is being asked to settle
+/// If the future is dropped before completion, what was taken is given back. A step that an engine is being asked to execute
 /// is awaited in the background (see [`Gate::with_background`]) and then undone. Until that is done, or if the engine's
 /// answer is lost, its charges stand: no more is let through than allowed, but some request may be refused too early.
 #[must_use = "a check decides nothing before it is asked for its answer: call `now`, or await it"]
@@ -273,7 +273,7 @@ impl Gate {
             return Ok(());
         }
         let mut buffers = Borrowed::take();
-        let Buffers { keys, settled } = &mut *buffers;
+        let Buffers { keys, executed } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         check.plan_into(policies, &mut plan);
         // Shadow limits and queues use the exact clock from the start, because their answers cannot be taken back.
@@ -284,53 +284,54 @@ impl Gate {
         let at = if by_tick { self.time.recent() } else { self.time.now() };
         self.shorten_waits(policies, at, check, &mut plan.lines);
         let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
-        self.settle_plan::<K>(&plan, at, clock, check.op(), settled)?;
-        if settled.allowed {
-            keep_allowed(keep, &mut plan, settled);
+        self.execute_plan::<K>(&plan, at, clock, check.op(), executed)?;
+        if executed.allowed {
+            keep_allowed(keep, &mut plan, executed);
         }
-        self.tell_settled(check.op(), &plan, settled);
+        self.tell_executed(check.op(), &plan, executed);
         limits.reserve_exact(plan.lines.len());
         // Extended from an iterator of known length, which writes in place without a capacity check per element.
-        limits
-            .extend(plan.lines.iter().zip(&settled.lines).map(|(line, settlement)| line.decided(settlement)));
+        limits.extend(
+            plan.lines.iter().zip(&executed.lines).map(|(line, charge_answer)| line.decided(charge_answer)),
+        );
         *keys = mem::take(&mut plan.keys);
         drop(plan);
-        decision.conclude(settled);
+        decision.conclude(executed);
         self.block_over(check, decision);
         Ok(())
     }
 
-    pub(super) fn settle_plan<K: Keep>(
+    pub(super) fn execute_plan<K: Keep>(
         &self,
         plan: &Plan<'_>,
         now: Tick,
         clock: StepClock<'_>,
         op: Op<'_>,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> Result<(), StoreError> {
         if plan.lines.is_empty() {
-            (settled.allowed, settled.wait) = (true, Duration::ZERO);
-            (settled.at, settled.by) = (now, DecidedBy::Local);
-            settled.lines.clear();
+            (executed.allowed, executed.wait) = (true, Duration::ZERO);
+            (executed.at, executed.by) = (now, DecidedBy::Local);
+            executed.lines.clear();
             return Ok(());
         }
-        let step = |charges: &[Charge<'_>], settled: &mut Settled| {
+        let step = |charges: &[Charge<'_>], executed: &mut Executed| {
             let watched = self.is_observed();
             let step = Step { now, clock, tag: 0, receipts: K::KEEPS, watched, op, charges };
-            match self.routes.own().settle_into(&step, settled) {
-                Settling::Done(done) => done,
+            match self.routes.own().execute_into(&step, executed) {
+                Execution::Done(done) => done,
                 // Dropped without being polled, so the engine was not asked.
-                Settling::Later(_) => Err(StoreError::MustWait),
+                Execution::Later(_) => Err(StoreError::MustWait),
             }
         };
         if let [line] = &*plan.lines {
-            return step(&[plan.charge(line)], settled);
+            return step(&[plan.charge(line)], executed);
         }
         let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
         charges.reserve_exact(plan.lines.len());
         // Extended rather than collected: a collected list is moved once more.
         charges.extend(plan.charges());
-        step(&charges, settled)
+        step(&charges, executed)
     }
 }
 
@@ -381,21 +382,21 @@ impl<'c> Check<'c, '_> {
 impl Line<'_> {
     /// Returns how many units or places are kept back from the request, given the present standing of the limit.
     #[inline]
-    pub(super) fn kept_in_places(&self, kept_back: u64, settlement: &Settlement) -> u64 {
-        kept_back::in_places(self.quota, kept_back, settlement.decision.standing.limit, self.cost)
+    pub(super) fn kept_in_places(&self, kept_back: u64, charge_answer: &ChargeAnswer) -> u64 {
+        kept_back::in_places(self.quota, kept_back, charge_answer.decision.standing.limit, self.cost)
     }
 
     #[inline]
-    pub(super) fn decided(&self, settlement: &Settlement) -> LimitDecision {
+    pub(super) fn decided(&self, charge_answer: &ChargeAnswer) -> LimitDecision {
         LimitDecision {
             policy: self.policy,
             limit: self.limit,
             binding: self.binding,
             on_failure: self.rules.on_failure,
             cost: self.cost,
-            kept_back: self.kept_in_places(self.kept_back, settlement),
+            kept_back: self.kept_in_places(self.kept_back, charge_answer),
             delays: !self.max_wait.is_zero(),
-            decision: settlement.decision,
+            decision: charge_answer.decision,
         }
     }
 }
@@ -403,10 +404,10 @@ impl Line<'_> {
 impl GateDecision {
     /// Takes over a store's answer about all limits in this decision.
     #[inline]
-    pub(super) fn conclude(&mut self, settled: &Settled) {
-        (self.allowed, self.wait) = (settled.allowed, settled.wait);
-        (self.at, self.by) = (settled.at, settled.by);
-        self.binding = binding(&self.limits, settled.allowed);
+    pub(super) fn conclude(&mut self, executed: &Executed) {
+        (self.allowed, self.wait) = (executed.allowed, executed.wait);
+        (self.at, self.by) = (executed.at, executed.by);
+        self.binding = binding(&self.limits, executed.allowed);
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate_core::{Algorithm, Cost, Finish, Outcome, Quota, Receipt, Standing, 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge};
 use crate::policy::{ChargeOn, policy_of_key};
-use tidegate_limits::store::{Charge, Ending, Settlement, StoreError};
+use tidegate_limits::store::{Charge, ChargeAnswer, Ending, StoreError};
 
 /// What happened to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,21 +112,21 @@ impl PartEndings<'_> {
     /// limit that `changed` returns for it.
     pub(super) fn fill_in(
         &self,
-        lines: &[Settlement],
+        lines: &[ChargeAnswer],
         at: Tick,
         finished: &mut Finished<'_>,
         changed: impl Fn(&Charge<'_>, usize) -> Option<Arc<Quota>>,
     ) {
-        for ((place, settlement), charge) in self.places.iter().zip(lines).zip(&self.charges) {
+        for ((place, charge_answer), charge) in self.places.iter().zip(lines).zip(&self.charges) {
             let one = &mut finished[*place];
-            one.standing = settlement.decision.standing;
+            one.standing = charge_answer.decision.standing;
             if one.standing.remaining == one.standing.limit
                 && let Some(quota) = changed(charge, one.limit)
             {
                 one.standing = quota.standing(&quota.fresh(at), at);
             }
             if let Fate::Returned(units) = &mut one.fate {
-                *units = settlement.receipt.map_or(0, |back| back.cost.units());
+                *units = charge_answer.receipt.map_or(0, |back| back.cost.units());
             }
         }
     }

@@ -418,7 +418,7 @@ impl Gate {
     }
 
     /// Settles a part of some charges and waits for engines.
-    async fn settle_later<'c>(
+    async fn execute_later<'c>(
         &self,
         charged: &'c Charged,
         part: Part,
@@ -478,7 +478,7 @@ where
                 *progress = Progress::Over;
                 return Poll::Ready(gate.settle_now(charged, part, outcome, used));
             }
-            *progress = Progress::Waits(Box::pin(gate.settle_later(charged, part, outcome, used)));
+            *progress = Progress::Waits(Box::pin(gate.execute_later(charged, part, outcome, used)));
         }
         progress.poll(cx)
     }

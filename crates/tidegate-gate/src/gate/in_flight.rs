@@ -8,7 +8,7 @@ use super::Gate;
 use super::waits::Waits;
 use tidegate_limits::Background;
 use tidegate_limits::store::{
-    Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError,
+    Executed, Execution, Later, OwnedStep, Step, StepAnswer, StepClock, Store, StoreError,
 };
 
 /// An answer that is awaited. If dropped after the first poll but before completion, it continues in the background,
@@ -31,9 +31,9 @@ impl<'a, T> InFlight<'a, T> {
     }
 }
 
-impl<'a> InFlight<'a, Answer> {
+impl<'a> InFlight<'a, StepAnswer> {
     /// Awaits an answer. If the caller goes away, the answer is awaited in the background and then dropped.
-    pub(super) fn to_its_end(later: Later<Answer>, background: &'a Background) -> Self {
+    pub(super) fn to_its_end(later: Later<StepAnswer>, background: &'a Background) -> Self {
         Self::new(later, background, &|later| Box::pin(async move { drop(later.await) }))
     }
 }
@@ -63,13 +63,13 @@ impl<T> Drop for InFlight<'_, T> {
 }
 
 impl Gate {
-    /// Has a store settle a step; `None` if no caller waits for the answer. If the caller goes away, the engine settles
+    /// Has a store execute a step; `None` if no caller waits for the answer. If the caller goes away, the engine executes
     /// the step all the same.
-    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
-        let mut settled = Settled::default();
-        let later = match self.routes.store(store).settle_into(step, &mut settled) {
-            Settling::Done(done) => return Some(self.told(done.map(|()| settled))),
-            Settling::Later(later) => later,
+    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<StepAnswer> {
+        let mut executed = Executed::default();
+        let later = match self.routes.store(store).execute_into(step, &mut executed) {
+            Execution::Done(done) => return Some(self.told(done.map(|()| executed))),
+            Execution::Later(later) => later,
         };
         match waits {
             Waits::Yes => Some(self.told(InFlight::to_its_end(later, &self.background).await)),
@@ -83,27 +83,27 @@ impl Gate {
     }
 
     /// Tells the observer what an answer says of guards, and returns it.
-    fn told(&self, mut answer: Answer) -> Answer {
-        if let Ok(settled) = &mut answer {
-            self.tell_moved(&mut settled.moved);
+    fn told(&self, mut answer: StepAnswer) -> StepAnswer {
+        if let Ok(executed) = &mut answer {
+            self.tell_moved(&mut executed.moved);
         }
         answer
     }
 
-    /// Has a store settle a step that was kept, with the present tick.
-    pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
+    /// Has a store execute a step that was kept, with the present tick.
+    pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<StepAnswer> {
         let now = self.time.now();
-        let mut settled = Settled::default();
+        let mut executed = Executed::default();
         let asked = step.with(|step| {
             let step = Step { now, clock: StepClock::Engine, ..*step };
-            self.routes.store(store).settle_into(&step, &mut settled)
+            self.routes.store(store).execute_into(&step, &mut executed)
         });
         match (asked, waits) {
-            (Settling::Done(done), _) => Some(self.told(done.map(|()| settled))),
-            (Settling::Later(later), Waits::Yes) => {
+            (Execution::Done(done), _) => Some(self.told(done.map(|()| executed))),
+            (Execution::Later(later), Waits::Yes) => {
                 Some(self.told(InFlight::to_its_end(later, &self.background).await))
             }
-            (Settling::Later(later), _) => {
+            (Execution::Later(later), _) => {
                 self.background.run(Box::pin(async move { drop(later.await) }));
                 None
             }
@@ -115,7 +115,7 @@ impl Gate {
 pub(super) fn undo_later(
     store: Arc<dyn Store>,
     steps: Vec<Option<OwnedStep>>,
-    later: Later<Vec<Answer>>,
+    later: Later<Vec<StepAnswer>>,
 ) -> Later<()> {
     Box::pin(async move {
         if steps.iter().all(Option::is_none) {
@@ -123,11 +123,11 @@ pub(super) fn undo_later(
             return;
         }
         for (step, answer) in steps.iter().zip(later.await) {
-            let (Some(step), Ok(settled)) = (step, answer) else { continue };
-            let undoing = step.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed);
+            let (Some(step), Ok(executed)) = (step, answer) else { continue };
+            let undoing = step.with(|step| OwnedStep::undoing(step, &executed)).filter(|_| executed.allowed);
             let Some(undoing) = undoing else { continue };
-            let asked = undoing.with(|step| store.settle_into(step, &mut Settled::default()));
-            if let Settling::Later(later) = asked {
+            let asked = undoing.with(|step| store.execute_into(step, &mut Executed::default()));
+            if let Execution::Later(later) = asked {
                 // If this fails, the charges stay until time returns them.
                 drop(later.await);
             }

@@ -12,7 +12,7 @@ use super::Gate;
 use super::endings::{Fate, Finished, PartEndings};
 use crate::policy::{Plan, head_of_key};
 use tidegate_limits::observer::{AnyEvent, Event, KeyDigest, LimitMoved, Observer};
-use tidegate_limits::store::{GuardChange, Moved, Op, Settled, Settlement};
+use tidegate_limits::store::{ChargeAnswer, Executed, GuardChange, Moved, Op};
 
 /// The observer of a gate, if it has one.
 #[derive(Default)]
@@ -42,10 +42,10 @@ impl Observing {
         plan: &Plan<'_>,
         at: Tick,
         allowed: bool,
-        settlements: impl Iterator<Item = Option<&'s Settlement>>,
+        charge_answers: impl Iterator<Item = Option<&'s ChargeAnswer>>,
     ) {
-        for (line, settlement) in plan.lines.iter().zip(settlements) {
-            let Some(Settlement { decision, .. }) = settlement else { continue };
+        for (line, charge_answer) in plan.lines.iter().zip(charge_answers) {
+            let Some(ChargeAnswer { decision, .. }) = charge_answer else { continue };
             // Of a refused request nothing was charged, so a limit that would have allowed it has decided nothing.
             if !allowed && decision.is_allowed() {
                 continue;
@@ -107,12 +107,12 @@ impl Gate {
         self.observed.0.is_some()
     }
 
-    /// Tells the decisions and the changes of a step that a store has settled.
+    /// Tells the decisions and the changes of a step that a store has executed.
     #[inline]
-    pub(super) fn tell_settled(&self, op: Op<'_>, plan: &Plan<'_>, settled: &mut Settled) {
+    pub(super) fn tell_executed(&self, op: Op<'_>, plan: &Plan<'_>, executed: &mut Executed) {
         if self.is_observed() {
-            self.tell_decided(op, plan, settled.at, settled.allowed, settled.lines.iter().map(Some));
-            self.tell_moved(&mut settled.moved);
+            self.tell_decided(op, plan, executed.at, executed.allowed, executed.lines.iter().map(Some));
+            self.tell_moved(&mut executed.moved);
         }
     }
 
@@ -124,10 +124,10 @@ impl Gate {
         plan: &Plan<'_>,
         at: Tick,
         allowed: bool,
-        settlements: impl Iterator<Item = Option<&'s Settlement>>,
+        charge_answers: impl Iterator<Item = Option<&'s ChargeAnswer>>,
     ) {
         if let (Some(observing), Op::Take) = (&self.observed.0, op) {
-            observing.decided(plan, at, allowed, settlements);
+            observing.decided(plan, at, allowed, charge_answers);
         }
     }
 

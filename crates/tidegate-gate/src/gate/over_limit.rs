@@ -71,7 +71,7 @@ impl Gate {
         }
         let (at, deadline) = (self.time.now(), self.tick_of(check));
         let mut runs = [Run::new(self, plan, Op::Peek, at, deadline)];
-        self.settle_runs(&mut runs, false, waits).await;
+        self.execute_runs(&mut runs, false, waits).await;
         let [run] = runs;
         let Ok((plan, _, settlements)) = run.outcome() else { return demoted };
         let mut last = None;

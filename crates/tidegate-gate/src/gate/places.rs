@@ -4,7 +4,7 @@ use tidegate_core::{Quota, Standing, Tick};
 
 use super::Gate;
 use crate::policy::PolicySet;
-use tidegate_limits::store::{Op, Settled, Settling, Step, StepClock};
+use tidegate_limits::store::{Executed, Execution, Op, Step, StepClock};
 
 /// The standing of one limit on requests in flight: how many may be in flight, and how many are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +80,11 @@ impl Gate {
             let charges = std::slice::from_ref(&charge);
             let step =
                 Step { receipts: false, tag, clock: StepClock::Engine, ..Step::new(now, Op::Peek, charges) };
-            let mut settled = Settled::default();
-            let Settling::Done(Ok(())) = self.routes.store(store).settle_into(&step, &mut settled) else {
+            let mut executed = Executed::default();
+            let Execution::Done(Ok(())) = self.routes.store(store).execute_into(&step, &mut executed) else {
                 return None;
             };
-            let standing = settled.lines.first()?.decision.standing;
+            let standing = executed.lines.first()?.decision.standing;
             standings.push(PlacesStanding { policy, limit: line.limit, standing });
         }
         Some(standings)

@@ -1,4 +1,4 @@
-//! Settles many requests in rounds: each round asks one store, in one exchange, for the next parts of all requests that
+//! Executes many requests in rounds: each round asks one store, in one exchange, for the next parts of all requests that
 //! wait for it.
 
 use smallvec::SmallVec;
@@ -9,15 +9,15 @@ use super::in_flight::{InFlight, undo_later};
 use super::several_stores::Run;
 use super::waits::Waits;
 use tidegate_limits::clock;
-use tidegate_limits::store::{Answer, Settled, Settling, Step, Store, StoreError};
+use tidegate_limits::store::{Executed, Execution, Step, StepAnswer, Store, StoreError};
 
 impl Gate {
-    /// Settles requests, each all or nothing. Each round settles the next parts of all requests that wait for the same
+    /// Executes requests, each all or nothing. Each round executes the next parts of all requests that wait for the same
     /// store.
     ///
     /// # Cancel safety
     /// Dropping the requests gives back all that was taken, until [`Run::outcome`] hands it over.
-    pub(super) async fn settle_runs(&self, runs: &mut [Run<'_, '_>], receipts: bool, waits: Waits) {
+    pub(super) async fn execute_runs(&self, runs: &mut [Run<'_, '_>], receipts: bool, waits: Waits) {
         let await_others = runs.len() > 1 && waits == Waits::Yes && runs.iter().any(Run::may_wait);
         runs.iter_mut().for_each(|run| run.awaits_others = await_others);
         let mut answers = Vec::new();
@@ -38,11 +38,11 @@ impl Gate {
                     .map(|(at, charges)| runs[*at].step(charges, receipts))
                     .collect();
                 match waits {
-                    Waits::Yes => self.routes.store(store).settle_each(&steps, &mut answers),
+                    Waits::Yes => self.routes.store(store).execute_each(&steps, &mut answers),
                     Waits::No | Waits::Unwatched => {
-                        // One by one: of a batch that is dropped without being polled, a store may have settled some
+                        // One by one: of a batch that is dropped without being polled, a store may have executed some
                         // steps.
-                        answers.extend(steps.iter().map(|step| settled_now(self.routes.store(store), step)));
+                        answers.extend(steps.iter().map(|step| executed_now(self.routes.store(store), step)));
                         None
                     }
                 }
@@ -99,12 +99,12 @@ impl Gate {
     }
 }
 
-/// Has a store settle a step for a caller that cannot wait.
-fn settled_now(store: &dyn Store, step: &Step<'_>) -> Answer {
-    let mut settled = Settled::default();
-    match store.settle_into(step, &mut settled) {
-        Settling::Done(done) => done.map(|()| settled),
+/// Has a store execute a step for a caller that cannot wait.
+fn executed_now(store: &dyn Store, step: &Step<'_>) -> StepAnswer {
+    let mut executed = Executed::default();
+    match store.execute_into(step, &mut executed) {
+        Execution::Done(done) => done.map(|()| executed),
         // Dropped without being polled, so the engine was not asked.
-        Settling::Later(_) => Err(StoreError::MustWait),
+        Execution::Later(_) => Err(StoreError::MustWait),
     }
 }

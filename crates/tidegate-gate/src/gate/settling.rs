@@ -15,7 +15,7 @@ use super::charged::{Charged, ChargedLine, MadeCharge, Part};
 use super::endings::{ChangedLimit, Claimed, Claims, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
 use super::waits::{Waits, run_without_waiting};
-use tidegate_limits::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
+use tidegate_limits::store::{Charge, Ending, Op, Step, StepAnswer, StepClock, StoreError};
 
 /// The marks that a settlement takes in the stores, each a key of one unit.
 pub(super) struct Marks<'m> {
@@ -116,17 +116,17 @@ impl Gate {
             let (once, notes) = marks.as_deref().map_or_else(Default::default, |marks| marks.of(part));
             let Some(answer) = self.settle_part(part, once, notes, waits).await else { continue };
             match answer {
-                Ok(settled) => {
-                    allowed |= settled.allowed;
-                    let (noted, lines) = settled.lines[once.len()..].split_at(notes.len());
+                Ok(executed) => {
+                    allowed |= executed.allowed;
+                    let (noted, lines) = executed.lines[once.len()..].split_at(notes.len());
                     if let Some(marks) = &mut marks {
                         marks.noted.extend(noted.iter().map(|note| note.receipt.is_some()));
                     }
-                    part.fill_in(lines, settled.at, finished, |charge, limit| {
+                    part.fill_in(lines, executed.at, finished, |charge, limit| {
                         self.changed_limit(charge, limit)
                     });
-                    if settled.allowed {
-                        self.tell_finished(part, finished, settled.at);
+                    if executed.allowed {
+                        self.tell_finished(part, finished, executed.at);
                     }
                 }
                 Err(error) => {
@@ -146,7 +146,7 @@ impl Gate {
         once: &[Charge<'_>],
         notes: &[Charge<'_>],
         waits: Waits,
-    ) -> Option<Answer> {
+    ) -> Option<StepAnswer> {
         let marks = once.iter().chain(notes);
         part.endings.insert_many(0, marks.clone().map(|_| Ending::Once));
         let joined: Vec<Charge<'_>>;
@@ -170,7 +170,7 @@ impl Gate {
         // by then.
         let claimed = mem::take(&mut part.claimed.0);
         let answer = self.ask(part.store, &step, waits).await?;
-        let answer = answer.and_then(|settled| whole(settled, charges.len()));
+        let answer = answer.and_then(|executed| whole(executed, charges.len()));
         if answer.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable { .. })) {
             drop(Claimed(claimed));
         }

@@ -1,10 +1,10 @@
 //! Decides checks whose policies lie in several stores, or in an engine that answers later.
 //!
 //! The charges of a request are divided into parts, one for each store and each tag that a store keeps separate. The
-//! parts are settled one after the other: stores of this process first and engines last, so that a request which the
+//! parts are executed one after the other: stores of this process first and engines last, so that a request which the
 //! process refuses costs no call to an engine; within one engine, parts with a guard first. If a part refuses or fails,
 //! the parts before it are undone exactly: each is ended with nothing spent. The same happens if the caller goes away;
-//! a step that an engine is being asked to settle is then awaited and undone in the background.
+//! a step that an engine is being asked to execute is then awaited and undone in the background.
 
 use std::mem;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
 use tidegate_limits::store::{
-    Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
+    Charge, ChargeAnswer, DecidedBy, Executed, Op, OwnedStep, Step, StepAnswer, StepClock, StoreError,
 };
 
-/// The settlement of each line of a plan; `None` for lines that were not asked.
-pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
+/// The answer to each line of a plan; `None` for lines that were not asked.
+pub(super) type ChargeAnswers = SmallVec<[Option<ChargeAnswer>; 4]>;
 
-/// Charges that are settled in one step.
+/// Charges that are executed in one step.
 struct StorePart {
     store: usize,
     tag: u64,
@@ -31,7 +31,7 @@ struct StorePart {
     lines: SmallVec<[usize; 4]>,
 }
 
-/// The state of a request while its parts are settled store by store.
+/// The state of a request while its parts are executed store by store.
 pub(super) struct Run<'g, 'p> {
     gate: &'g Gate,
     plan: Plan<'p>,
@@ -43,19 +43,19 @@ pub(super) struct Run<'g, 'p> {
     /// When the request was decided, by the clock of the store that decided last.
     at: Tick,
     parts: SmallVec<[StorePart; 2]>,
-    /// The index of the part that is settled next.
+    /// The index of the part that is executed next.
     next: usize,
-    /// The settlement of each line so far.
-    settlements: Settlements,
+    /// the answer to each line so far.
+    charge_answers: ChargeAnswers,
     allowed: bool,
     wait: Duration,
     by: DecidedBy,
     error: Option<StoreError>,
-    /// The steps that undo the settled parts if a later one refuses or the caller goes away: the store, the index of
+    /// The steps that undo the executed parts if a later one refuses or the caller goes away: the store, the index of
     /// the part, the step.
     undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
     /// Whether other requests are awaited together with this one: the caller may then go away after this one is
-    /// settled.
+    /// executed.
     pub(super) awaits_others: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'g, 'p> Run<'g, 'p> {
             at,
             parts: SmallVec::new(),
             next: 0,
-            settlements: SmallVec::from_elem(None, lines),
+            charge_answers: SmallVec::from_elem(None, lines),
             allowed: true,
             wait: Duration::ZERO,
             by: DecidedBy::Local,
@@ -137,7 +137,7 @@ impl<'g, 'p> Run<'g, 'p> {
         Step { now: self.asked, clock: StepClock::Engine, tag, receipts, watched, op: self.op, charges }
     }
 
-    /// Reports whether the next part may have to be undone after it is settled.
+    /// Reports whether the next part may have to be undone after it is executed.
     fn may_be_undone(&self) -> bool {
         self.next + 1 < self.parts.len() || self.awaits_others
     }
@@ -147,39 +147,39 @@ impl<'g, 'p> Run<'g, 'p> {
         self.parts.iter().any(|part| self.gate.routes.store(part.store).caps().may_wait)
     }
 
-    /// Returns the step for the next part, for undoing it if no caller waits any more when it is settled; `None` for a
+    /// Returns the step for the next part, for undoing it if no caller waits any more when it is executed; `None` for a
     /// peek.
     pub(super) fn step_to_undo(&self) -> Option<OwnedStep> {
         matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
     }
 
     /// Takes over the answer to the next part.
-    pub(super) fn take(&mut self, answer: Answer) {
+    pub(super) fn take(&mut self, answer: StepAnswer) {
         let charges = self.parts[self.next].lines.len();
-        let mut settled = match answer.and_then(|settled| whole(settled, charges)) {
-            Ok(settled) => settled,
+        let mut executed = match answer.and_then(|executed| whole(executed, charges)) {
+            Ok(executed) => executed,
             Err(error) => return self.fail(error),
         };
-        self.gate.tell_moved(&mut settled.moved);
-        self.allowed &= settled.allowed;
-        self.wait = self.wait.max(settled.wait);
-        self.by = furthest(self.by, settled.by);
-        self.at = settled.at;
+        self.gate.tell_moved(&mut executed.moved);
+        self.allowed &= executed.allowed;
+        self.wait = self.wait.max(executed.wait);
+        self.by = furthest(self.by, executed.by);
+        self.at = executed.at;
         for at in &self.parts[self.next].lines {
-            self.plan.lines[*at].by_fallback = settled.by == DecidedBy::Fallback;
+            self.plan.lines[*at].by_fallback = executed.by == DecidedBy::Fallback;
         }
-        if settled.allowed && matches!(self.op, Op::Take) && self.may_be_undone() {
-            self.remember(&settled);
+        if executed.allowed && matches!(self.op, Op::Take) && self.may_be_undone() {
+            self.remember(&executed);
         }
-        for (at, settlement) in self.parts[self.next].lines.iter().zip(settled.lines) {
-            self.settlements[*at] = Some(settlement);
+        for (at, charge_answer) in self.parts[self.next].lines.iter().zip(executed.lines) {
+            self.charge_answers[*at] = Some(charge_answer);
         }
         self.next += 1;
     }
 
-    /// Notes how to undo the part that was just settled.
-    fn remember(&mut self, settled: &Settled) {
-        let undoing = OwnedStep::undoing(&self.step(&self.charges(), true), settled);
+    /// Notes how to undo the part that was just executed.
+    fn remember(&mut self, executed: &Executed) {
+        let undoing = OwnedStep::undoing(&self.step(&self.charges(), true), executed);
         if let Some(step) = undoing {
             self.undo.push((self.parts[self.next].store, self.next, step));
         }
@@ -199,8 +199,8 @@ impl<'g, 'p> Run<'g, 'p> {
             let asked = self.gate.ask_again(store, &step, waits);
             // At the deadline, the engine continues to undo it in the background.
             let Some(answer) = self.gate.before(self.deadline, asked).await.flatten() else { continue };
-            let settled = match answer {
-                Ok(settled) => settled,
+            let executed = match answer {
+                Ok(executed) => executed,
                 // It is unknown whether it was undone, and a second attempt might give back what others have charged.
                 Err(StoreError::Unavailable { .. }) => continue,
                 Err(_) => {
@@ -208,14 +208,13 @@ impl<'g, 'p> Run<'g, 'p> {
                     continue;
                 }
             };
-            let made = self.parts[part]
-                .lines
-                .iter()
-                .filter(|at| self.settlements[**at].is_some_and(|settlement| settlement.receipt.is_some()));
+            let made = self.parts[part].lines.iter().filter(|at| {
+                self.charge_answers[**at].is_some_and(|charge_answer| charge_answer.receipt.is_some())
+            });
             let made: SmallVec<[usize; 4]> = made.copied().collect();
-            for (at, line) in made.into_iter().zip(settled.lines) {
-                if let Some(settlement) = &mut self.settlements[at] {
-                    (settlement.decision.standing, settlement.receipt) = (line.decision.standing, None);
+            for (at, line) in made.into_iter().zip(executed.lines) {
+                if let Some(charge_answer) = &mut self.charge_answers[at] {
+                    (charge_answer.decision.standing, charge_answer.receipt) = (line.decision.standing, None);
                 }
             }
         }
@@ -227,38 +226,38 @@ impl<'g, 'p> Run<'g, 'p> {
         decision: &mut GateDecision,
         keep: &mut K,
     ) -> Result<(), StoreError> {
-        let (plan, settled, settlements) = self.outcome()?;
-        let both = plan.lines.iter().zip(&settlements);
+        let (plan, executed, charge_answers) = self.outcome()?;
+        let both = plan.lines.iter().zip(&charge_answers);
         decision
             .limits
-            .extend(both.filter_map(|(line, settlement)| Some(line.decided(settlement.as_ref()?))));
-        if settled.allowed {
-            keep.allowed(&plan, &settled);
+            .extend(both.filter_map(|(line, charge_answer)| Some(line.decided(charge_answer.as_ref()?))));
+        if executed.allowed {
+            keep.allowed(&plan, &executed);
         }
-        decision.conclude(&settled);
+        decision.conclude(&executed);
         Ok(())
     }
 
-    /// Returns the result of the request: its plan, the answer, and the settlement of each line. If the request is
+    /// Returns the result of the request: its plan, the answer, and the answer to each line. If the request is
     /// refused, lines that were not asked are missing from the answer, and `None` in the list.
-    pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Settled, Settlements), StoreError> {
+    pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Executed, ChargeAnswers), StoreError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
         // From here on the caller is responsible for ending the charges.
         self.undo.clear();
-        let settlements = mem::take(&mut self.settlements);
-        let settled = Settled {
+        let charge_answers = mem::take(&mut self.charge_answers);
+        let executed = Executed {
             allowed: self.allowed,
             wait: if self.allowed { self.wait } else { Duration::ZERO },
             at: self.at,
             by: self.by,
-            lines: settlements.iter().flatten().copied().collect(),
-            ..Settled::default()
+            lines: charge_answers.iter().flatten().copied().collect(),
+            ..Executed::default()
         };
-        let settlements_of = settlements.iter().map(Option::as_ref);
-        self.gate.tell_decided(self.op, &self.plan, settled.at, settled.allowed, settlements_of);
-        Ok((mem::take(&mut self.plan), settled, settlements))
+        let charge_answers_of = charge_answers.iter().map(Option::as_ref);
+        self.gate.tell_decided(self.op, &self.plan, executed.at, executed.allowed, charge_answers_of);
+        Ok((mem::take(&mut self.plan), executed, charge_answers))
     }
 }
 
@@ -296,7 +295,7 @@ impl Gate {
         let at = self.time.now();
         let Some(run) = self.run_of(check, at, &policies, &mut decision) else { return Ok(decision) };
         let mut runs = [run];
-        self.settle_runs(&mut runs, K::KEEPS, waits).await;
+        self.execute_runs(&mut runs, K::KEEPS, waits).await;
         let [run] = runs;
         run.conclude(&mut decision, keep)?;
         self.block_over(check, &mut decision);
@@ -324,13 +323,13 @@ impl Gate {
 }
 
 /// Turns an answer that does not cover every charge into an error.
-pub(super) fn whole(settled: Settled, charges: usize) -> Answer {
-    all_answered(&settled, charges).map(|()| settled)
+pub(super) fn whole(executed: Executed, charges: usize) -> StepAnswer {
+    all_answered(&executed, charges).map(|()| executed)
 }
 
 /// Returns an error if an answer does not cover every charge.
-pub(super) fn all_answered(settled: &Settled, charges: usize) -> Result<(), StoreError> {
-    let lines = settled.lines.len();
+pub(super) fn all_answered(executed: &Executed, charges: usize) -> Result<(), StoreError> {
+    let lines = executed.lines.len();
     if lines == charges {
         return Ok(());
     }

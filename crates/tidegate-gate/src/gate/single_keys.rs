@@ -15,7 +15,7 @@ use super::waits::{Asking, Waits};
 use crate::policy::Share;
 use tidegate_limits::Precision;
 use tidegate_limits::store::{
-    Answer, BreakerView, Charge, Handling, Op, Settled, Settling, Step, StepClock, StoreError,
+    BreakerView, Charge, Executed, Execution, Handling, Op, Step, StepAnswer, StepClock, StoreError,
 };
 
 /// Single keys of a gate's stores, see [`Gate::keys`].
@@ -41,7 +41,7 @@ impl<'g> Keys<'g> {
     /// [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
     ///
     /// Writes to `out`, which the caller can reuse; the result contains no receipts.
-    pub const fn settle(self, op: Op<'g>, charge: Charge<'g>, out: &'g mut Settled) -> SettlingCharge<'g> {
+    pub const fn execute(self, op: Op<'g>, charge: Charge<'g>, out: &'g mut Executed) -> SettlingCharge<'g> {
         SettlingCharge { gate: self.0, op, charge, out, later: None }
     }
 
@@ -147,8 +147,8 @@ pub struct SettlingCharge<'a> {
     gate: &'a Gate,
     op: Op<'a>,
     charge: Charge<'a>,
-    out: &'a mut Settled,
-    later: Option<InFlight<'a, Answer>>,
+    out: &'a mut Executed,
+    later: Option<InFlight<'a, StepAnswer>>,
 }
 
 impl SettlingCharge<'_> {
@@ -159,9 +159,9 @@ impl SettlingCharge<'_> {
     /// which was not done.
     pub fn now(self) -> Result<(), StoreError> {
         match self.gate.begin_charge(self.op, self.charge, self.out)? {
-            Settling::Done(done) => done,
+            Execution::Done(done) => done,
             // Dropped without being polled, so the engine was not asked.
-            Settling::Later(_) => Err(StoreError::MustWait),
+            Execution::Later(_) => Err(StoreError::MustWait),
         }
     }
 }
@@ -174,8 +174,8 @@ impl Future for SettlingCharge<'_> {
         let later = match later {
             Some(later) => later,
             None => match gate.begin_charge(*op, *charge, out)? {
-                Settling::Done(done) => return Poll::Ready(done),
-                Settling::Later(asked) => later.insert(InFlight::to_its_end(asked, &gate.background)),
+                Execution::Done(done) => return Poll::Ready(done),
+                Execution::Later(asked) => later.insert(InFlight::to_its_end(asked, &gate.background)),
             },
         };
         **out = ready!(Pin::new(later).poll(cx))?;
@@ -219,8 +219,8 @@ impl Gate {
         &self,
         op: Op<'_>,
         charge: Charge<'_>,
-        out: &mut Settled,
-    ) -> Result<Settling, StoreError> {
+        out: &mut Executed,
+    ) -> Result<Execution, StoreError> {
         let store = self.routes.of(None)?;
         let tag = self.routes.tag(store, charge.key);
         // As in a check, a slightly old tick is good enough for permitting.
@@ -232,7 +232,7 @@ impl Gate {
             (self.time.now(), StepClock::Engine)
         };
         let step = Step { now, clock, tag, receipts: false, watched: false, op, charges: &[charge] };
-        Ok(self.routes.store(store).settle_into(&step, out))
+        Ok(self.routes.store(store).execute_into(&step, out))
     }
 
     async fn handle(
@@ -248,7 +248,7 @@ impl Gate {
         let watched = self.is_observed();
         let step = Step { tag, watched, ..Step::new(self.time.now(), Op::Breaker(handling), &charges) };
         match self.ask(store, &step, waits).await {
-            Some(settled) => settled.map(|settled| (settled.breaker.map(|view| *view), settled.at)),
+            Some(executed) => executed.map(|executed| (executed.breaker.map(|view| *view), executed.at)),
             None => Err(StoreError::MustWait),
         }
     }
@@ -272,7 +272,7 @@ mod tests {
         let gate = Gate::new(PolicySet::default(), PlainStore::default());
         let gate = gate.with_clock(Arc::clone(&clock));
         let quota = Arc::new(Quota::per_second(1).burst(2).gcra().unwrap());
-        let mut out = Settled::default();
+        let mut out = Executed::default();
         let mut ask = |op| {
             gate.keys().settle(op, Charge::new(b"key", &quota, Cost::ONE), &mut out).now().unwrap();
             let line = out.lines[0].decision;

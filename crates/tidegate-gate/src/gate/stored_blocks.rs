@@ -17,7 +17,7 @@ use super::{Check, Gate, GateDecision};
 use crate::explain::key_text;
 use crate::policy::{Block, Descriptor, Mode, Over, PolicySet, Share};
 use tidegate_limits::store::{
-    Charge, ChargeRules, DecidedBy, Home, Op, Settled, Step, StepClock, StoreError,
+    Charge, ChargeRules, DecidedBy, Executed, Home, Op, Step, StepClock, StoreError,
 };
 
 /// How long a gate goes by a block in a store that other nodes use too: one that was ended there holds here for this long.
@@ -79,8 +79,8 @@ impl Gate {
             }
             last = Some(line.policy);
             let Some(stored) = self.stored_block(&policies, line.policy, check.request) else { continue };
-            let Ok(settled) = self.settle_block(&stored, Op::Take, waits).await else { continue };
-            let wait = match ruling(&settled) {
+            let Ok(executed) = self.execute_on_block(&stored, Op::Take, waits).await else { continue };
+            let wait = match ruling(&executed) {
                 Some(Ruling::Denied { retry: Retry::After(wait) }) => wait,
                 Some(Ruling::Allowed { .. }) => stored.lasts,
                 _ => continue,
@@ -114,8 +114,8 @@ impl Gate {
         if let Some((place, _)) = set.find(policy)
             && let Some(stored) = self.stored_block(&set, place, key)
         {
-            let settled = self.settle_block(&stored, Op::Reset, Waits::Yes).await?;
-            if settled.by == DecidedBy::Fallback {
+            let executed = self.execute_on_block(&stored, Op::Reset, Waits::Yes).await?;
+            if executed.by == DecidedBy::Fallback {
                 let reason = "a fallback stands in for it".to_owned();
                 return Err(StoreError::Unavailable { reason });
             }
@@ -127,7 +127,7 @@ impl Gate {
     /// Forgets the block of a key in the store that keeps it, without waiting for the store.
     pub(super) fn forget_stored(&self, set: &PolicySet, place: usize, key: &Descriptor<'_>) {
         if let Some(stored) = self.stored_block(set, place, key) {
-            let _ = run_without_waiting(self.settle_block(&stored, Op::Reset, Waits::Unwatched));
+            let _ = run_without_waiting(self.execute_on_block(&stored, Op::Reset, Waits::Unwatched));
         }
     }
 
@@ -140,7 +140,7 @@ impl Gate {
         waits: Waits,
     ) -> Result<(), StoreError> {
         let Some(stored) = self.stored_block(set, place, request) else { return Ok(()) };
-        let looked = self.settle_block(&stored, Op::Peek, waits).await;
+        let looked = self.execute_on_block(&stored, Op::Peek, waits).await;
         let (name, now) = (&set.policies()[place].name, self.time.now());
         match looked.as_ref().ok().and_then(ruling) {
             Some(Ruling::Denied { retry: Retry::After(wait) }) => {
@@ -176,13 +176,13 @@ impl Gate {
         self.blocks.know(&policy.name, &stored.key, now, block);
     }
 
-    /// Settles the key of a stored block.
-    async fn settle_block(
+    /// Executes the key of a stored block.
+    async fn execute_on_block(
         &self,
         stored: &StoredBlock<'_>,
         op: Op<'_>,
         waits: Waits,
-    ) -> Result<Settled, StoreError> {
+    ) -> Result<Executed, StoreError> {
         let rules = ChargeRules::new(stored.owner);
         let charges = [Charge { rules, ..Charge::new(&stored.cell, stored.quota, Cost::ONE) }];
         let tag = self.routes.tag(stored.store, &stored.cell);
@@ -217,8 +217,8 @@ impl Gate {
 }
 
 /// Returns what a store says of a block. `None`: a fallback stands in for it, which does not know.
-fn ruling(settled: &Settled) -> Option<Ruling> {
-    let line = settled.lines.first().filter(|_| settled.by != DecidedBy::Fallback)?;
+fn ruling(executed: &Executed) -> Option<Ruling> {
+    let line = executed.lines.first().filter(|_| executed.by != DecidedBy::Fallback)?;
     Some(line.decision.ruling)
 }
 
@@ -231,7 +231,7 @@ mod tests {
     use crate::policy::Limit;
     use tidegate_limits::ManualClock;
     use tidegate_limits::block_on;
-    use tidegate_limits::store::{Caps, Occupancy, PlainStore, Settling, Store};
+    use tidegate_limits::store::{Caps, Execution, Occupancy, PlainStore, Store};
 
     const NOON: Tick = Tick::from_secs(1_800_014_400);
 
@@ -244,11 +244,11 @@ mod tests {
     }
 
     impl Store for Kept {
-        fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
             if self.is_gone.load(Ordering::Relaxed) {
-                return Settling::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }));
+                return Execution::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }));
             }
-            self.cells.settle_into(step, out)
+            self.cells.execute_into(step, out)
         }
 
         fn occupancy(&self) -> Occupancy {

@@ -38,7 +38,7 @@ impl Gate {
             return Ok(false);
         }
         let mut buffers = Borrowed::take();
-        let Buffers { keys, settled } = &mut *buffers;
+        let Buffers { keys, executed } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         plan.clear();
         // The index behind the last line of each check.
@@ -62,30 +62,30 @@ impl Gate {
             start = *end;
         }
         let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
-        match self.settle_plan::<K>(&plan, at, clock, first.op(), settled) {
+        match self.execute_plan::<K>(&plan, at, clock, first.op(), executed) {
             // The engine was not asked yet.
             Err(StoreError::MustWait) => return Ok(false),
-            decided => decided.and_then(|()| all_answered(settled, plan.lines.len()))?,
+            decided => decided.and_then(|()| all_answered(executed, plan.lines.len()))?,
         }
-        if settled.allowed {
-            keep_allowed(keep, &mut plan, settled);
+        if executed.allowed {
+            keep_allowed(keep, &mut plan, executed);
         }
-        self.tell_settled(first.op(), &plan, settled);
+        self.tell_executed(first.op(), &plan, executed);
         let mut start = 0;
-        let mut all = plan.lines.iter().zip(&settled.lines);
+        let mut all = plan.lines.iter().zip(&executed.lines);
         for ((check, decision), end) in checks.iter().zip(&mut together.decisions).zip(ends) {
             let lines = all.by_ref().take(end - start);
             decision.limits.extend(lines.map(|(line, settlement)| line.decided(settlement)));
             decision.conclude_part(end - start);
-            (decision.at, decision.by) = (settled.at, settled.by);
+            (decision.at, decision.by) = (executed.at, executed.by);
             self.block_over(check, decision);
-            if settled.allowed {
+            if executed.allowed {
                 self.count(check, decision);
             }
             start = end;
         }
-        (together.allowed, together.at, together.by) = (settled.allowed, settled.at, settled.by);
-        together.wait = if settled.allowed { settled.wait } else { Duration::ZERO };
+        (together.allowed, together.at, together.by) = (executed.allowed, executed.at, executed.by);
+        together.wait = if executed.allowed { executed.wait } else { Duration::ZERO };
         *keys = mem::take(&mut plan.keys);
         Ok(true)
     }

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::matching::{Match, View, Want};
-use super::path::{DEPTH, Reading};
+use super::path::{DEPTH, NormalPath};
 
 /// For each value, the places of the policies that require it, in ascending order.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +97,7 @@ impl Index {
     }
 
     #[inline]
-    fn look_up_path<'i>(&'i self, path: &Reading<'_>, found: &mut Candidates<'i>) {
+    fn look_up_path<'i>(&'i self, path: &NormalPath<'_>, found: &mut Candidates<'i>) {
         for (table, prefix) in self.by_path[..self.depth].iter().zip(path.prefixes()) {
             found.add(table.get(prefix));
         }

@@ -111,7 +111,7 @@ pub fn text_of_key(mut key: &[u8]) -> Option<String> {
 }
 
 /// Returns the tag of a key, see [`tidegate_limits::store::Step::tag`]. Keys with the same values have the same tag, whichever
-/// policy and limit they belong to, so that all limits of one caller can be settled in one step. For a key without
+/// policy and limit they belong to, so that all limits of one caller can be charged in one step. For a key without
 /// values, the tag covers all its bytes.
 ///
 /// The tag is the same on every node and in every version, since engines place keys by it.

@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 
 use super::descriptor::Descriptor;
 use super::glob::{Glob, GlobError, PathGlob};
-use super::path::{self, Reading, Readings};
+use super::path::{self, NormalPath, Readings};
 
 /// A demand on one attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,7 +125,7 @@ impl Match {
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
         // One and the same reading must fit the paths and must not fit `not`.
         let mut reason = "path";
-        for path in readings.each().map(Reading::text) {
+        for path in readings.each().map(NormalPath::text) {
             if !self.path_fits(path) {
                 continue;
             }

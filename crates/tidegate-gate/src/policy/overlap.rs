@@ -48,7 +48,7 @@ impl Match {
 
 /// What is asked of one text.
 #[derive(Clone, Debug, Default)]
-struct Demand<'m> {
+struct TextDemand<'m> {
     present: bool,
     absent: bool,
     /// One pattern of each list must fit. Such a text is present.
@@ -59,7 +59,7 @@ struct Demand<'m> {
 
 /// What is asked of each text, by the name of its attribute.
 #[derive(Clone, Debug, Default)]
-struct Demands<'m>(BTreeMap<&'m str, Demand<'m>>);
+struct Demands<'m>(BTreeMap<&'m str, TextDemand<'m>>);
 
 const METHOD: &str = "request.method";
 const HOST: &str = "request.host";
@@ -161,7 +161,7 @@ impl Search<'_> {
     }
 
     fn copy<'m>(&mut self, demands: &Demands<'m>) -> Result<Demands<'m>, OutOfSteps> {
-        let patterns = |demand: &Demand<'_>| {
+        let patterns = |demand: &TextDemand<'_>| {
             1 + demand.excluded.len() + demand.fitting.iter().map(|list| 1 + list.len()).sum::<usize>()
         };
         text::spend(self.steps, demands.0.values().map(patterns).sum())?;
@@ -183,7 +183,7 @@ impl Search<'_> {
     }
 
     /// Returns a value as demanded: `Some(None)` if the text has to be absent, `None` if no value will do.
-    fn value(&mut self, name: &str, demand: &Demand<'_>) -> Result<Option<Option<String>>, OutOfSteps> {
+    fn value(&mut self, name: &str, demand: &TextDemand<'_>) -> Result<Option<Option<String>>, OutOfSteps> {
         let present = demand.present || !demand.fitting.is_empty();
         if demand.absent {
             return Ok((!present).then_some(None));

@@ -21,10 +21,10 @@ pub(crate) const DEPTH: usize = 4;
 /// The different readings of a request path: nearly always one, at most 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Readings<'d> {
-    strict: Reading<'d>,
-    lenient: Option<Box<Reading<'d>>>,
+    strict: NormalPath<'d>,
+    lenient: Option<Box<NormalPath<'d>>>,
     /// The readings of servers that are lenient in some points only.
-    mixed: Box<[Reading<'d>]>,
+    mixed: Box<[NormalPath<'d>]>,
 }
 
 /// The changes that a server may make to a path in addition to the strict normalisation.
@@ -72,7 +72,7 @@ impl Leniency {
 
 /// A path in its normal form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reading<'d> {
+pub(crate) struct NormalPath<'d> {
     text: Cow<'d, str>,
     ends: Ends,
 }
@@ -102,17 +102,17 @@ impl<'d> Readings<'d> {
                 mixed.push(other);
             }
         }
-        let lenient = (lenient != strict).then(|| Box::new(Reading::owned(lenient)));
+        let lenient = (lenient != strict).then(|| Box::new(NormalPath::owned(lenient)));
         Self {
-            strict: Reading::owned(strict),
+            strict: NormalPath::owned(strict),
             lenient,
-            mixed: mixed.into_iter().map(Reading::owned).collect(),
+            mixed: mixed.into_iter().map(NormalPath::owned).collect(),
         }
     }
 
     /// Returns the readings, all distinct, the strict one first.
     #[inline]
-    pub(crate) fn each(&self) -> impl Iterator<Item = &Reading<'d>> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = &NormalPath<'d>> {
         std::iter::once(&self.strict).chain(self.lenient.as_deref()).chain(&self.mixed)
     }
 }
@@ -159,7 +159,7 @@ impl Ends {
     }
 }
 
-impl Reading<'_> {
+impl NormalPath<'_> {
     fn owned(text: String) -> Self {
         Self { ends: Ends::of(&text), text: Cow::Owned(text) }
     }
@@ -187,7 +187,7 @@ impl Reading<'_> {
 /// `None` for any other.
 ///
 /// A single pass, since it is made for every request.
-fn plain(raw: &str) -> Option<Reading<'_>> {
+fn plain(raw: &str) -> Option<NormalPath<'_>> {
     if !raw.starts_with('/') {
         return None;
     }
@@ -214,7 +214,7 @@ fn plain(raw: &str) -> Option<Reading<'_>> {
         // A trailing slash is ignored, except that of the root.
         end = start - 1;
     }
-    Some(Reading { text: Cow::Borrowed(&raw[..end]), ends })
+    Some(NormalPath { text: Cow::Borrowed(&raw[..end]), ends })
 }
 
 fn decode(path: &str, slashes_too: bool) -> String {

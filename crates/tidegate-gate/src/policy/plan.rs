@@ -1,4 +1,4 @@
-//! The plan of a request: the list of charges that a policy set makes and a store settles.
+//! The plan of a request: the list of charges that a policy set makes and a store executes.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_core::Tick;
-use tidegate_core::following::FollowingState;
+use tidegate_core::signal_rate::SignalRateState;
 
 use super::busy;
 use super::compiled::{ALL_LEVELS, Compiled};
@@ -100,17 +100,17 @@ struct CpuLimit {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// The last reading of each source.
-    pub(super) readings: Vec<Option<Taken>>,
+    pub(super) readings: Vec<Option<TimedValue>>,
     /// When the readings were last compared with the conditions.
     pub(super) compared: Tick,
     /// Whether each condition holds, by policy with conditions.
     pub(super) held: Vec<Vec<bool>>,
     /// For each limit whose rate moves: the law's state, and the tick of the last reading that it used.
-    laws: Vec<(FollowingState, Option<Tick>)>,
+    laws: Vec<(SignalRateState, Option<Tick>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct TimedValue {
     pub(super) value: f64,
     pub(super) at: Tick,
 }
@@ -216,7 +216,7 @@ impl Sensed {
         let mut state = self.state.lock();
         for (reading, value) in state.readings.iter_mut().zip(values) {
             if let Some(value) = value.filter(|value| value.is_finite()) {
-                *reading = Some(Taken { value, at: now });
+                *reading = Some(TimedValue { value, at: now });
             }
         }
         self.conclude(&mut state, now, compiled);
@@ -234,7 +234,7 @@ impl Sensed {
             compiled[one.policy].set_holding(levels(one, held, readings));
         }
         for (one, (law, told)) in self.followed.iter().zip(laws) {
-            let Some(Taken { value, at }) = readings[one.source] else { continue };
+            let Some(TimedValue { value, at }) = readings[one.source] else { continue };
             if told.is_none_or(|told| told < at) {
                 one.follows.law().sense(law, at, value);
                 *told = Some(at);
@@ -246,7 +246,7 @@ impl Sensed {
     }
 
     /// Returns whether a condition, a moving rate or a switch goes by this reading of a source.
-    pub(super) fn goes_by(&self, source: usize, reading: Option<Taken>, now: Tick) -> bool {
+    pub(super) fn goes_by(&self, source: usize, reading: Option<TimedValue>, now: Tick) -> bool {
         let moves = self.followed.iter().map(|one| one.source).chain(self.busy.iter().map(|one| one.source));
         let mut conditions = self.conditioned.iter().flat_map(|one| &one.conditions);
         let age = reading.map(|taken| now.since(taken.at));
@@ -257,7 +257,7 @@ impl Sensed {
     }
 
     /// Tells limits whether the processor is busy. Without a reading it counts as idle.
-    fn set_busy(&self, readings: &[Option<Taken>], compiled: &[Compiled]) {
+    fn set_busy(&self, readings: &[Option<TimedValue>], compiled: &[Compiled]) {
         for one in &self.busy {
             let is_busy = readings[one.source].is_some_and(|taken| taken.value >= one.from);
             compiled[one.policy].limits[one.limit].set_level(usize::from(is_busy));
@@ -309,7 +309,7 @@ impl Sensed {
 
 /// Returns the number of levels of priority that a policy holds for, the least important first: all of them while its
 /// conditions hold, or as many as its switches are off for.
-fn levels(one: &ConditionalPolicy, held: &[bool], readings: &[Option<Taken>]) -> u8 {
+fn levels(one: &ConditionalPolicy, held: &[bool], readings: &[Option<TimedValue>]) -> u8 {
     let each = one.conditions.iter().zip(held).map(|((source, condition), held)| match condition.source() {
         _ if !held => 0,
         Source::Switch(_) => readings[*source].map_or(0, |taken| taken.value as u8),
@@ -319,7 +319,7 @@ fn levels(one: &ConditionalPolicy, held: &[bool], readings: &[Option<Taken>]) ->
 }
 
 /// Returns a reading, if it is not too old for a condition.
-pub(super) fn fresh(reading: Option<Taken>, condition: &Condition, now: Tick) -> Option<f64> {
+pub(super) fn fresh(reading: Option<TimedValue>, condition: &Condition, now: Tick) -> Option<f64> {
     reading.filter(|taken| now.since(taken.at) <= condition.stale_after()).map(|taken| taken.value)
 }
 

@@ -8,7 +8,7 @@ use tidegate_core::{Cost, Criticality, Priority, Tick};
 use super::descriptor::Descriptor;
 use super::key;
 use super::plan::{Line, Plan};
-use super::sensed::{Sensed, Taken, fresh};
+use super::sensed::{Sensed, TimedValue, fresh};
 use super::set::PolicySet;
 use super::source::Source;
 
@@ -82,7 +82,7 @@ impl PolicySet {
             return Err(SignalError::Unknown { name: name.to_owned(), known });
         };
         let mut state = sensed.state.lock();
-        state.readings[at] = Some(Taken { value, at: now });
+        state.readings[at] = Some(TimedValue { value, at: now });
         sensed.conclude(&mut state, now, &self.compiled);
         Ok(())
     }

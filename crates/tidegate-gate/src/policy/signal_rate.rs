@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_core::following::Following;
+use tidegate_core::signal_rate::SignalRate;
 use tidegate_core::{Quota, QuotaError, Rate};
 
 use super::source::Source;
 
-/// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`Following`] for how
+/// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`SignalRate`] for how
 /// changes are smoothed.
 ///
 /// The rate in force is one of 17 evenly spaced levels, never above the rate that the law calculates: if the limit changed
@@ -33,7 +33,7 @@ use super::source::Source;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Follows {
     source: Source,
-    law: Following,
+    law: SignalRate,
     floor: u64,
     ceiling: u64,
     /// What both are over.
@@ -53,14 +53,14 @@ impl Follows {
     /// and a function that builds the limit for a rate.
     ///
     /// # Errors
-    /// [`QuotaError`] from [`Following::new`] or from `quota`.
+    /// [`QuotaError`] from [`SignalRate::new`] or from `quota`.
     pub fn new(
         source: Source,
         rates: RangeInclusive<Rate>,
         marks: RangeInclusive<f64>,
         mut quota: impl FnMut(Rate) -> Result<Quota, QuotaError>,
     ) -> Result<Self, QuotaError> {
-        let law = Following::new(rates.clone(), marks)?;
+        let law = SignalRate::new(rates.clone(), marks)?;
         let (floor, ceiling) = rates.into_inner();
         let levels = (0..=Self::STEPS).map(|step| {
             let rate = Rate::new(count_at(floor.count(), ceiling.count(), step), ceiling.period())?;
@@ -78,7 +78,7 @@ impl Follows {
     }
 
     /// Returns the law that the rate follows.
-    pub(super) const fn law(&self) -> &Following {
+    pub(super) const fn law(&self) -> &SignalRate {
         &self.law
     }
 

@@ -16,7 +16,9 @@ use crate::clock::{Clock, SystemClock, Time};
 use crate::deferred_panic::DeferredPanic;
 use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
-use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
+use crate::store::{
+    Absent, BreakerView, Charge, Executed, Handling, MemoryStore, Occupancy, Op, Step, Store,
+};
 
 /// One breaker for each key, for a bounded number of keys.
 ///
@@ -132,7 +134,7 @@ impl KeyedBreaker {
     /// Returns when a call of the key may enter: after zero time if it may now. Changes nothing.
     #[must_use]
     pub fn retry(&self, key: impl Key) -> Retry {
-        key.with_bytes(|key| self.shared.settle(key, Op::Peek).lines[0].decision.retry())
+        key.with_bytes(|key| self.shared.execute(key, Op::Peek).lines[0].decision.retry())
     }
 
     /// Returns the current condition of the breaker of a key.
@@ -171,7 +173,7 @@ impl KeyedBreaker {
     }
 
     fn view_of(&self, key: impl Key) -> BreakerView {
-        let looked = key.with_bytes(|key| self.shared.settle(key, Op::Breaker(Handling::Look)));
+        let looked = key.with_bytes(|key| self.shared.execute(key, Op::Breaker(Handling::Look)));
         *looked.breaker.expect("a step of breakers tells how the last one stands")
     }
 
@@ -180,8 +182,8 @@ impl KeyedBreaker {
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| {
             // A reset leaves what a person has forced.
-            self.shared.settle(key, Op::Breaker(Handling::Release));
-            self.shared.settle(key, Op::Reset);
+            self.shared.execute(key, Op::Breaker(Handling::Release));
+            self.shared.execute(key, Op::Reset);
         });
     }
 
@@ -270,10 +272,10 @@ impl Keys {
         DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
-    fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
+    fn execute(&self, key: &[u8], op: Op<'_>) -> Executed {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
         let step = Step::new(self.time.now(), op, &charges);
-        self.store.settle(&step).expect("a store in memory always settles a step of one charge")
+        self.store.execute(&step).expect("a store in memory always executes a step of one charge")
     }
 }
 

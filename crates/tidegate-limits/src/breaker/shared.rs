@@ -128,7 +128,7 @@ pub(super) fn told_refusal(refused: &Refused) -> CallDid {
 pub(super) fn refused(retry: Retry) -> Denied {
     let reset_after = retry.after().unwrap_or(Duration::MAX);
     let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };
-    Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
+    Answer::decided(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
 }
 
 /// A call that a [`Breaker`](crate::Breaker) or a [`KeyedBreaker`](crate::KeyedBreaker) has admitted. Dropping it

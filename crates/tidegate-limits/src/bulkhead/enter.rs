@@ -11,7 +11,7 @@ use tidegate_core::{Cost, NotACost, Priority, Tick};
 
 use super::Permit;
 use super::build::TurnedAway;
-use super::moving::Times;
+use super::moving::LawTimes;
 use super::places::EnterFailure;
 use super::shared::BulkheadState;
 use super::waiters::{Answer, PlaceRequest, Ticket};
@@ -275,8 +275,8 @@ impl Enter {
         self.shared.tell(PlaceDid::Dropped { waited: Duration::ZERO });
     }
 
-    fn times(&self, began: Tick) -> Times {
-        Times { began, answered: None, deadline: self.deadline }
+    fn times(&self, began: Tick) -> LawTimes {
+        LawTimes { began, answered: None, deadline: self.deadline }
     }
 
     /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.

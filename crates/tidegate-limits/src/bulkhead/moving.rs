@@ -161,7 +161,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(5);
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct LawTimes {
     pub(super) began: Tick,
     pub(super) answered: Option<Tick>,
     /// Until when the caller waits, if it said so and there is a law.
@@ -198,14 +198,14 @@ const PACE_WEIGHT: u64 = 8;
 /// The average time between two places given to waiters. Measured only while the queue was never empty in between:
 /// otherwise it would measure the time between arrivals, not how fast places become free.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct PlacePace {
     /// When the last waiter was served, or when the first waiter joined an empty queue. `None` while nobody waits.
     last: Option<Tick>,
     /// Nanoseconds from one place to the next; `None` before the first measurement.
     per_place: Option<u64>,
 }
 
-impl Pace {
+impl PlacePace {
     pub(super) fn begin(&mut self, now: Tick) {
         self.last = Some(now);
     }
@@ -258,7 +258,7 @@ mod pace_tests {
 
     #[test]
     fn the_average_follows_the_turns_and_not_the_idle_time() {
-        let mut pace = Pace::default();
+        let mut pace = PlacePace::default();
         pace.turn(Tick::from_secs(1), 1);
         assert_eq!(pace.expected(1), None, "nobody waited");
         pace.begin(Tick::from_secs(10));

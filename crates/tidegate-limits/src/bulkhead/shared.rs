@@ -12,7 +12,7 @@ use tidegate_core::throttle::{Arrival, Room, Throttle};
 use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
 use super::build::{BulkheadRules, TurnedAway};
-use super::moving::{MeanLatency, Moving, Times};
+use super::moving::{LawTimes, MeanLatency, Moving};
 use super::places::{Counter, EnterFailure, OwnedCounter, Owner};
 use super::queue::Class;
 use super::waiters::{Answer, Granted, PendingWakers, PlaceRequest, Ticket, Waiters};
@@ -66,7 +66,7 @@ impl Parts {
     }
 }
 
-const NO_TIMES: Times = Times { began: Tick::EPOCH, answered: None, deadline: None };
+const NO_TIMES: LawTimes = LawTimes { began: Tick::EPOCH, answered: None, deadline: None };
 
 impl Owner for BulkheadState {
     fn return_places(&self, granted: &Granted) {
@@ -320,7 +320,7 @@ impl BulkheadState {
     fn denied(&self, refused: TurnedAway) -> Denied {
         let decision =
             Decision { ruling: Ruling::Denied { retry: refused.retry() }, standing: self.standing() };
-        Denied { answer: Answered::settled(decision, 0), no_place: Some(refused.why) }
+        Denied { answer: Answered::decided(decision, 0), no_place: Some(refused.why) }
     }
 
     pub(super) fn sense(&self, signal: Signal) {
@@ -371,7 +371,7 @@ pub(super) struct LimitChange(Option<(PendingWakers, LimitMoved)>);
 impl BulkheadState {
     /// Places and times are references, because the atomic step would wait for copies of them.
     #[inline]
-    pub(super) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
+    pub(super) fn leave(&self, granted: &Granted, times: &LawTimes, outcome: Outcome) {
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored || self.reports_everybody() {
             if self.is_observed() {
@@ -382,7 +382,7 @@ impl BulkheadState {
     }
 
     #[inline(never)]
-    fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
+    fn after_leave(&self, granted: &Granted, times: &LawTimes, outcome: Outcome, locked: bool) {
         // A throttle has counted the arrival, so it is told of unknown outcomes too, and so is a law that waits for
         // those inside to leave. A short queue is not: such work shows nothing about the service.
         let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
@@ -400,7 +400,7 @@ impl BulkheadState {
 
     /// Tells the observer that the work has ended, after all else: also if a waker, the law or the throttle panicked.
     #[cold]
-    fn after_observed_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
+    fn after_observed_leave(&self, granted: &Granted, times: &LawTimes, outcome: Outcome, locked: bool) {
         let panicked = DeferredPanic::of(|| self.after_leave(granted, times, outcome, locked)).1;
         let (now, clock_panic) = self.now_or_panic();
         let held = now.map_or(Duration::ZERO, |now| now.since(times.began));
@@ -425,8 +425,8 @@ impl BulkheadState {
         (waiting, wakers.wake_all())
     }
 
-    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, at: Tick, waiting: usize) {
-        let Times { began, answered, deadline } = *times;
+    fn learn(&self, granted: &Granted, times: &LawTimes, outcome: Outcome, at: Tick, waiting: usize) {
+        let LawTimes { began, answered, deadline } = *times;
         let held = at.since(began);
         let latency = answered.map_or(held, |answered| answered.since(began));
         // The throttle comes before the law and its observer, which are foreign code and may panic.
@@ -477,7 +477,7 @@ impl BulkheadState {
     /// Tells the observer that a caller has places. If that panics, they are returned. Called before the permit is made: the
     /// fast path then keeps no permit across a call.
     #[cold]
-    pub(super) fn tell_entered(&self, granted: Granted, times: Times, waited: Duration) {
+    pub(super) fn tell_entered(&self, granted: Granted, times: LawTimes, waited: Duration) {
         let panicked = self.tell_held(PlaceDid::Entered { waited });
         // During another panic this one is swallowed, and the caller gets its permit.
         if panicked.is_some() && !std::thread::panicking() {

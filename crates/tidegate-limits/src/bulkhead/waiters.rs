@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Priority, Tick};
 
 use super::build::{BulkheadRules, TurnedAway};
-use super::moving::Pace;
+use super::moving::PlacePace;
 use super::places::Places;
 use super::queue::{Class, Queues, Turn, Waiting};
 use crate::deferred_panic::DeferredPanic;
@@ -77,7 +77,7 @@ pub(super) struct Waiters {
     arrivals: u64,
     queues: Queues,
     answered: BTreeMap<u64, Answer>,
-    pace: Pace,
+    pace: PlacePace,
     /// The tick of the last call of `advance`; used when the clock panics.
     latest: Tick,
 }
@@ -85,7 +85,7 @@ pub(super) struct Waiters {
 impl Waiters {
     pub(super) fn new(rules: &BulkheadRules, limit: u64, now: Tick) -> Self {
         let queues = Queues::new(rules, limit, now);
-        Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default(), latest: now }
+        Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: PlacePace::default(), latest: now }
     }
 
     pub(super) fn waiting(&self) -> usize {

@@ -18,9 +18,9 @@ use crate::clock::{Clock, Time};
 use crate::key::Key;
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::reservation::{HeldCharge, Source};
+use crate::reservation::{ChargeOwner, HeldCharge};
 use crate::store::{
-    CachedClass, Charge, ChargeRules, Fingerprint, MemoryStore, Op, Reading, Settled, Step, Store,
+    CachedClass, Charge, ChargeRules, Executed, Fingerprint, MemoryStore, Op, Reading, Step, Store,
     WordOutcome,
 };
 
@@ -92,33 +92,33 @@ impl KeyedState {
         then(Terms { quota, replace: standard.replace, count: standard.terms })
     }
 
-    fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, arguments: OpArguments) -> Settled {
+    fn execute(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, arguments: OpArguments) -> Executed {
         let OpArguments { now, cost, max_wait } = arguments;
         let rules = ChargeRules { replace: terms.replace, ..ChargeRules::new(0) };
         let charge = Charge { max_wait, rules, ..Charge::new(key, terms.quota, cost) };
         let charges = [charge];
         let step = Step::new(now, op, &charges);
-        self.store.settle(&step).expect("a store in memory always settles a step of one charge")
+        self.store.execute(&step).expect("a store in memory always executes a step of one charge")
     }
 
-    /// Decides once and reports to the observer. Returns the event, and what `keep` takes from the settlement.
+    /// Decides once and reports to the observer. Returns the event, and what `keep` takes from the store's answer.
     pub(super) fn take<R>(
         &self,
         key: &[u8],
         terms: Terms<'_>,
         mut arguments: OpArguments,
-        keep: impl FnOnce(&Settled) -> R,
+        keep: impl FnOnce(&Executed) -> R,
     ) -> (Event, R) {
         let (kept, answer) = loop {
-            let settled = self.settle(key, terms, Op::Take, arguments);
-            let answer = Answer::binding_of(&settled);
+            let executed = self.execute(key, terms, Op::Take, arguments);
+            let answer = Answer::binding_of(&executed);
             if answer.is_allowed() {
-                break (keep(&settled), answer);
+                break (keep(&executed), answer);
             }
             // The same as for a limiter without keys: a word may hold a charge with a later tick than this check's.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(arguments.now) >= wait => arguments.now = later,
-                _ => break (keep(&settled), answer),
+                _ => break (keep(&executed), answer),
             }
         };
         let OpArguments { now, cost, max_wait } = arguments;
@@ -130,8 +130,8 @@ impl KeyedState {
         (event, kept)
     }
 
-    fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
-        self.with_terms(key, |terms| self.settle(key, terms, op, self.arguments(cost, Duration::ZERO)))
+    fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Executed {
+        self.with_terms(key, |terms| self.execute(key, terms, op, self.arguments(cost, Duration::ZERO)))
     }
 
     #[inline(never)]
@@ -160,7 +160,7 @@ impl KeyedState {
         max_wait: Duration,
     ) -> Result<HeldCharge, Denied> {
         self.with_terms(key, |terms| {
-            let receipt = |settled: &Settled| settled.lines.first().and_then(|line| line.receipt);
+            let receipt = |executed: &Executed| executed.lines.first().and_then(|line| line.receipt);
             let (event, receipt) = self.take(key, terms, OpArguments { now, cost, max_wait }, receipt);
             if !event.decision.is_allowed() {
                 return Err(event.answer().into());
@@ -180,7 +180,7 @@ impl KeyedState {
             if let [receipt] = held.receipts[..]
                 && (same || used > held.event.cost.units())
             {
-                self.settle(key, terms, Op::Finish(&[held.ending(receipt, used)]), arguments);
+                self.execute(key, terms, Op::Finish(&[held.ending(receipt, used)]), arguments);
             }
         });
         if let Some(observer) = &self.observer {
@@ -196,12 +196,12 @@ pub(super) struct KeySource {
 }
 
 impl KeySource {
-    pub(super) fn of(shared: &Arc<KeyedState>, key: &[u8]) -> Arc<dyn Source> {
+    pub(super) fn of(shared: &Arc<KeyedState>, key: &[u8]) -> Arc<dyn ChargeOwner> {
         Arc::new(Self { shared: Arc::clone(shared), key: key.into() })
     }
 }
 
-impl Source for KeySource {
+impl ChargeOwner for KeySource {
     fn clock(&self) -> &dyn Clock {
         self.shared.time.clock()
     }

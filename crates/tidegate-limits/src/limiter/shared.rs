@@ -14,8 +14,8 @@ use crate::answer::{Answer, CheckResult, Denied};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::reservation::{HeldCharge, Source};
-use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
+use crate::reservation::{ChargeOwner, HeldCharge};
+use crate::store::{Cell, Charge, Ending, Executed, Op, Step, execute};
 
 #[derive(Debug)]
 pub(super) struct LimiterState {
@@ -75,11 +75,11 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn settle(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Settled {
+    pub(super) fn execute(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Executed {
         // A limiter's cells are identified by their order, so the key is not used.
         let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
         let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
-        settle(&Step::new(now, op, &charges), &mut self.cells).0
+        execute(&Step::new(now, op, &charges), &mut self.cells).0
     }
 }
 
@@ -170,37 +170,37 @@ impl LimiterState {
         max_wait: Duration,
         keeps: bool,
     ) -> (Event, u64, SmallVec<[Receipt; 1]>) {
-        let (settled, answer, terms) = loop {
-            let settle = |limits: &mut Limits| {
-                let settled = limits.settle(now, Op::Take, cost, max_wait);
-                if keeps && settled.allowed {
-                    let full = settled.lines.iter().map(|line| line.decision.standing.reset_after).max();
+        let (executed, answer, terms) = loop {
+            let execute = |limits: &mut Limits| {
+                let executed = limits.execute(now, Op::Take, cost, max_wait);
+                if keeps && executed.allowed {
+                    let full = executed.lines.iter().map(|line| line.decision.standing.reset_after).max();
                     self.returns.issued(now.after(full.unwrap_or_default()));
                 }
-                (settled, self.terms())
+                (executed, self.terms())
             };
-            let (settled, terms) = self.with_cells(now, settle);
-            let answer = Answer::binding_of(&settled);
+            let (executed, terms) = self.with_cells(now, execute);
+            let answer = Answer::binding_of(&executed);
             if answer.is_allowed() {
-                break (settled, answer, terms);
+                break (executed, answer, terms);
             }
             // A word does not hold the tick of its last charge, which may be later than `now`. So a check is refused
             // only if a later clock reading refuses it too. The loop ends because each turn waits out the time that
             // the previous one returned.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(now) >= wait => now = later,
-                _ => break (settled, answer, terms),
+                _ => break (executed, answer, terms),
             }
         };
         let event = Event::of(answer, now, cost, max_wait);
         if let Some(observer) = &self.observer {
             observer.on_decision(&event);
         }
-        (event, terms, settled.lines.iter().filter_map(|line| line.receipt).collect())
+        (event, terms, executed.lines.iter().filter_map(|line| line.receipt).collect())
     }
 }
 
-impl Source for LimiterState {
+impl ChargeOwner for LimiterState {
     fn clock(&self) -> &dyn Clock {
         self.time.clock()
     }
@@ -230,7 +230,7 @@ impl Source for LimiterState {
                 let receipts = held.receipts.iter().chain(held.receipts.last().into_iter().cycle());
                 let endings: SmallVec<[Ending; 1]> =
                     receipts.take(limits.quotas.len()).map(|receipt| held.ending(*receipt, used)).collect();
-                limits.settle(now, Op::Finish(&endings), held.event.cost, Duration::ZERO);
+                limits.execute(now, Op::Finish(&endings), held.event.cost, Duration::ZERO);
             }
         });
         if let Some(observer) = &self.observer {
@@ -243,8 +243,8 @@ impl Source for LimiterState {
             return answer;
         }
         let now = self.time.now();
-        let settle = |limits: &mut Limits| limits.settle(now, Op::Peek, cost, Duration::ZERO);
-        Answer::binding_of(&self.with_cells(now, settle))
+        let execute = |limits: &mut Limits| limits.execute(now, Op::Peek, cost, Duration::ZERO);
+        Answer::binding_of(&self.with_cells(now, execute))
     }
 
     fn observer(&self) -> Option<&dyn Observer> {

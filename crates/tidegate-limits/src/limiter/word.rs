@@ -4,7 +4,7 @@
 //! [`SeqLock`]. A check reads both, computes, and exchanges the word if it has not changed. Everything that a word
 //! cannot hold is decided under the limiter's lock: other algorithms, several quotas, reservations, settlements,
 //! changes. The holder of the lock first replaces the word by [`NO_WORD`] and turns it into a cell for
-//! [`crate::store::settle`]. Afterwards it writes a word back if the outcome fits one. So there is one state at any
+//! [`crate::store::execute`]. Afterwards it writes a word back if the outcome fits one. So there is one state at any
 //! moment, and both forms are decided by the same arithmetic.
 //!
 //! # Why the order of reading matters
@@ -210,7 +210,7 @@ mod loom_model {
                     _ => {}
                 }
             }
-            self.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
+            self.under_lock(|limits| limits.execute(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
         }
 
         /// As `LimiterState::charge_by_word`: the receipt of a charge, with the count of changes that it was made under.
@@ -229,13 +229,13 @@ mod loom_model {
             None
         }
 
-        /// As `LimiterState::settle`: undoes a charge, unless the limit was changed since. Returns whether it did.
+        /// As `LimiterState::execute`: undoes a charge, unless the limit was changed since. Returns whether it did.
         fn undo(&self, (receipt, terms): (Receipt, u64)) -> bool {
             self.under_lock(|limits| {
                 let same = self.terms.load(Ordering::Acquire) == terms;
                 if same {
                     let undone = [Ending::new(receipt, Finish::UNDONE)];
-                    limits.settle(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO);
+                    limits.execute(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO);
                 }
                 same
             })
@@ -256,7 +256,7 @@ mod loom_model {
 
         fn remaining(&self) -> u64 {
             self.under_lock(|limits| {
-                limits.settle(NOW, Op::Peek, Cost::ONE, Duration::ZERO).lines[0].decision.standing.remaining
+                limits.execute(NOW, Op::Peek, Cost::ONE, Duration::ZERO).lines[0].decision.standing.remaining
             })
         }
     }
@@ -284,7 +284,7 @@ mod loom_model {
     #[test]
     fn permits_are_neither_lost_nor_doubled_while_the_word_is_away() {
         race(3, 2, 3, |limiter| {
-            limiter.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO));
+            limiter.under_lock(|limits| limits.execute(NOW, Op::Take, Cost::ONE, Duration::ZERO));
             2
         });
     }
@@ -294,10 +294,10 @@ mod loom_model {
     fn a_charge_undone_between_two_checks_gives_back_what_it_says() {
         race(2, 2, 5, |limiter| {
             assert!(limiter.take());
-            let take = |limits: &mut Limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO);
+            let take = |limits: &mut Limits| limits.execute(NOW, Op::Take, Cost::ONE, Duration::ZERO);
             let receipt = limiter.under_lock(take).lines[0].receipt.expect("two of five");
             let undone = [Ending::new(receipt, Finish::UNDONE)];
-            limiter.under_lock(|limits| limits.settle(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO));
+            limiter.under_lock(|limits| limits.execute(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO));
             4
         });
     }

@@ -8,7 +8,7 @@ use tidegate_core::{Algorithm, Decision, Quota, State};
 
 use super::cell::{Cell, current, keep, met};
 use super::guard_changes::Moved;
-use super::step::{Settled, Settlement, Step};
+use super::step::{ChargeAnswer, Executed, Step};
 
 /// An operator's request to the breakers of a step.
 #[derive(Clone, Copy, Debug)]
@@ -39,16 +39,16 @@ pub struct BreakerView {
     pub(crate) state: CircuitBreakerState,
 }
 
-/// Handles every breaker of a step, and puts the resulting state of the last one into `settled`; returns whether cells
+/// Handles every breaker of a step, and puts the resulting state of the last one into `executed`; returns whether cells
 /// changed. For a charge of another kind of limit only the standing is reported.
 pub(super) fn handle(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
     handling: Handling<'_>,
-    settled: &mut Settled,
+    executed: &mut Executed,
 ) -> bool {
     let (now, mut changed) = (step.now, false);
-    settled.allowed = true;
+    executed.allowed = true;
     for (charge, cell) in step.charges.iter().zip(cells) {
         let mut state = current(charge, cell.as_ref(), now).into_owned();
         let held = met(charge, cell.as_ref(), now);
@@ -60,7 +60,7 @@ pub(super) fn handle(
             let before = state.clone();
             let tell = &mut |change| {
                 if step.watched {
-                    settled.moved.push(Moved::breaker(charge.key, change));
+                    executed.moved.push(Moved::breaker(charge.key, change));
                 }
             };
             match handling {
@@ -70,7 +70,7 @@ pub(super) fn handle(
                 }
                 Handling::Release => breaker.force_in_place(state, now, None, tell),
             }
-            settled.breaker = Some(Box::new(BreakerView {
+            executed.breaker = Some(Box::new(BreakerView {
                 condition: breaker.condition(state, now),
                 totals: breaker.totals(state, now),
                 forced: breaker.forced(state, now),
@@ -84,7 +84,7 @@ pub(super) fn handle(
         }
         let standing = charge.quota.standing(&state, now);
         let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
-        settled.lines.push(Settlement { decision, receipt: None });
+        executed.lines.push(ChargeAnswer { decision, receipt: None });
     }
     changed
 }
@@ -96,7 +96,7 @@ mod tests {
     use tidegate_core::breaker::{CircuitBreaker, Force};
     use tidegate_core::{Cost, Replace, Tick};
 
-    use super::super::settle::settle;
+    use super::super::execute::execute;
     use super::super::step::{Charge, ChargeRules, Op};
     use super::*;
 
@@ -107,10 +107,10 @@ mod tests {
         handling: Handling<'_>,
     ) -> BreakerView {
         let charges = [Charge::new(b"b", quota, Cost::ONE)];
-        let (settled, changed) =
-            settle(&Step::new(Tick::from_secs(secs), Op::Breaker(handling), &charges), cells);
-        assert!(settled.allowed && changed != matches!(handling, Handling::Look));
-        *settled.breaker.expect("the limit is a breaker")
+        let (executed, changed) =
+            execute(&Step::new(Tick::from_secs(secs), Op::Breaker(handling), &charges), cells);
+        assert!(executed.allowed && changed != matches!(handling, Handling::Look));
+        *executed.breaker.expect("the limit is a breaker")
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((open.condition.as_str(), open.forced), ("forced-open", Some(forced)));
         let take = |secs, cells: &mut [Option<Cell>; 1]| {
             let charges = [Charge::new(b"b", &quota, Cost::ONE)];
-            settle(&Step::new(Tick::from_secs(secs), Op::Take, &charges), cells).0
+            execute(&Step::new(Tick::from_secs(secs), Op::Take, &charges), cells).0
         };
         assert!(!take(59, &mut cells).allowed);
         assert!(take(60, &mut cells).allowed, "a probe");
@@ -156,8 +156,8 @@ mod tests {
             let charge = Charge { rules, ..Charge::new(b"b", quota, Cost::ONE) };
             let step =
                 Step::new(Tick::from_secs(secs), Op::Breaker(Handling::Adopt), std::slice::from_ref(&charge));
-            let (settled, changed) = settle(&step, cells);
-            (settled.breaker.map(|view| view.condition.as_str()), changed)
+            let (executed, changed) = execute(&step, cells);
+            (executed.breaker.map(|view| view.condition.as_str()), changed)
         };
         assert_eq!(adopt(&before, 2, &mut cells), (Some("forced-open"), false), "under this limit already");
         assert_eq!(adopt(&after, 3, &mut cells), (Some("closed"), true));
@@ -178,9 +178,9 @@ mod tests {
         let charges = [Charge::new(b"b", &quota, Cost::ONE)];
         let forced = Forced::new(Force::Open, None, "");
         let step = Step::new(Tick::from_secs(1), Op::Breaker(Handling::Force(&forced)), &charges);
-        let (settled, changed) = settle(&step, &mut [None]);
+        let (executed, changed) = execute(&step, &mut [None]);
         assert_eq!(
-            (settled.breaker, changed, settled.lines[0].decision.standing.remaining),
+            (executed.breaker, changed, executed.lines[0].decision.standing.remaining),
             (None, false, 1)
         );
     }

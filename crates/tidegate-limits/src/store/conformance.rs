@@ -20,10 +20,10 @@ use tidegate_core::rate::{
 use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Rate, Tick};
 pub use trace::Random;
 
-use super::{Answer, Home, PlainStore, Settling, Store, StoreError};
+use super::{Execution, Home, PlainStore, StepAnswer, Store, StoreError};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
-use crate::store::step::{Charge, DecidedBy, Ending, Op, Settled, Step, StepClock};
+use crate::store::step::{Charge, DecidedBy, Ending, Executed, Op, Step, StepClock};
 
 /// Runs the whole suite against stores that `make` returns, which must be empty.
 ///
@@ -39,15 +39,15 @@ use crate::store::step::{Charge, DecidedBy, Ending, Op, Settled, Step, StepClock
 /// A store that counts its steps passes if the one behind it does:
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tidegate::store::{Home, Occupancy, PlainStore, Settled, Settling, Step, Store, conformance};
+/// use tidegate::store::{Home, Occupancy, PlainStore, Executed, Execution, Step, Store, conformance};
 ///
 /// #[derive(Debug, Default)]
 /// struct Counting(PlainStore, AtomicU64);
 ///
 /// impl Store for Counting {
-///     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+///     fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
 ///         self.1.fetch_add(1, Ordering::Relaxed);
-///         self.0.settle_into(step, out)
+///         self.0.execute_into(step, out)
 ///     }
 ///
 ///     fn occupancy(&self) -> Occupancy {
@@ -169,33 +169,33 @@ impl<'a> Subject<'a> {
         Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH }
     }
 
-    fn judge(&mut self, step: &Step<'_>, ours: Answer, context: &str) -> Answer {
+    fn judge(&mut self, step: &Step<'_>, ours: StepAnswer, context: &str) -> StepAnswer {
         let at = match &ours {
-            Ok(settled) => {
-                self.judge_at(step, settled, context);
-                self.latest = settled.at;
-                settled.at
+            Ok(executed) => {
+                self.judge_at(step, executed, context);
+                self.latest = executed.at;
+                executed.at
             }
             Err(_) => step.now,
         };
-        let theirs = self.plain.blocking_settle(&Step { now: at, clock: StepClock::Caller, ..*step });
-        let alike = |answer: Answer| {
-            answer.map(|settled| {
-                let mut settled = Settled { by: DecidedBy::Local, ..settled };
+        let theirs = self.plain.blocking_execute(&Step { now: at, clock: StepClock::Caller, ..*step });
+        let alike = |answer: StepAnswer| {
+            answer.map(|executed| {
+                let mut executed = Executed { by: DecidedBy::Local, ..executed };
                 if !step.receipts {
-                    settled.lines.iter_mut().for_each(|line| line.receipt = None);
+                    executed.lines.iter_mut().for_each(|line| line.receipt = None);
                 }
-                settled
+                executed
             })
         };
         assert_eq!(alike(ours), alike(theirs.clone()), "law: equal to the plain map; {context}, {step:?}");
         theirs
     }
 
-    fn judge_at(&self, step: &Step<'_>, settled: &Settled, context: &str) {
+    fn judge_at(&self, step: &Step<'_>, executed: &Executed, context: &str) {
         let local = matches!(self.store.home(), Home::Process { .. });
         assert_eq!(
-            settled.by == DecidedBy::Local,
+            executed.by == DecidedBy::Local,
             local,
             "law: an answer says whether this process decided it; {context}, {step:?}"
         );
@@ -203,34 +203,34 @@ impl<'a> Subject<'a> {
         // time.
         let held = |tick: Tick| {
             let behind = self.latest.since(tick);
-            settled.at == tick.max(self.latest) || behind > FAR_BEHIND && settled.at > self.latest
+            executed.at == tick.max(self.latest) || behind > FAR_BEHIND && executed.at > self.latest
         };
         let in_time = match step.clock {
             StepClock::Caller => held(step.now),
             // A permission may be by the older tick; a refusal is by the fresh one.
             StepClock::Fresh(clock) => {
                 let fresh = clock.now().max(step.now);
-                held(fresh) || held(step.now) && (settled.allowed || settled.at >= fresh)
+                held(fresh) || held(step.now) && (executed.allowed || executed.at >= fresh)
             }
             StepClock::Engine if !self.store.caps().own_clock => held(step.now),
             StepClock::Engine => match self.clock {
                 Some(clock) => held(clock.now()),
-                None => settled.at >= self.latest,
+                None => executed.at >= self.latest,
             },
         };
         assert!(
             in_time,
             "law: decided by the clock that the step names, which does not step back; {context}, at {:?} after {:?}, {step:?}",
-            settled.at, self.latest
+            executed.at, self.latest
         );
     }
 }
 
-fn settle(store: &dyn Store, step: &Step<'_>) -> Answer {
-    let mut settled = Settled::default();
-    match store.settle_into(step, &mut settled) {
-        Settling::Done(done) => done.map(|()| settled),
-        Settling::Later(later) => {
+fn execute(store: &dyn Store, step: &Step<'_>) -> StepAnswer {
+    let mut executed = Executed::default();
+    match store.execute_into(step, &mut executed) {
+        Execution::Done(done) => done.map(|()| executed),
+        Execution::Later(later) => {
             assert!(store.caps().may_wait, "law: only a store that says so answers later");
             block_on(later)
         }
@@ -251,7 +251,7 @@ fn check_laws<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {
 fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let charges =
         [Charge::new(b"twice", &quotas[0], Cost::ONE), Charge::new(b"twice", &quotas[0], Cost::ONE)];
-    let answer = settle(store, &Step::new(Tick::from_secs(1), Op::Take, &charges));
+    let answer = execute(store, &Step::new(Tick::from_secs(1), Op::Take, &charges));
     assert_eq!(answer, Err(StoreError::RepeatedKey), "law: a key named twice is refused");
 }
 
@@ -262,49 +262,49 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
         let (key, other) = ([b'k', index as u8], [b'o', index as u8]);
         let peek = |cost| {
             let charges = [Charge::new(&key, quota, cost)];
-            settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered")
+            execute(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered")
         };
         let before = peek(Cost::ONE);
         let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, &small, Cost::MAX)];
-        let refused = settle(store, &Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
+        let refused = execute(store, &Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
         assert!(!refused.allowed, "law: the maximum cost is refused");
         assert_eq!(peek(Cost::ONE), before, "law: a refused step changes nothing ({quota:?})");
     }
 }
 
-/// A step that ends a charge, forgets a key and makes a mark is settled twice: the second time, the mark refuses it,
+/// A step that ends a charge, forgets a key and makes a mark is executed twice: the second time, the mark refuses it,
 /// and nothing changes.
 fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let now = Tick::from_secs(1_000_000);
     let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
-    let settle = |op: Op<'_>, charges: &[Charge<'_>]| {
-        settle(store, &Step::new(now, op, charges)).expect("a step over distinct keys is settled")
+    let execute = |op: Op<'_>, charges: &[Charge<'_>]| {
+        execute(store, &Step::new(now, op, charges)).expect("a step over distinct keys is executed")
     };
     for (index, quota) in quotas.iter().enumerate() {
         let keys = [b'e', b'f', b'm'].map(|first| [first, index as u8]);
         let charges = [quota, quota, &mark];
         let charges: Vec<_> =
             keys.iter().zip(charges).map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
-        let taken = settle(Op::Take, &charges[..2]);
+        let taken = execute(Op::Take, &charges[..2]);
         let Some(receipt) = taken.lines[0].receipt else { continue };
         let undone = Ending::new(receipt, Finish::UNDONE);
         let endings = [undone, Ending::Forget, Ending::Once];
-        let first = settle(Op::Finish(&endings), &charges);
+        let first = execute(Op::Finish(&endings), &charges);
         assert!(first.allowed, "law: what was not yet done is done ({quota:?})");
         // The first step left nothing to end, so if the second acted, it would show as debts and forgotten charges.
-        let more = settle(Op::Take, &charges[1..2]);
-        let before = settle(Op::Peek, &charges);
+        let more = execute(Op::Take, &charges[1..2]);
+        let before = execute(Op::Peek, &charges);
         let owed = Ending::new(receipt, Finish { used: 100, outcome: Outcome::Success });
-        let second = settle(Op::Finish(&[owed, Ending::Forget, Ending::Once]), &charges);
+        let second = execute(Op::Finish(&[owed, Ending::Forget, Ending::Once]), &charges);
         assert!(!second.allowed, "law: a mark is made once ({quota:?}, {more:?})");
         assert!(second.lines.iter().all(|line| line.receipt.is_none()), "law: refused, nothing is charged");
         assert_eq!(
-            settle(Op::Peek, &charges),
+            execute(Op::Peek, &charges),
             before,
             "law: a refused settlement changes nothing ({quota:?})"
         );
         let note = Charge { binding: false, ..charges[2] };
-        let third = settle(Op::Finish(&[Ending::Forget, Ending::Once]), &[charges[1], note]);
+        let third = execute(Op::Finish(&[Ending::Forget, Ending::Once]), &[charges[1], note]);
         assert!(third.allowed, "law: a mark that is not binding refuses nothing ({quota:?})");
         assert_eq!(third.lines[1].receipt, None, "law: such a mark tells whether it was made ({quota:?})");
     }
@@ -321,31 +321,31 @@ fn a_place_is_held_longer_by_its_receipt_alone(store: &dyn Store) {
         let quota = if key == b"held" { &places } else { &mark };
         Charge::new(key, quota, Cost::ONE)
     });
-    let settle = |secs, op: Op<'_>, charges: &[Charge<'_>]| {
+    let execute = |secs, op: Op<'_>, charges: &[Charge<'_>]| {
         let now = start.after(Duration::from_secs(secs));
-        settle(store, &Step::new(now, op, charges)).expect("a step over distinct keys is settled")
+        execute(store, &Step::new(now, op, charges)).expect("a step over distinct keys is executed")
     };
-    let in_use = |secs| 2 - settle(secs, Op::Peek, &charges[1..]).lines[0].decision.standing.remaining;
-    let taken = settle(0, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
-    let held = settle(20, Op::Finish(&[Ending::Once, Ending::Extend { receipt: taken }]), &charges);
+    let in_use = |secs| 2 - execute(secs, Op::Peek, &charges[1..]).lines[0].decision.standing.remaining;
+    let taken = execute(0, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
+    let held = execute(20, Op::Finish(&[Ending::Once, Ending::Extend { receipt: taken }]), &charges);
     assert!(held.allowed, "law: a place is held longer");
     let receipt = held.lines[1].receipt.expect("law: a place that is held longer has a receipt");
     assert_eq!(in_use(49), 1, "law: it is held from then on");
-    let again = settle(49, Op::Finish(&[Ending::Extend { receipt: taken }]), &charges[1..]);
+    let again = execute(49, Op::Finish(&[Ending::Extend { receipt: taken }]), &charges[1..]);
     assert!(!again.allowed && again.lines[0].receipt.is_none(), "law: the former receipt holds nothing");
-    settle(49, Op::Finish(&[Ending::new(taken, Finish::UNDONE)]), &charges[1..]);
+    execute(49, Op::Finish(&[Ending::new(taken, Finish::UNDONE)]), &charges[1..]);
     assert_eq!(in_use(49), 1, "law: the former receipt returns nothing");
-    settle(49, Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), &charges[1..]);
+    execute(49, Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), &charges[1..]);
     assert_eq!(in_use(49), 0, "law: the new receipt returns the place");
 
-    let lapsed = settle(50, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
+    let lapsed = execute(50, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
     let charges = [Charge::new(b"mark-2", &mark, Cost::ONE), charges[1]];
-    let late = settle(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
+    let late = execute(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
     assert!(!late.allowed, "law: a place that has lapsed is not held");
-    let unmarked = settle(81, Op::Finish(&[Ending::Once]), &charges[..1]);
+    let unmarked = execute(81, Op::Finish(&[Ending::Once]), &charges[..1]);
     assert!(unmarked.allowed, "law: a refused step makes no mark");
     let charges = [Charge::new(b"mark-3", &mark, Cost::ONE), Charge { binding: false, ..charges[1] }];
-    let shadow = settle(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
+    let shadow = execute(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
     assert!(shadow.allowed, "law: a place that is not binding refuses nothing");
     let receipts = shadow.lines.iter().map(|line| line.receipt.is_some()).collect::<Vec<_>>();
     assert_eq!(receipts, [true, false], "law: and is not held where it has lapsed");
@@ -357,15 +357,15 @@ fn an_answer_that_nobody_awaits_is_not_asked_for(store: &dyn Store, quotas: &[Ar
     for (index, quota) in quotas.iter().enumerate() {
         let key = [b'd', index as u8];
         let charges = [Charge::new(&key, quota, Cost::ONE)];
-        let peek = || settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
+        let peek = || execute(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
         let (before, take) = (peek(), Step::new(now, Op::Take, &charges));
-        match store.settle_into(&take, &mut Settled::default()) {
+        match store.execute_into(&take, &mut Executed::default()) {
             // It answers on the spot.
-            Settling::Done(_) => return,
-            Settling::Later(later) => drop(later),
+            Execution::Done(_) => return,
+            Execution::Later(later) => drop(later),
         }
         assert_eq!(peek(), before, "law: an answer that is not polled asks nothing");
-        if let Some(later) = store.settle_each(&[take, take], &mut Vec::new()) {
+        if let Some(later) = store.execute_each(&[take, take], &mut Vec::new()) {
             drop(later);
             assert_eq!(peek(), before, "law: answers that are not polled ask nothing");
         }
@@ -379,10 +379,10 @@ fn an_answer_that_is_given_up_holds_up_nobody(store: &dyn Store, quotas: &[Arc<Q
         let key = [b'g', index as u8];
         let charges = [Charge::new(&key, quota, Cost::ONE)];
         let take = Step::new(now, Op::Take, &charges);
-        if let Settling::Later(mut later) = store.settle_into(&take, &mut Settled::default()) {
+        if let Execution::Later(mut later) = store.execute_into(&take, &mut Executed::default()) {
             let _ = later.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
-        let next = settle(store, &take).expect("law: a step after one that was given up is answered");
+        let next = execute(store, &take).expect("law: a step after one that was given up is answered");
         assert_eq!(next.lines.len(), 1, "law: one line for each charge");
     }
 }
@@ -395,13 +395,13 @@ fn a_state_that_is_too_large_is_refused(store: &dyn Store) {
     let start = Tick::from_secs(1_000_000);
     let tick = |turn: usize| start.after(Duration::from_millis(turn as u64));
     for turn in 0..most {
-        let answer = settle(store, &Step::new(tick(turn), Op::Take, &charges));
+        let answer = execute(store, &Step::new(tick(turn), Op::Take, &charges));
         match answer {
-            Ok(settled) => assert!(settled.allowed, "law: a log takes what it has room for"),
+            Ok(executed) => assert!(executed.allowed, "law: a log takes what it has room for"),
             Err(StoreError::CellTooLarge { bytes, most: bound }) => {
                 assert!(bound == most && bytes > most, "law: a state too large is named with its size");
                 let peek =
-                    settle(store, &Step::new(tick(turn), Op::Peek, &charges)).expect("a peek is answered");
+                    execute(store, &Step::new(tick(turn), Op::Peek, &charges)).expect("a peek is answered");
                 let left = peek.lines[0].decision.standing.remaining;
                 assert_eq!(left, (most - turn) as u64, "law: what is refused for its size is not charged");
                 return;
@@ -427,7 +427,7 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
                         [Charge::new(b"all", shared, Cost::ONE), Charge::new(&own, shared, Cost::ONE)];
                     let step = Step::new(now, Op::Take, &charges);
                     // A store may give up under contention; then nothing was spent, and the caller asks again.
-                    let taken = || settle(store, &step).is_ok_and(|settled| settled.allowed);
+                    let taken = || execute(store, &step).is_ok_and(|executed| executed.allowed);
                     (0..BURST).filter(|_| taken()).count() as u64
                 })
             })
@@ -435,7 +435,7 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
         workers.into_iter().map(|worker| worker.join().expect("a worker only settles")).sum()
     });
     let charges = [Charge::new(b"all", &shared, Cost::ONE)];
-    let left = settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
+    let left = execute(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
     let left = left.lines[0].decision.standing.remaining;
     assert_eq!(allowed + left, BURST, "law: every permit is given once");
 }

@@ -5,18 +5,18 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Cost, Tick};
 
 use super::cell::{Cell, current};
-use super::step::{Charge, Settled, Step};
+use super::step::{Charge, Executed, Step};
 use super::take::{KeyState as _, take};
 
 /// Finds how much of each charge fits, and takes that amount of all charges or of none; returns whether cells changed.
-pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
+pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], executed: &mut Executed) -> bool {
     let fitting = |(charge, cell): (&Charge<'_>, &Option<Cell>)| {
         Cost::new(most(charge, cell, step.now)).unwrap_or(Cost::ONE)
     };
     let costs: SmallVec<[Cost; 4]> = step.charges.iter().zip(&*cells).map(fitting).collect();
     let charges: SmallVec<[Charge<'_>; 4]> =
         step.charges.iter().zip(costs).map(|(charge, cost)| Charge { cost, ..*charge }).collect();
-    take(&Step { charges: &charges, ..*step }, cells, true, settled)
+    take(&Step { charges: &charges, ..*step }, cells, true, executed)
 }
 
 /// Returns the most units of a charge that its limit allows; 1 where it allows none.
@@ -59,7 +59,7 @@ mod tests {
     use tidegate_core::{Quota, Receipt, Retry};
 
     use super::super::conformance::{Random, quotas};
-    use super::super::settle::settle;
+    use super::super::execute::execute;
     use super::super::step::Op;
     use super::*;
 
@@ -85,9 +85,9 @@ mod tests {
                     ..Charge::new(b"k", &quota, Cost::new(1 + random.below(40)).unwrap())
                 };
                 let expected = by_trying(&charge, &cells[0], now);
-                let (settled, _) = settle(&Step::new(now, Op::Draw, &[charge]), &mut cells);
-                if settled.allowed {
-                    let receipt = settled.lines[0].receipt.expect("a draw has a receipt");
+                let (executed, _) = execute(&Step::new(now, Op::Draw, &[charge]), &mut cells);
+                if executed.allowed {
+                    let receipt = executed.lines[0].receipt.expect("a draw has a receipt");
                     assert_eq!(receipt.cost.units(), expected, "{quota:?}");
                 } else {
                     assert_eq!(expected, 1, "{quota:?}");
@@ -102,9 +102,9 @@ mod tests {
         let charges = [draw_of(b"a", &wide, 7), draw_of(b"b", &narrow, 7)];
         let mut cells = [None, None];
         let step = Step::new(Tick::from_secs(5), Op::Draw, &charges);
-        let first = settle(&step, &mut cells).0;
-        let taken = |settled: &Settled| -> Vec<u64> {
-            settled
+        let first = execute(&step, &mut cells).0;
+        let taken = |executed: &Executed| -> Vec<u64> {
+            executed
                 .lines
                 .iter()
                 .filter_map(|line| line.receipt)
@@ -112,7 +112,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(taken(&first), [7, 1], "each takes what fits");
-        let second = settle(&step, &mut cells).0;
+        let second = execute(&step, &mut cells).0;
         assert!(!second.allowed && taken(&second).is_empty(), "all or none");
         let retry = second.lines[1].decision.retry();
         assert_eq!(retry, Retry::After(Duration::from_secs(1)));
@@ -125,10 +125,10 @@ mod tests {
         let mut cells = [None];
         let now = Tick::from_secs(1);
         let charges = [draw_of(b"g", &guard, 8)];
-        let drawn = settle(&Step::new(now, Op::Draw, &charges), &mut cells).0;
+        let drawn = execute(&Step::new(now, Op::Draw, &charges), &mut cells).0;
         assert_eq!(drawn.lines[0].receipt.unwrap().cost.units(), 5);
         assert_eq!(drawn.lines[0].decision.standing.remaining, 0);
-        let lapsed = settle(&Step::new(now.after(Duration::from_secs(9)), Op::Draw, &charges), &mut cells).0;
+        let lapsed = execute(&Step::new(now.after(Duration::from_secs(9)), Op::Draw, &charges), &mut cells).0;
         assert_eq!(lapsed.lines[0].receipt.unwrap().cost.units(), 5, "places free themselves");
     }
 

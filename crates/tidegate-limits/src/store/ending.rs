@@ -21,7 +21,7 @@ use tidegate_core::{
 
 use super::cell::{Cell, Forgotten, keep, met};
 use super::guard_changes::{self, Moved};
-use super::step::{Charge, Ending, Settled, Settlement, Step};
+use super::step::{Charge, ChargeAnswer, Ending, Executed, Step};
 use super::take::KeyState as _;
 
 /// Ends every charge, or none if a binding [`Ending::Once`] or [`Ending::Extend`] is refused; returns whether cells
@@ -30,7 +30,7 @@ pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
     endings: &[Ending],
-    settled: &mut Settled,
+    executed: &mut Executed,
 ) -> bool {
     assert!(endings.len() >= step.charges.len(), "an ending for each charge");
     let (now, mut changed) = (step.now, false);
@@ -43,7 +43,7 @@ pub(super) fn finish(
             }
             Ending::Finish { .. } | Ending::Forget => false,
         });
-    settled.allowed = !refused;
+    executed.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
         // A cell counts if it was met, or if this step has written it, even where it is equivalent to no cell
         // afterwards.
@@ -86,10 +86,10 @@ pub(super) fn finish(
                     true => leave(charge, found, made, *finish, now, &mut counted, tell),
                     false => next(charge, found, made, *finish, *renew, now),
                 };
-                settled.moved.append(&mut told);
+                executed.moved.append(&mut told);
                 if let Some((quota, next)) = next {
                     if let (true, Some(quota), Some(cell)) = (step.watched, quota, &*cell) {
-                        let moved = &mut settled.moved;
+                        let moved = &mut executed.moved;
                         guard_changes::by_exit(charge.key, quota, &cell.state, &next, now, moved);
                     }
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
@@ -104,7 +104,7 @@ pub(super) fn finish(
             }
         }
         let standing = stands(cell, counts);
-        settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
+        executed.lines.push(ChargeAnswer { decision: Decision { ruling, standing }, receipt });
     }
     changed
 }
@@ -210,14 +210,14 @@ fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     }
 }
 
-pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
+pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], executed: &mut Executed) -> bool {
     let (now, mut changed) = (step.now, false);
-    settled.allowed = true;
+    executed.allowed = true;
     for (charge, cell) in step.charges.iter().zip(cells) {
         changed |= forget(charge, cell, now);
         let standing = standing(charge, cell.as_ref(), now);
         let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
-        settled.lines.push(Settlement { decision, receipt: None });
+        executed.lines.push(ChargeAnswer { decision, receipt: None });
     }
     changed
 }

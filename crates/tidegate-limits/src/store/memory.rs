@@ -58,13 +58,13 @@ pub(crate) use limit::{CachedClass, Limit, PermanentLimit};
 pub use seed::Seed;
 use smallvec::SmallVec;
 pub(crate) use table::Fingerprint;
-use table::{Keep, Sought, Table};
+use table::{KeyForm, Sought, Table};
 use tidegate_core::{Quota, QuotaError, Retry, Tick};
 pub use tracked::{Recorder, TrackedStore};
 pub(crate) use word_path::{Reading, WordOutcome};
 
-use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
-use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
+use super::step::{Charge, DecidedBy, Executed, Op, Step, StepClock};
+use super::{Caps, Execution, Home, Later, Occupancy, StepAnswer, Store, StoreError};
 use crate::clock::HeldTime;
 
 /// Keeps the state of a bounded number of keys.
@@ -107,7 +107,7 @@ impl MemoryStore {
     /// # Errors
     /// [`CapacityError`] if the number is out of range, or the system has not enough memory for so many keys.
     pub fn with_capacity(keys: usize) -> Result<Self, CapacityError> {
-        Self::made(keys, |keys| Table::new(keys, Keep::Fingerprints))
+        Self::made(keys, |keys| Table::new(keys, KeyForm::Fingerprints))
     }
 
     /// Makes an empty store that compares whole keys and not only their fingerprints. Among a million keys, two have
@@ -130,7 +130,7 @@ impl MemoryStore {
     /// # Ok::<(), tidegate::store::CapacityError>(())
     /// ```
     pub fn with_full_keys(keys: usize) -> Result<Self, CapacityError> {
-        Self::made(keys, |keys| Table::new(keys, Keep::Keys))
+        Self::made(keys, |keys| Table::new(keys, KeyForm::Keys))
     }
 
     /// Makes an empty store whose keys are hashed under the given seed, so that it can be exported and restored in
@@ -139,7 +139,7 @@ impl MemoryStore {
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
     pub fn with_seed(keys: usize, seed: &Seed) -> Result<Self, CapacityError> {
-        Self::made(keys, |keys| Table::seeded(keys, Keep::Fingerprints, seed))
+        Self::made(keys, |keys| Table::seeded(keys, KeyForm::Fingerprints, seed))
     }
 
     /// Makes an empty store that compares whole keys, as [`MemoryStore::with_full_keys`], and can be exported, as
@@ -148,7 +148,7 @@ impl MemoryStore {
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
     pub fn with_full_keys_and_seed(keys: usize, seed: &Seed) -> Result<Self, CapacityError> {
-        Self::made(keys, |keys| Table::seeded(keys, Keep::Keys, seed))
+        Self::made(keys, |keys| Table::seeded(keys, KeyForm::Keys, seed))
     }
 
     fn made(keys: usize, table: impl FnOnce(usize) -> Option<Table>) -> Result<Self, CapacityError> {
@@ -163,7 +163,7 @@ impl MemoryStore {
     }
 
     pub(crate) fn new_like(&self, keys: usize) -> Result<Self, CapacityError> {
-        Self::made(keys, |keys| Table::new(keys, self.shared.table.keep()))
+        Self::made(keys, |keys| Table::new(keys, self.shared.table.key_form()))
     }
 
     #[inline(always)]
@@ -240,15 +240,15 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     #[inline]
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        Settling::Done(match step.receipts {
-            true => self.settle_step::<true, false>(step, out),
-            false => self.settle_step::<false, false>(step, out),
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        Execution::Done(match step.receipts {
+            true => self.execute_step::<true, false>(step, out),
+            false => self.execute_step::<false, false>(step, out),
         })
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        self.settle_batch::<false>(steps, out);
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
+        self.execute_batch::<false>(steps, out);
         None
     }
 
@@ -277,72 +277,72 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Settles one step, on the spot.
+    /// Executes one step, on the spot.
     ///
     /// # Errors
     /// [`StoreError::RepeatedKey`] if two charges of the step name the same key.
-    pub fn settle(&self, step: &Step<'_>) -> Answer {
-        let mut settled = Settled::default();
-        self.settle_step::<true, false>(step, &mut settled).map(|()| settled)
+    pub fn execute(&self, step: &Step<'_>) -> StepAnswer {
+        let mut executed = Executed::default();
+        self.execute_step::<true, false>(step, &mut executed).map(|()| executed)
     }
 
     /// Settles a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
     /// change.
     #[inline(always)]
-    fn settle_step<const RECEIPTS: bool, const TRACK: bool>(
+    fn execute_step<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> Result<(), StoreError> {
         let fingerprint = |_: usize, charge: &Charge<'_>| self.shared.table.fingerprint(charge.key);
-        self.settle_fingerprints::<RECEIPTS, TRACK>(step, fingerprint, settled)
+        self.execute_fingerprints::<RECEIPTS, TRACK>(step, fingerprint, executed)
     }
 
     #[inline(always)]
-    fn settle_fingerprints<const RECEIPTS: bool, const TRACK: bool>(
+    fn execute_fingerprints<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
-        (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
-        if table.settle_at_once::<RECEIPTS, TRACK>(step, settled.at, &fingerprint, settled).is_some() {
+        (executed.at, executed.by) = (time.hold(step.now), DecidedBy::Local);
+        if table.execute_at_once::<RECEIPTS, TRACK>(step, executed.at, &fingerprint, executed).is_some() {
             return Ok(());
         }
-        let mut step = Step { now: settled.at, ..*step };
+        let mut step = Step { now: executed.at, ..*step };
         // The step may be refused: it is decided by a fresh clock, if it has one.
         let fresh = |step: &Step<'_>| match step.clock {
             StepClock::Fresh(clock) => time.glimpse(clock.now()),
             _ => step.now,
         };
-        if table.settle_unspent(&step, || fresh(&step), &fingerprint, settled).is_some() {
+        if table.settle_unspent(&step, || fresh(&step), &fingerprint, executed).is_some() {
             let later = time.latest();
-            if settled.allowed || later <= settled.at || !waited(&step, settled, later) {
+            if executed.allowed || later <= executed.at || !waited(&step, executed, later) {
                 return Ok(());
             }
         }
         step.now = time.hold(fresh(&step));
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
-        // Two keys of one step that the table cannot tell apart would be settled on one slot twice. Different keys
+        // Two keys of one step that the table cannot tell apart would be executed on one slot twice. Different keys
         // collide with odds of 2^-48, and the step is refused then too.
         let repeated = |(at, key): (usize, &Sought)| keys[..at].iter().any(|other| other.is_as(*key));
         if keys.iter().enumerate().any(repeated) {
             return Err(StoreError::RepeatedKey);
         }
         loop {
-            table.settle_any(&step, &keys, settled);
-            settled.at = step.now;
-            // Steps that were settled on cells are noted already, including a refusal that had to be kept.
-            if TRACK && settled.allowed && matches!(step.op, Op::Take) {
+            table.execute_any(&step, &keys, executed);
+            executed.at = step.now;
+            // Steps that were executed on cells are noted already, including a refusal that had to be kept.
+            if TRACK && executed.allowed && matches!(step.op, Op::Take) {
                 keys.iter().for_each(|key| table.mark_key(*key));
             }
             // Another step may have come with a later tick between here and the lock, and have charged at that tick. So
             // a refusal stands only if it also holds at the later tick. The loop ends: each turn requires that the wait
             // of the last refusal is over.
             let later = time.latest();
-            if settled.allowed || later == step.now || !waited(&step, settled, later) {
+            if executed.allowed || later == step.now || !waited(&step, executed, later) {
                 return Ok(());
             }
             step.now = later;
@@ -350,24 +350,24 @@ impl MemoryStore {
     }
 }
 
-fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
-    let passed = later.since(settled.at);
+fn waited(step: &Step<'_>, executed: &Executed, later: Tick) -> bool {
+    let passed = later.since(executed.at);
     let over = |retry: Retry| retry <= Retry::After(passed);
-    let mut lines = step.charges.iter().zip(&settled.lines);
+    let mut lines = step.charges.iter().zip(&executed.lines);
     lines.all(|(charge, line)| !charge.binding || over(line.decision.retry()))
 }
 
 impl Table {
-    fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
+    fn execute_any(&self, step: &Step<'_>, keys: &[Sought], executed: &mut Executed) {
         self.reclaim(step.now);
         if let ([charge], [key]) = (step.charges, keys)
-            && (self.settle_in_place(step, charge, *key, settled)
-                || self.settle_word(step, charge, *key, settled))
+            && (self.execute_in_place(step, charge, *key, executed)
+                || self.execute_word(step, charge, *key, executed))
         {
             return;
         }
-        if self.settle_words(step, keys, settled).is_none() {
-            *settled = self.settle_cells(step, keys);
+        if self.execute_words(step, keys, executed).is_none() {
+            *executed = self.execute_cells(step, keys);
         }
     }
 }
@@ -443,7 +443,7 @@ mod tests {
 
     fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
         let charges = [Charge::new(key, quota, Cost::ONE)];
-        store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
+        store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed
     }
 
     #[test]
@@ -455,10 +455,10 @@ mod tests {
                 (MemoryStore::with_capacity(64).unwrap(), MemoryStore::with_capacity(64).unwrap());
             for turn in 0..5 {
                 let step = Step::new(Tick::from_secs(1 + turn), Op::Take, &charges[..many]);
-                let (mut with, mut without) = (Settled::default(), Settled::default());
+                let (mut with, mut without) = (Executed::default(), Executed::default());
                 let for_good = Step { receipts: false, ..step };
-                assert!(matches!(one.settle_into(&step, &mut with), Settling::Done(Ok(()))));
-                assert!(matches!(other.settle_into(&for_good, &mut without), Settling::Done(Ok(()))));
+                assert!(matches!(one.execute_into(&step, &mut with), Execution::Done(Ok(()))));
+                assert!(matches!(other.execute_into(&for_good, &mut without), Execution::Done(Ok(()))));
                 assert_eq!(with.allowed, turn < 3);
                 assert!(with.lines.iter().all(|line| line.receipt.is_some() == with.allowed));
                 with.lines.iter_mut().chain(&mut without.lines).for_each(|line| line.receipt = None);
@@ -510,7 +510,7 @@ mod tests {
 
     /// Sixteen keys in a table of eight slots: keys that find no slot are counted as evicted, and nothing breaks.
     #[test]
-    fn a_step_of_more_keys_than_slots_is_settled() {
+    fn a_step_of_more_keys_than_slots_is_executed() {
         let store = MemoryStore::with_capacity(1).unwrap();
         let quota = Arc::new(Quota::per_minute(20).gcra().unwrap());
         let window = Arc::new(Quota::per_minute(20).fixed_window().unwrap());
@@ -518,7 +518,7 @@ mod tests {
         for (turn, quota) in [&quota, &window, &quota].into_iter().enumerate() {
             let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
             let now = Tick::from_secs(1 + turn as u64);
-            assert!(store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
+            assert!(store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
         }
         let occupancy = store.occupancy();
         assert_eq!((occupancy.used, occupancy.capacity), (8, 8));
@@ -601,29 +601,29 @@ mod tests {
                 _ => Op::Take,
             };
             let step = Step::new(now, op, &charges);
-            let settled = |store: &MemoryStore| {
+            let executed = |store: &MemoryStore| {
                 let table = &store.shared.table;
                 let alike = |charge: &Charge<'_>| {
                     table.sought(Fingerprint::default(), charge.key).with_fingerprint(7 << 30)
                 };
                 let alike: Vec<Sought> = charges.iter().map(alike).collect();
-                let mut settled = Settled::default();
-                table.settle_any(&step, &alike, &mut settled);
-                settled.at = step.now;
-                settled
+                let mut executed = Executed::default();
+                table.execute_any(&step, &alike, &mut executed);
+                executed.at = step.now;
+                executed
             };
-            let expected = plain.blocking_settle(&step).unwrap();
-            assert_eq!(settled(&full), expected, "turn {turn}: {step:?}");
+            let expected = plain.blocking_execute(&step).unwrap();
+            assert_eq!(executed(&full), expected, "turn {turn}: {step:?}");
             if matches!(op, Op::Take) {
                 last[first] = expected.lines[0].receipt.map(|receipt| (charges[0].quota.clone(), receipt));
             }
-            differ += u32::from(charges.len() == 1 && settled(&blurred) != expected);
+            differ += u32::from(charges.len() == 1 && executed(&blurred) != expected);
         }
         assert_eq!(full.occupancy().evicted, 0);
         assert!(differ > 1000, "the keys do meet");
     }
 
-    /// Steps of one key are settled in place, and steps of two keys under the locks of their lines; no charge of either is
+    /// Steps of one key are executed in place, and steps of two keys under the locks of their lines; no charge of either is
     /// lost.
     #[test]
     fn states_beside_the_table_are_charged_once_by_steps_of_one_key_and_of_two() {
@@ -632,7 +632,7 @@ mod tests {
         let quota = Arc::new(Quota::per_hour(1_000_000).fixed_window().unwrap());
         let step = |keys: &[&[u8]]| {
             let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
-            assert!(store.settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed);
+            assert!(store.execute(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed);
         };
         // So that other keys, which spend one unit each, are nearer to full and are evicted first.
         (0..10).for_each(|_| step(&[b"a", b"b"]));
@@ -648,7 +648,7 @@ mod tests {
         });
         for key in [b"a", b"b"] {
             let charges = [Charge::new(key, &quota, Cost::ONE)];
-            let seen = store.settle(&Step::new(Tick::from_secs(1), Op::Peek, &charges)).unwrap();
+            let seen = store.execute(&Step::new(Tick::from_secs(1), Op::Peek, &charges)).unwrap();
             assert_eq!(seen.lines[0].decision.standing.remaining, 1_000_000 - 10 - 3 * TURNS);
         }
     }

@@ -8,7 +8,7 @@ use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Tick};
 
 use super::breaker::Handling;
-use super::step::{Charge, ChargeRules, DecidedBy, Ending, Op, Settled, Step, StepClock};
+use super::step::{Charge, ChargeRules, DecidedBy, Ending, Executed, Op, Step, StepClock};
 
 /// A [`Step`] that owns its data.
 ///
@@ -82,11 +82,11 @@ impl OwnedStep {
     ///
     /// It uses the engine's clock where there is one, as the step itself does, because receipts are dated by the clock
     /// that decided.
-    pub fn undoing(step: &Step<'_>, settled: &Settled) -> Option<Self> {
-        let by_fallback = settled.by == DecidedBy::Fallback;
+    pub fn undoing(step: &Step<'_>, executed: &Executed) -> Option<Self> {
+        let by_fallback = executed.by == DecidedBy::Fallback;
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
         let mut endings: SmallVec<[Ending; 4]> = SmallVec::new();
-        for (charge, line) in step.charges.iter().zip(&settled.lines) {
+        for (charge, line) in step.charges.iter().zip(&executed.lines) {
             let Some(receipt) = line.receipt else { continue };
             charges.push(Charge { by_fallback, ..*charge });
             endings.push(Ending::new(receipt, Finish::UNDONE));
@@ -95,7 +95,7 @@ impl OwnedStep {
             tag: step.tag,
             clock: StepClock::Engine,
             watched: step.watched,
-            ..Step::new(settled.at, Op::Finish(&endings), &charges)
+            ..Step::new(executed.at, Op::Finish(&endings), &charges)
         };
         (!charges.is_empty()).then(|| Self::of(&undoing))
     }

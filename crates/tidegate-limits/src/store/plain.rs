@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::clock::HeldTime;
 
-use super::step::{Settled, Step};
-use super::{Caps, Cell, Home, Occupancy, Settling, Store, StoreError, settle};
+use super::step::{Executed, Step};
+use super::{Caps, Cell, Execution, Home, Occupancy, Store, StoreError, execute};
 
 /// Keeps every key that it has ever seen, exactly, in a map under one lock.
 ///
@@ -26,15 +26,15 @@ impl Default for PlainStore {
 }
 
 impl Store for PlainStore {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         if let Err(error) = refuse_repeated(step) {
-            return Settling::Done(Err(error));
+            return Execution::Done(Err(error));
         }
         let mut cells = self.cells.lock();
         let step = &step.read_clock();
         let step = &Step { now: self.time.hold(step.now), ..*step };
         let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
-        let (settled, changed) = settle(step, &mut seen);
+        let (executed, changed) = execute(step, &mut seen);
         if changed {
             for (charge, cell) in step.charges.iter().zip(seen) {
                 match cell {
@@ -43,8 +43,8 @@ impl Store for PlainStore {
                 };
             }
         }
-        *out = settled;
-        Settling::Done(Ok(()))
+        *out = executed;
+        Execution::Done(Ok(()))
     }
 
     fn occupancy(&self) -> Occupancy {

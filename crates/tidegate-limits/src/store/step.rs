@@ -105,7 +105,7 @@ pub enum Op<'a> {
     /// Spends like `Take`, but takes only as many units of each charge's cost as fit within its longest wait, at least
     /// one. For nodes that take units ahead of time. Either all binding charges get units, or none does.
     ///
-    /// The amount taken is the cost of the receipt ([`Settlement::receipt`]), so such a step has to ask for receipts;
+    /// The amount taken is the cost of the receipt ([`ChargeAnswer::receipt`]), so such a step has to ask for receipts;
     /// units that turn out not to be needed are given back by ending the receipt. The wait in an answer is the time
     /// until all of its units may be used. The retry of a refusal is the time when one unit would fit. From a guard, a
     /// draw takes several places at once; they are released together, and if they are not, they lapse together.
@@ -121,11 +121,11 @@ pub enum Op<'a> {
     /// full store has evicted the note of the reset. A state that a person has forced a breaker into stays.
     Reset,
     /// Applies an operator's request to the breakers among the limits, and returns the state of the last one in
-    /// [`Settled::breaker`].
+    /// [`Executed::breaker`].
     Breaker(Handling<'a>),
 }
 
-/// A list of charges to settle at one tick.
+/// A list of charges to execute at one tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// The caller's time. A tick before the latest that the store has seen counts as that latest one: a store's time
@@ -139,7 +139,7 @@ pub struct Step<'a> {
     /// Whether the charges will be ended. If `false`, receipts may be absent from the answer; the rest of it is the
     /// same. Making receipts is part of the cost of a check, and most checks need none.
     pub receipts: bool,
-    /// Whether somebody watches the guards: the answer then has what the step has changed of them ([`Settled::moved`]).
+    /// Whether somebody watches the guards: the answer then has what the step has changed of them ([`Executed::moved`]).
     pub watched: bool,
     /// What to do with the charges.
     pub op: Op<'a>,
@@ -239,7 +239,7 @@ impl Ending {
 
 /// The answer to one charge of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settlement {
+pub struct ChargeAnswer {
     /// The decision of this limit by itself, and its standing after the step.
     pub decision: Decision,
     /// The receipt that ends the charge; present when it was spent, unless the step asked for no receipts
@@ -248,9 +248,9 @@ pub struct Settlement {
     pub receipt: Option<Receipt>,
 }
 
-/// The answer to a step: one settlement per charge, in order.
+/// The answer to a step: one answer per charge, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct Executed {
     /// Whether every binding charge was allowed.
     pub allowed: bool,
     /// The longest delay among the binding charges of an allowed step.
@@ -259,8 +259,8 @@ pub struct Settled {
     pub at: Tick,
     /// Who decided.
     pub by: DecidedBy,
-    /// One settlement per charge, in order.
-    pub lines: SmallVec<[Settlement; 4]>,
+    /// One answer per charge, in order.
+    pub lines: SmallVec<[ChargeAnswer; 4]>,
     /// The state of a breaker, in the answer to [`Op::Breaker`].
     pub breaker: Option<Box<BreakerView>>,
     /// The guards that the step has changed, if it is [watched](Step::watched).

@@ -12,9 +12,9 @@ use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, T
 use super::cell::{self, Cell, current, keep, met};
 use super::guard_changes::{self, Moved};
 use super::kept_back;
-use super::step::{Charge, Settled, Settlement, Step};
+use super::step::{Charge, ChargeAnswer, Executed, Step};
 
-type Decided<H> = (Ruling, Option<(<H as KeyState>::Next, Receipt)>);
+type ChargeRuling<H> = (Ruling, Option<(<H as KeyState>::Next, Receipt)>);
 
 pub(super) trait KeyState {
     type Next;
@@ -138,11 +138,11 @@ pub(super) fn take<H: KeyState>(
     step: &Step<'_>,
     states: &mut [H],
     spend: bool,
-    settled: &mut Settled,
+    executed: &mut Executed,
 ) -> bool {
     let now = step.now;
     // As many as a plan holds without allocating. Unused room costs nothing.
-    let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
+    let mut decided: SmallVec<[ChargeRuling<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, state) in step.charges.iter().zip(&*states) {
         let (mut ruling, next) = state.decide(charge, now);
@@ -157,9 +157,9 @@ pub(super) fn take<H: KeyState>(
         decided.push((ruling, next));
     }
     let mut changed = false;
-    settled.moved.clear();
-    settled.lines.clear();
-    settled.lines.reserve_exact(decided.len());
+    executed.moved.clear();
+    executed.lines.clear();
+    executed.lines.reserve_exact(decided.len());
     // `drain`, not `into_iter`: that would move the whole list first.
     for ((charge, state), (ruling, next)) in step.charges.iter().zip(states).zip(decided.drain(..)) {
         // A peek returns what is there, not what would be left.
@@ -167,7 +167,7 @@ pub(super) fn take<H: KeyState>(
         let standing = state.standing(charge, spent.as_ref().map(|(next, _)| next), now);
         let receipt = spent.map(|(next, receipt)| {
             if step.watched {
-                state.watch(charge, now, &mut settled.moved);
+                state.watch(charge, now, &mut executed.moved);
             }
             state.keep(charge, next, now);
             changed = true;
@@ -176,9 +176,9 @@ pub(super) fn take<H: KeyState>(
         if spend && matches!(ruling, Ruling::Denied { retry } if retry != Retry::Never) {
             changed |= state.meet(charge, now);
         }
-        settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
+        executed.lines.push(ChargeAnswer { decision: Decision { ruling, standing }, receipt });
     }
-    (settled.allowed, settled.at) = (allowed, step.now);
-    settled.wait = if allowed { longest } else { Duration::ZERO };
+    (executed.allowed, executed.at) = (allowed, step.now);
+    executed.wait = if allowed { longest } else { Duration::ZERO };
     changed
 }

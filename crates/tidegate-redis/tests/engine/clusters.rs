@@ -43,7 +43,7 @@ fn take(store: &RedisStore, tag: u64, quota: &Arc<Quota>) -> Result<bool, String
     let key = tag.to_be_bytes();
     let charges = [Charge::new(&key, quota, Cost::ONE)];
     let step = Step { clock: StepClock::Engine, tag, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
-    store.blocking_settle(&step).map(|settled| settled.allowed).map_err(|error| error.to_string())
+    store.blocking_execute(&step).map(|executed| executed.allowed).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn moves_under_load(servers: &[Server], target: impl Fn(usize) -> usize) {
     let key = tag.to_be_bytes();
     let charges = [Charge::new(&key, &quota, Cost::ONE)];
     let peek = Step { clock: StepClock::Engine, tag, ..Step::new(Tick::EPOCH, Op::Peek, &charges) };
-    let left = store.blocking_settle(&peek).unwrap().lines[0].decision.standing.remaining;
+    let left = store.blocking_execute(&peek).unwrap().lines[0].decision.standing.remaining;
     // About twelve units are refilled per second.
     assert!((1_000_000 - taken..1_000_000 - taken + 600).contains(&left), "{taken} taken, {left} left");
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::store::conformance::Random;
-use tidegate::store::{Cell, Charge, DecidedBy, Op, Settled, Step, settle};
+use tidegate::store::{Cell, Charge, DecidedBy, Executed, Op, Step, execute};
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Cost, Quota, Rate, Tick};
 use tidegate_redis::RedisStore;
@@ -144,8 +144,8 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
             let ours = ours.unwrap();
             let mut held: Vec<Option<Cell>> =
                 step.charges.iter().map(|charge| cells.get(charge.key).cloned().flatten()).collect();
-            let (theirs, _) = settle(&Step { now: ours.at, ..*step }, &mut held);
-            let ours = Settled { by: DecidedBy::Local, ..ours };
+            let (theirs, _) = execute(&Step { now: ours.at, ..*step }, &mut held);
+            let ours = Executed { by: DecidedBy::Local, ..ours };
             for (charge, cell) in step.charges.iter().zip(held) {
                 let key = keys.iter().find(|key| **key == charge.key).unwrap();
                 cells.insert(key, cell);

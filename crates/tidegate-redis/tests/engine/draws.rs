@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Charge, Op, Settled};
+use tidegate::store::{Charge, Executed, Op};
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Cost, Quota};
 
@@ -19,8 +19,8 @@ fn calls(server: &Server) -> (u64, u64) {
     (field("calls"), field("usec"))
 }
 
-fn units(settled: &Settled) -> Vec<u64> {
-    settled.lines.iter().filter_map(|line| line.receipt).map(|made| made.cost.units()).collect()
+fn units(executed: &Executed) -> Vec<u64> {
+    executed.lines.iter().filter_map(|line| line.receipt).map(|made| made.cost.units()).collect()
 }
 
 fn cost(units: u64) -> Cost {

@@ -165,7 +165,7 @@ fn what_is_given_up_while_connecting_is_not_sent() {
         let charges = [Charge::new(b"a", &quota, Cost::ONE)];
         let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
         let mut answers = Vec::new();
-        let later = store.settle_each(&[step], &mut answers).unwrap();
+        let later = store.execute_each(&[step], &mut answers).unwrap();
         // Cancelled at once or after a moment, as by a deadline.
         let given_up =
             runtime.block_on(async { tokio::time::timeout(Duration::from_millis(20), later).await });
@@ -222,7 +222,7 @@ fn a_gone_server_is_stood_in_for() {
     let take = || {
         let charges = [Charge::new(b"a", &quota, Cost::ONE)];
         let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
-        store.blocking_settle(&step).unwrap()
+        store.blocking_execute(&step).unwrap()
     };
     assert_eq!(take().by, DecidedBy::Engine);
     server.kill();
@@ -244,7 +244,7 @@ fn nodes_that_write_the_same_cell_share_it_exactly() {
     let log = Arc::new(Quota::per_day(100).sliding_log().unwrap());
     let taken: usize = std::thread::scope(|scope| {
         let ask = |node: &tidegate_redis::RedisStore| {
-            (0..100).filter(|_| take(node, b"a", &log, 1).is_ok_and(|settled| settled.allowed)).count()
+            (0..100).filter(|_| take(node, b"a", &log, 1).is_ok_and(|executed| executed.allowed)).count()
         };
         let workers: Vec<_> =
             nodes.iter().flat_map(|node| [node, node]).map(|node| scope.spawn(move || ask(node))).collect();

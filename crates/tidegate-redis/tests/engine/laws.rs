@@ -48,15 +48,15 @@ fn places_of_a_node_that_died_come_back() {
     let receipt = {
         let dying = node();
         for _ in 0..4 {
-            assert!(dying.blocking_settle(&engine(Op::Take)).unwrap().allowed);
+            assert!(dying.blocking_execute(&engine(Op::Take)).unwrap().allowed);
         }
-        survivor.blocking_settle(&engine(Op::Take)).unwrap().lines[0].receipt.unwrap()
+        survivor.blocking_execute(&engine(Op::Take)).unwrap().lines[0].receipt.unwrap()
     };
-    assert!(!survivor.blocking_settle(&engine(Op::Take)).unwrap().allowed, "held by whoever is gone");
+    assert!(!survivor.blocking_execute(&engine(Op::Take)).unwrap().allowed, "held by whoever is gone");
     let ended = [Ending::new(receipt, Finish::UNDONE)];
-    survivor.blocking_settle(&engine(Op::Finish(&ended))).unwrap();
-    assert!(survivor.blocking_settle(&engine(Op::Take)).unwrap().allowed, "one that was returned");
+    survivor.blocking_execute(&engine(Op::Finish(&ended))).unwrap();
+    assert!(survivor.blocking_execute(&engine(Op::Take)).unwrap().allowed, "one that was returned");
     clock.set(clock.now().after(Duration::from_secs(31)));
-    let again = (0..6).filter(|_| survivor.blocking_settle(&engine(Op::Take)).unwrap().allowed).count();
+    let again = (0..6).filter(|_| survivor.blocking_execute(&engine(Op::Take)).unwrap().allowed).count();
     assert_eq!(again, 5);
 }

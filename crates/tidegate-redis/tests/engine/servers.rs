@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::store::{Answer, Charge, Op, Step, StepClock, Store as _};
+use tidegate::store::{Charge, Op, Step, StepAnswer, StepClock, Store as _};
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 use tidegate_testkit::{FaultyProxy, RedisServer};
@@ -108,14 +108,14 @@ pub(crate) fn connect(runtime: &Runtime, options: RedisOptions) -> RedisStore {
 }
 
 /// Takes units by the server's clock.
-pub(crate) fn take(store: &RedisStore, key: &[u8], quota: &Arc<Quota>, units: u64) -> Answer {
+pub(crate) fn take(store: &RedisStore, key: &[u8], quota: &Arc<Quota>, units: u64) -> StepAnswer {
     ask(store, Op::Take, &[Charge::new(key, quota, Cost::new(units).unwrap())])
 }
 
 /// Runs an operation by the server's clock.
-pub(crate) fn ask(store: &RedisStore, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
+pub(crate) fn ask(store: &RedisStore, op: Op<'_>, charges: &[Charge<'_>]) -> StepAnswer {
     let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, op, charges) };
-    store.blocking_settle(&step)
+    store.blocking_execute(&step)
 }
 
 /// Returns a key's remaining units.
@@ -133,13 +133,13 @@ pub(crate) fn allowed(store: &RedisStore, key: &[u8], quota: &Arc<Quota>, takes:
         let steps = vec![step; (takes - from).min(100)];
         let answers = blocking_each(store, &steps);
         allowed +=
-            answers.iter().filter(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)).count();
+            answers.iter().filter(|answer| answer.as_ref().is_ok_and(|executed| executed.allowed)).count();
     }
     allowed
 }
 
-pub(crate) fn blocking_each(store: &RedisStore, steps: &[Step<'_>]) -> Vec<Answer> {
-    let later = store.settle_each(steps, &mut Vec::new()).expect("an engine answers later");
+pub(crate) fn blocking_each(store: &RedisStore, steps: &[Step<'_>]) -> Vec<StepAnswer> {
+    let later = store.execute_each(steps, &mut Vec::new()).expect("an engine answers later");
     wait(later)
 }
 

@@ -71,11 +71,11 @@ pub(super) struct Places {
     start: Instant,
     /// The bytes held for peers that do not read.
     unread: AtomicUsize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenPlaces>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenPlaces {
     last: u64,
     seats: HashMap<u64, Taker>,
     ordinary: usize,
@@ -194,7 +194,7 @@ impl Places {
     }
 }
 
-impl Taken {
+impl TakenPlaces {
     /// Orders waiting connections that qualify to yield, the earliest stage and longest wait first. Returns how many.
     /// Linear in the number of connections.
     fn vacate(&mut self, most: usize, qualifies: impl Fn(&Seat) -> bool) -> usize {

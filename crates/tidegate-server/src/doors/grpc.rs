@@ -60,7 +60,7 @@ impl Door for GrpcDoor {
             Some(tls) => match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
                 Ok(stream) => stream,
                 Err(NotEncrypted::Cut(reason)) => {
-                    return self.service.app.engine.metrics.connection_cut(reason);
+                    return self.service.app.decider.metrics.connection_cut(reason);
                 }
                 // A plain-text caller speaks an unknown protocol, so it gets no answer.
                 Err(NotEncrypted::PlainText(_) | NotEncrypted::Over) => return,

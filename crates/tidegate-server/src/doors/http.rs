@@ -36,7 +36,7 @@ use crate::app::App;
 use crate::auth::Scope;
 use crate::body::{Body, Response};
 use crate::connections::{Handler, grpc_at_http, is_grpc};
-use crate::engine::Want;
+use crate::decider::Want;
 use crate::metrics::{CutReason, Transport};
 use crate::otlp::CallEnd;
 use crate::problem::{Delayed, Problem, WRONG_TOKEN};
@@ -75,11 +75,11 @@ impl Handler for HttpDoor {
     }
 
     fn misdirected(&self) {
-        self.app.engine.telemetry.misdirected(&Misdirected::GrpcAtHttp);
+        self.app.decider.telemetry.misdirected(&Misdirected::GrpcAtHttp);
     }
 
     fn connection_cut(&self, reason: CutReason) {
-        self.app.engine.metrics.connection_cut(reason);
+        self.app.decider.metrics.connection_cut(reason);
     }
 }
 
@@ -92,7 +92,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
     if found.is_err() && is_grpc(&request) {
-        app.engine.telemetry.misdirected(&Misdirected::GrpcAtHttp);
+        app.decider.telemetry.misdirected(&Misdirected::GrpcAtHttp);
         return Ok(grpc_at_http());
     }
     match &found {
@@ -104,7 +104,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     let found = match found {
         Ok(found) => found,
         Err(problem) if is_sub_request(app, &request) => {
-            app.engine.telemetry.misdirected(&Misdirected::SubRequestElsewhere);
+            app.decider.telemetry.misdirected(&Misdirected::SubRequestElsewhere);
             let detail = format!("{}; sub-requests of a proxy go to /v1/forward-auth", problem.detail());
             return Err(problem.saying(detail));
         }
@@ -113,7 +113,7 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     door.serves.has(found).inspect_err(|_| {
         // nginx makes a 500 of the 404, and its log does not say why.
         if found.path == "/v1/forward-auth" && is_sub_request(app, &request) {
-            app.engine.telemetry.misdirected(&Misdirected::SubRequestAtAdmin);
+            app.decider.telemetry.misdirected(&Misdirected::SubRequestAtAdmin);
         }
     })?;
     if request.uri().query().is_some() && found.reads_the_body_alone() {
@@ -162,7 +162,7 @@ impl Change {
         let status = answered.as_ref().map_or_else(Problem::status, Response::status).as_u16();
         let (token, path) = (token.as_deref(), visible::line(path));
         tracing::info!(token, %method, path = &*path, status, "a change through the API");
-        app.engine.events.publish(
+        app.decider.events.publish(
             "change",
             || json!({ "token": token, "method": method.as_str(), "path": path, "status": status }),
         );
@@ -230,7 +230,7 @@ fn is_sub_request(app: &App, request: &Request<Body>) -> bool {
     const ORIGINAL: [&str; 4] = ["x-original-uri", "x-original-url", "x-original-method", "x-forwarded-uri"];
     let (path, headers) = (request.uri().path(), request.headers());
     let of_family =
-        || app.engine.live().proxy.original.iter().flatten().any(|name| headers.contains_key(name));
+        || app.decider.live().proxy.original.iter().flatten().any(|name| headers.contains_key(name));
     request.method() != Method::POST
         && (path == "/v1/check"
             || path.contains("auth")
@@ -250,11 +250,11 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
     if let Err(problem) = &authorized
         && app.access.needs_token()
     {
-        app.engine.metrics.auth_failed(Transport::http);
+        app.decider.metrics.auth_failed(Transport::http);
         // Proxies and programs may let such a request pass, or refuse it as if it were over a limit.
         if let Some(route) = found.filter(|route| route.required_scope == Some(Scope::Check)) {
             let why = Misdirected::NoToken(route.path, problem.detail().to_owned());
-            app.engine.live().unmet.note_misdirected(&why, None);
+            app.decider.live().unmet.note_misdirected(&why, None);
         }
     }
     authorized
@@ -266,7 +266,7 @@ fn reads(app: &App, request: &Request<Body>, encrypted: bool, guessed: &mut bool
     let authorized = app.access.authorize(request.headers(), Some(Scope::Read), encrypted);
     *guessed = authorized.as_ref().is_err_and(Problem::is_guess);
     if *guessed {
-        app.engine.metrics.auth_failed(Transport::http);
+        app.decider.metrics.auth_failed(Transport::http);
     }
     authorized.is_ok()
 }

@@ -42,7 +42,7 @@ impl Door for RespDoor {
                 Err(NotEncrypted::PlainText(stream)) => {
                     return connection::refuse_plain_text(stream, place, timeouts).await;
                 }
-                Err(NotEncrypted::Cut(reason)) => return self.app.engine.metrics.connection_cut(reason),
+                Err(NotEncrypted::Cut(reason)) => return self.app.decider.metrics.connection_cut(reason),
                 Err(NotEncrypted::Over) => return,
             },
         };

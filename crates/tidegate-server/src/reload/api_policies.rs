@@ -12,7 +12,7 @@ use tidegate::config::Diagnostic;
 use super::{Reload, Taken};
 use crate::active_config::ActiveConfig;
 use crate::api_policies::NoRoom;
-use crate::engine::{ClusterPolicies, Engine};
+use crate::decider::{ClusterPolicies, Decider};
 use crate::settings::{Refused, SharedPolicies};
 
 /// The result of a change.
@@ -67,14 +67,14 @@ impl Reload {
     /// it to its end.
     pub(crate) async fn change(
         &self,
-        engine: &Engine,
+        decider: &Decider,
         name: &str,
         text: Option<&str>,
         holds: impl FnOnce(&ActiveConfig) -> bool,
     ) -> Result<Changed, NotChanged> {
         let _turn = self.turn.lock().await;
-        if engine.storage.cluster_policies().is_some() {
-            return Err(NotChanged::Cluster(engine.storage.kind()));
+        if decider.storage.cluster_policies().is_some() {
+            return Err(NotChanged::Cluster(decider.storage.kind()));
         }
         let Some(settings) = self.settings.lock().clone() else { return Err(NotChanged::Program) };
         let before = Arc::clone(&settings.api);
@@ -86,7 +86,7 @@ impl Reload {
         if new && text.is_none() {
             return Err(NotChanged::NoPolicy);
         }
-        if !holds(&engine.live()) {
+        if !holds(&decider.live()) {
             return Err(NotChanged::Condition);
         }
         let after = match text {
@@ -97,7 +97,7 @@ impl Reload {
         let joined = self.jobs.run(move || settings.with_api(&joining)).await;
         let joined = joined.map_err(|none| NotChanged::NotSaved(format!("validating it {none}")))?;
         let joined = joined.map_err(NotChanged::Mistakes)?;
-        engine.fits(&joined.policies).map_err(NotChanged::Unfit)?;
+        decider.fits(&joined.policies).map_err(NotChanged::Unfit)?;
         if let Some(file) = self.kept.clone() {
             let writing = after.clone();
             let given_up = Arc::new(AtomicBool::new(false));
@@ -109,10 +109,10 @@ impl Reload {
             });
             written.map_err(NotChanged::NotSaved)?;
         }
-        let in_force = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
+        let in_force = self.put_in_force(decider, Ok(joined)).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
-        let warnings = in_force.start_anew(engine).await;
-        Ok(Changed { live: Arc::clone(&engine.live()), new, kept: self.kept.is_some(), warnings })
+        let warnings = in_force.start_anew(decider).await;
+        Ok(Changed { live: Arc::clone(&decider.live()), new, kept: self.kept.is_some(), warnings })
     }
 }
 
@@ -131,12 +131,12 @@ impl Reload {
 
     /// Takes over published policies before this node serves, within [`FIRST_WITHIN`]. Otherwise the file's stay in
     /// force.
-    pub(crate) async fn take_first(&self, engine: &Engine) {
-        let Some(through) = engine.storage.cluster_policies() else { return };
+    pub(crate) async fn take_first(&self, decider: &Decider) {
+        let Some(through) = decider.storage.cluster_policies() else { return };
         let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
             Ok(Ok(Some(version))) => {
                 // The result is logged, and `follow_cluster` reports it to the other nodes.
-                let _ = self.take_over(engine, Some(version)).await;
+                let _ = self.take_over(decider, Some(version)).await;
                 return;
             }
             Ok(Ok(None)) => "none were put so far".to_owned(),
@@ -145,14 +145,14 @@ impl Reload {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("the engine did not send them within {} s", FIRST_WITHIN.as_secs()),
         };
-        let own = engine.live().set.len();
+        let own = decider.live().set.len();
         tracing::warn!(reason = why, policies = own, "this node begins with the policies of its file");
     }
 
     /// Follows published policies for as long as it is polled.
-    pub(crate) async fn follow_cluster(&self, engine: &Engine) -> Infallible {
-        if let Some(ClusterPolicies { coordinator, clock, report }) = engine.storage.cluster_policies() {
-            policies::follow(coordinator, clock, report, |version| self.take_over(engine, version)).await;
+    pub(crate) async fn follow_cluster(&self, decider: &Decider) -> Infallible {
+        if let Some(ClusterPolicies { coordinator, clock, report }) = decider.storage.cluster_policies() {
+            policies::follow(coordinator, clock, report, |version| self.take_over(decider, version)).await;
         }
         std::future::pending().await
     }
@@ -165,14 +165,14 @@ impl Reload {
     ///
     /// # Cancel safety
     /// If dropped while reading, nothing is put in force.
-    async fn take_over(&self, engine: &Engine, put: Option<Version>) -> Result<(), String> {
+    async fn take_over(&self, decider: &Decider, put: Option<Version>) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let Some(Version { version, bytes }) = put else {
             tracing::error!(
                 reason = UNREADABLE,
                 "the policies put for all nodes are refused; the old ones stay in force"
             );
-            return self.refuse(engine, 0, UNREADABLE);
+            return self.refuse(decider, 0, UNREADABLE);
         };
         let taken = self.taken();
         if taken.in_force.is_some_and(|in_force| in_force.version == version) {
@@ -188,22 +188,22 @@ impl Reload {
             Some(shared) => self.read_with(Some(Arc::clone(shared))).await,
             None => Err(Refused::from(format!("policies@{version}: the file is not text in UTF-8"))),
         };
-        match self.put_in_force(engine, settings) {
+        match self.put_in_force(decider, settings) {
             Ok(in_force) => {
-                engine.metrics.reloaded(true);
+                decider.metrics.reloaded(true);
                 *self.shared.lock() = Taken { in_force: shared, refused: None };
-                in_force.start_anew(engine).await;
+                in_force.start_anew(decider).await;
                 Ok(())
             }
             Err(refused) => {
                 let why = refused.diagnostics.first().map_or("refused without a reason", String::as_str);
-                self.refuse(engine, version, why)
+                self.refuse(decider, version, why)
             }
         }
     }
 
-    fn refuse(&self, engine: &Engine, version: u64, why: &str) -> Result<(), String> {
-        engine.metrics.reloaded(false);
+    fn refuse(&self, decider: &Decider, version: u64, why: &str) -> Result<(), String> {
+        decider.metrics.reloaded(false);
         self.shared.lock().refused = Some((version, why.into()));
         Err(why.to_owned())
     }

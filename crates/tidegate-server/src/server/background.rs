@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::{ServeError, ServerHandle};
 use crate::connections::Listener;
-use crate::engine::{LEASES_EVERY, WATCHED_EVERY};
+use crate::decider::{LEASES_EVERY, WATCHED_EVERY};
 use crate::files::FileWatch;
 use crate::options::ServerOptions;
 use crate::signals::{Signal, Signals};
@@ -98,8 +98,8 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                handle.app.engine.storage.tell_membership();
-                handle.app.engine.storage.tidy_leases().await;
+                handle.app.decider.storage.tell_membership();
+                handle.app.decider.storage.tidy_leases().await;
             }
         };
         let conditions = async {
@@ -107,14 +107,14 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                handle.app.engine.conditions.tell();
-                handle.app.engine.breakers.note_refusers().await;
+                handle.app.decider.conditions.tell();
+                handle.app.decider.breakers.note_refusers().await;
             }
         };
         #[cfg(feature = "grpc")]
         let reservations = async {
             loop {
-                let next = handle.app.engine.tickets.give_back_reservations().await;
+                let next = handle.app.decider.tickets.give_back_reservations().await;
                 tokio::time::sleep(next).await;
             }
         };
@@ -122,7 +122,7 @@ impl Background {
         let reservations = std::future::pending();
         tokio::select! {
             never = reservations => never,
-            never = handle.app.reload.follow_cluster(&handle.app.engine) => never,
+            never = handle.app.reload.follow_cluster(&handle.app.decider) => never,
             never = signals => never,
             never = leases => never,
             never = conditions => never,

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
-use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{
+    Caps, Executed, Execution, Home, Later, Occupancy, Step, StepAnswer, Store, StoreError,
+};
 
 use super::opened::OpenStoreError;
 
@@ -130,16 +132,16 @@ impl fmt::Debug for Awaited {
 struct Dialling(Arc<Awaited>);
 
 impl Store for Dialling {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         match self.0.reached.get() {
-            Some(engine) => engine.store.settle_into(step, out),
-            None => Settling::Done(Err(self.0.unavailable())),
+            Some(engine) => engine.store.execute_into(step, out),
+            None => Execution::Done(Err(self.0.unavailable())),
         }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         if let Some(engine) = self.0.reached.get() {
-            return engine.store.settle_each(steps, out);
+            return engine.store.execute_each(steps, out);
         }
         out.clear();
         out.extend(steps.iter().map(|_| Err(self.0.unavailable())));
@@ -273,7 +275,7 @@ mod tests {
         assert!(away && dialled.warnings[0].contains("nobody is there"), "{:?}", dialled.warnings);
         let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
         let charges = [Charge::new(b"key", &quota, Cost::ONE)];
-        let asked = || dialled.store.blocking_settle(&Step::new(Tick::from_secs(1), Op::Take, &charges));
+        let asked = || dialled.store.blocking_execute(&Step::new(Tick::from_secs(1), Op::Take, &charges));
         let away = StoreError::Unavailable { reason: "nobody is there".to_owned() };
         assert_eq!(asked().unwrap_err(), away);
         passes(EVERY * 2 + EVERY / 2).await;

@@ -5,7 +5,7 @@
 use crate::running::{send, start_with};
 use http::{Method, StatusCode};
 use serde_json::json;
-use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{Executed, Execution, Occupancy, Step, Store, StoreError};
 
 const PER_IP: &str = "
 version: 1
@@ -20,8 +20,8 @@ policies:
 struct Gone;
 
 impl Store for Gone {
-    fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-        Settling::Done(Err(StoreError::Unavailable { reason: "connection refused".to_owned() }))
+    fn execute_into(&self, _: &Step<'_>, _: &mut Executed) -> Execution {
+        Execution::Done(Err(StoreError::Unavailable { reason: "connection refused".to_owned() }))
     }
 
     fn occupancy(&self) -> Occupancy {

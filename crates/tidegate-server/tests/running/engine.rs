@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use tidegate::store::{
-    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
-    StoreError,
+    Caps, DecidedBy, Executed, Execution, Home, Later, Occupancy, OwnedStep, PlainStore, Step, StepAnswer,
+    Store, StoreError,
 };
 
 use tidegate_server::OpenStore;
@@ -34,33 +34,33 @@ impl Engine {
         self.exchanges.load(Ordering::Relaxed)
     }
 
-    async fn exchange(self, steps: Vec<OwnedStep>) -> Vec<Answer> {
+    async fn exchange(self, steps: Vec<OwnedStep>) -> Vec<StepAnswer> {
         self.exchanges.fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
         let refused = || StoreError::Unavailable { reason: "connection refused".to_owned() };
         match self.mood.load(Ordering::Relaxed) {
-            ANSWERS => steps.iter().map(|step| self.settle(step)).collect(),
+            ANSWERS => steps.iter().map(|step| self.execute(step)).collect(),
             HANGS => std::future::pending().await,
             _ => steps.iter().map(|_| Err(refused())).collect(),
         }
     }
 
-    fn settle(&self, step: &OwnedStep) -> Answer {
+    fn execute(&self, step: &OwnedStep) -> StepAnswer {
         if step.with(|step| step.charges.iter().any(|charge| charge.cost.units() > 7)) {
             return Err(StoreError::Contended { attempts: 1 });
         }
-        let settled = step.with(|step| self.store.blocking_settle(step))?;
-        Ok(Settled { by: DecidedBy::Engine, ..settled })
+        let executed = step.with(|step| self.store.blocking_execute(step))?;
+        Ok(Executed { by: DecidedBy::Engine, ..executed })
     }
 }
 
 impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         let exchange = self.clone().exchange(vec![OwnedStep::of(step)]);
-        Settling::Later(Box::pin(async { exchange.await.remove(0) }))
+        Execution::Later(Box::pin(async { exchange.await.remove(0) }))
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         out.clear();
         let steps = steps.iter().map(OwnedStep::of).collect();
         Some(Box::pin(self.clone().exchange(steps)))

@@ -121,7 +121,7 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         let prefix = self.to.name.len();
-        while map.next_key_seed(Key { name: &mut self.to.name, prefix })?.is_some() {
+        while map.next_key_seed(KeyPath { name: &mut self.to.name, prefix })?.is_some() {
             self.inner(|value| map.next_value_seed(value))?;
         }
         self.to.name.truncate(prefix);
@@ -155,12 +155,12 @@ fn write(to: &mut Json, number: fmt::Arguments<'_>) {
     }
 }
 
-struct Key<'n> {
+struct KeyPath<'n> {
     name: &'n mut String,
     prefix: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Key<'_> {
+impl<'de> DeserializeSeed<'de> for KeyPath<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -168,7 +168,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     }
 }
 
-impl Visitor<'_> for Key<'_> {
+impl Visitor<'_> for KeyPath<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,10 +32,10 @@ pub struct PathCount {
 /// Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 (space
 /// saving).
 #[derive(Clone, Debug, Default)]
-pub(super) struct Frequent(Vec<Counted>);
+pub(super) struct Frequent(Vec<CountedPath>);
 
 #[derive(Clone, Debug)]
-struct Counted {
+struct CountedPath {
     path: Box<str>,
     count: u64,
     /// How much of the count may belong to paths that this one replaced.
@@ -49,7 +49,7 @@ impl Frequent {
             return;
         }
         let uncertain = if self.0.len() < COUNTED { 0 } else { self.make_room() };
-        self.0.push(Counted { path: path.into(), count: uncertain + 1, uncertain });
+        self.0.push(CountedPath { path: path.into(), count: uncertain + 1, uncertain });
     }
 
     fn make_room(&mut self) -> u64 {
@@ -58,8 +58,8 @@ impl Frequent {
     }
 
     pub(super) fn most(&self) -> Vec<PathCount> {
-        let mut all: Vec<&Counted> = self.0.iter().collect();
-        let sure = |counted: &Counted| counted.count - counted.uncertain;
+        let mut all: Vec<&CountedPath> = self.0.iter().collect();
+        let sure = |counted: &CountedPath| counted.count - counted.uncertain;
         all.sort_by(|a, b| sure(b).cmp(&sure(a)).then_with(|| a.path.cmp(&b.path)));
         let shown = all.into_iter().take(SHOWN);
         shown

@@ -55,7 +55,7 @@ pub(crate) struct GuardLimit {
     /// How many requests of one key may be in flight.
     pub(crate) at_most: Levels,
     least_at_most: u64,
-    refused: Refused,
+    refused: BreakerRefusals,
     /// The law that adjusts the limit, if any.
     law: Option<&'static str>,
     /// A breaker that sheds instead of opening.
@@ -65,7 +65,7 @@ pub(crate) struct GuardLimit {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Refused {
+struct BreakerRefusals {
     full: u64,
     open: u64,
     half_open: u64,
@@ -100,7 +100,7 @@ impl Guards {
                 in_flight: level(),
                 at_most: level(),
                 least_at_most: u64::MAX,
-                refused: Refused::default(),
+                refused: BreakerRefusals::default(),
                 law: match &**quota {
                     Quota::Adaptive(guard) => Some(guard.law().as_str()),
                     _ => None,

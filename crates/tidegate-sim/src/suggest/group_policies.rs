@@ -10,7 +10,7 @@ use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 use super::options::{Readings, Step, SuggestError, SuggestOptions};
 use super::outliers::{Fate, StandsOut};
 use super::signs::{ClientKind, Signs};
-use super::watch::{Group, Shared, Watch};
+use super::watch::{Group, KeyWatch, Shared};
 use crate::policy_yaml::{in_words, scope};
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
@@ -78,7 +78,7 @@ pub(super) struct Selected {
 pub(super) fn selected(
     stand_out: &[StandsOut],
     groups: Vec<Group>,
-    watch: &Watch,
+    watch: &KeyWatch,
     by: &[String],
     pace: impl Fn(u64) -> u64,
 ) -> Vec<Selected> {

@@ -16,7 +16,7 @@ use super::options::{Readings, Step, SuggestError, SuggestOptions};
 use super::outliers;
 use super::signs::{ClientKind, Evidence};
 use super::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
-use super::watch::Watch;
+use super::watch::KeyWatch;
 use crate::meter::Meter;
 use crate::policy_yaml::scope;
 use crate::replay::PeakRate;
@@ -254,9 +254,9 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
     }
 
     /// Reads the log again, to see the requests of the keys that stand out.
-    fn watch(&mut self) -> Result<(Watch, Known), SuggestError> {
+    fn watch(&mut self) -> Result<(KeyWatch, Known), SuggestError> {
         let is_by_client = self.options.by == ["client.ip"];
-        let mut watch = Watch::new(&self.needs, is_by_client);
+        let mut watch = KeyWatch::new(&self.needs, is_by_client);
         let (asking, hasher) = (&self.asking, &self.hasher);
         self.readings.read("looking closer", |record| {
             if let Some(asked) = asking.find(&asking.describe(record), None) {

@@ -8,7 +8,7 @@ use super::bursts::{KeyNeed, Needs};
 use super::candidates::Known;
 use super::caution::Caution;
 use super::signs::{ClientKind, Evidence, Signs};
-use super::watch::Watch;
+use super::watch::KeyWatch;
 
 /// The most keys reported of each fate.
 const SHOWN: usize = 5;
@@ -63,7 +63,7 @@ pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&
 /// Returns the keys that stand out: at most [`SHOWN`] of each fate, those that ask for most first.
 pub(super) fn describe(
     needs: &Needs,
-    watch: &Watch,
+    watch: &KeyWatch,
     cut: &HashSet<u64>,
     missed: &[u64],
     stand_out: &HashSet<u64>,
@@ -101,7 +101,7 @@ pub(super) fn describe(
 }
 
 /// Cautions about cutting these keys: jobs and programs, several people behind one key, customers.
-pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<u64>) -> Vec<Caution> {
+pub(super) fn doubts(needs: &Needs, watch: &KeyWatch, known: &Known, cut: &HashSet<u64>) -> Vec<Caution> {
     let mut keys: Vec<&KeyNeed> = needs.remembered().iter().filter(|key| cut.contains(&key.hash)).collect();
     sort(&mut keys);
     let doubt = |is_doubtful: &dyn Fn(&KeyNeed) -> bool, caution: fn(String, u64) -> Caution| {

@@ -24,7 +24,7 @@ const LARGEST: usize = 50;
 const GROUP: u64 = 8;
 
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct KeyWatch {
     places: HashMap<u64, u32, GivenHash>,
     evidence: Vec<Evidence>,
     members: HashMap<u64, u32, GivenHash>,
@@ -37,7 +37,7 @@ pub(super) struct Watch {
     pub(super) has_agents: bool,
 }
 
-impl Watch {
+impl KeyWatch {
     pub(super) fn new(needs: &Needs, is_by_client: bool) -> Self {
         let watched = watched(needs);
         let (networks, members) = if is_by_client { networks(needs, GROUP) } else { Default::default() };

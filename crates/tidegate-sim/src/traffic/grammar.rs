@@ -5,7 +5,7 @@ use tidegate::config::unknown_attribute;
 use tidegate::policy::{Descriptor, GrammarError, WrittenRate, span};
 use tidegate::priority::Priority;
 
-use super::segment::{Keys, MILLION, Pace, Segment, Service, Shape};
+use super::segment::{Keys, MILLION, Ratio, Segment, Service, Shape};
 
 /// The most keys: more would need a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
@@ -78,14 +78,14 @@ impl Word<'_> {
         }
     }
 
-    fn pace(self) -> Result<Pace, TrafficError> {
+    fn pace(self) -> Result<Ratio, TrafficError> {
         match self.text.parse::<WrittenRate>() {
             Ok(rate @ WrittenRate::Per { count, .. }) => {
                 let period = rate.period().map_or(1, |period| period.as_nanos() as u64);
-                Ok(Pace { count, period })
+                Ok(Ratio { count, period })
             }
             Ok(_) => Err(self.error("traffic needs a number: write 100/s")),
-            Err(GrammarError::Zero { .. }) => Ok(Pace { count: 0, period: 1_000_000_000 }),
+            Err(GrammarError::Zero { .. }) => Ok(Ratio { count: 0, period: 1_000_000_000 }),
             Err(error) => Err(self.error(error.to_string())),
         }
     }

@@ -23,16 +23,16 @@ pub(super) struct Segment {
 
 /// An exact ratio.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct Ratio {
     pub(super) count: u64,
     pub(super) period: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
-    Steady { pace: Pace, span: u64 },
-    Ramp { from: Pace, to: Pace, span: u64 },
-    Poisson { pace: Pace, span: u64 },
+    Steady { pace: Ratio, span: u64 },
+    Ramp { from: Ratio, to: Ratio, span: u64 },
+    Poisson { pace: Ratio, span: u64 },
     Burst { count: u64 },
     Idle { span: u64 },
 }
@@ -59,7 +59,7 @@ impl Shape {
 
     /// Returns how many requests it makes, on average if they are random.
     pub(super) fn requests(self) -> u128 {
-        let at = |pace: Pace, span: u64| u128::from(pace.count) * u128::from(span) / u128::from(pace.period);
+        let at = |pace: Ratio, span: u64| u128::from(pace.count) * u128::from(span) / u128::from(pace.period);
         match self {
             Self::Steady { pace, span } | Self::Poisson { pace, span } => at(pace, span),
             Self::Ramp { from, to, span } => (at(from, span) + at(to, span)) / 2,
@@ -73,8 +73,8 @@ impl Shape {
         let (at, span) = match self {
             Self::Idle { .. } => return None,
             Self::Burst { count } => return (number < count).then_some(0),
-            Self::Steady { pace: Pace { count: 0, .. }, .. }
-            | Self::Poisson { pace: Pace { count: 0, .. }, .. } => {
+            Self::Steady { pace: Ratio { count: 0, .. }, .. }
+            | Self::Poisson { pace: Ratio { count: 0, .. }, .. } => {
                 return None;
             }
             Self::Steady { pace, span } => {
@@ -95,8 +95,8 @@ impl Shape {
 /// The time when the area under a ramp reaches `number`: the solution of a quadratic equation in the form without
 /// cancellation. Root and division are exact to the last bit on every platform. 53 bits of precision are a nanosecond
 /// in a hundred days.
-fn ramp(from: Pace, to: Pace, span: u64, number: u64) -> Option<u64> {
-    let per_nano = |pace: Pace| pace.count as f64 / pace.period as f64;
+fn ramp(from: Ratio, to: Ratio, span: u64, number: u64) -> Option<u64> {
+    let per_nano = |pace: Ratio| pace.count as f64 / pace.period as f64;
     let (from, to, number) = (per_nano(from), per_nano(to), number as f64);
     let slope = (to - from) / span as f64;
     let root = from * from + 2.0 * slope * number;

@@ -9,7 +9,7 @@ use tidegate::Gate;
 use tidegate::clock::ManualClock;
 use tidegate::policy::{Descriptor, Policy, PolicySet};
 use tidegate::store::{
-    Caps, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
+    Caps, Executed, Execution, Home, Later, Occupancy, OwnedStep, PlainStore, Step, Store, StoreError,
 };
 
 use crate::layers::service::poll;
@@ -63,16 +63,16 @@ impl Engine {
 }
 
 impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         let (engine, step) = (self.clone(), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move {
+        Execution::Later(Box::pin(async move {
             engine.asked.fetch_add(1, Ordering::Relaxed);
             let silent = || engine.silent.load(Ordering::Relaxed);
             poll_fn(|_| if silent() { Poll::Pending } else { Poll::Ready(()) }).await;
             if engine.gone.load(Ordering::Relaxed) {
                 return Err(StoreError::Unavailable { reason: "it is gone".to_owned() });
             }
-            step.with(|step| engine.plain.blocking_settle(step))
+            step.with(|step| engine.plain.blocking_execute(step))
         }))
     }
 

@@ -5,7 +5,7 @@ use http::Request;
 use tidegate::clock::ManualClock;
 use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, SettleBy, SettleRule, Usage};
-use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{Executed, Execution, Occupancy, Step, Store, StoreError};
 use tidegate::{Cost, Gate, Quota};
 use tidegate_tower::parameter::{Describe, WhenUndecided};
 use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, ServerStack, Spent};
@@ -210,8 +210,8 @@ fn what_was_really_spent_is_settled_by_the_policies_that_go_by_it() {
 struct Gone;
 
 impl Store for Gone {
-    fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-        Settling::Done(Err(StoreError::Unavailable { reason: "it is gone".to_owned() }))
+    fn execute_into(&self, _: &Step<'_>, _: &mut Executed) -> Execution {
+        Execution::Done(Err(StoreError::Unavailable { reason: "it is gone".to_owned() }))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -250,10 +250,10 @@ fn policies_go_by_what_the_request_is_described_as() {
 struct GoneLater(tidegate::store::MemoryStore);
 
 impl Store for GoneLater {
-    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, executed: &mut Executed) -> Execution {
         match step.op {
-            tidegate::store::Op::Take | tidegate::store::Op::Peek => self.0.settle_into(step, settled),
-            _ => Gone.settle_into(step, settled),
+            tidegate::store::Op::Take | tidegate::store::Op::Peek => self.0.execute_into(step, executed),
+            _ => Gone.execute_into(step, executed),
         }
     }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tidegate::clock::ManualClock;
 use tidegate::gate::Admission;
 use tidegate::policy::{ChargeOn, PolicySet};
-use tidegate::store::{MemoryStore, Occupancy, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{Executed, Execution, MemoryStore, Occupancy, Step, Store, StoreError};
 use tidegate::{Gate, Outcome, Quota};
 
 use crate::admission::{admit, gate, levels, per_hour, policy};
@@ -19,14 +19,14 @@ use crate::admission::{admit, gate, levels, per_hour, policy};
 struct Failing(MemoryStore, Arc<Mutex<Option<(bool, StoreError)>>>);
 
 impl Store for Failing {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         match self.1.lock().take() {
-            None => self.0.settle_into(step, out),
+            None => self.0.execute_into(step, out),
             Some((landed, error)) => {
-                if landed && let Settling::Done(Err(error)) = self.0.settle_into(step, out) {
-                    return Settling::Done(Err(error));
+                if landed && let Execution::Done(Err(error)) = self.0.execute_into(step, out) {
+                    return Execution::Done(Err(error));
                 }
-                Settling::Done(Err(error))
+                Execution::Done(Err(error))
             }
         }
     }
@@ -76,9 +76,9 @@ fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
 struct Asked(MemoryStore, Arc<AtomicU64>);
 
 impl Store for Asked {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.settle_into(step, out)
+        self.0.execute_into(step, out)
     }
 
     fn occupancy(&self) -> Occupancy {

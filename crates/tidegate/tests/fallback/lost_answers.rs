@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::Cost;
 use tidegate::store::fallback::{DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
-use tidegate::store::{Answer, Charge, DecidedBy, Op};
+use tidegate::store::{Charge, DecidedBy, Op, StepAnswer};
 
 use crate::engine::{Mood, Waiting};
 use crate::fallback::{Rig, per_hour, rig_after};
@@ -22,8 +22,8 @@ fn an_answer_that_is_late_now_and_then_is_no_outage() {
                 let mut late = rig.begin(Op::Take, &key);
                 assert!(late.poll().is_pending());
                 rig.clock.advance(DEADLINE);
-                let Poll::Ready(Ok(settled)) = late.poll() else { panic!("the deadline is over") };
-                assert_eq!(settled.by, DecidedBy::Fallback);
+                let Poll::Ready(Ok(executed)) = late.poll() else { panic!("the deadline is over") };
+                assert_eq!(executed.by, DecidedBy::Fallback);
             }
             rig.engine.be(answered);
             assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
@@ -44,11 +44,11 @@ fn an_answer_to_a_later_step_shows_that_the_engine_is_there() {
         rig.clock.advance(Duration::from_millis(1));
         lost
     };
-    let end = |rig: &Rig, lost: Vec<Waiting<Answer>>| {
+    let end = |rig: &Rig, lost: Vec<Waiting<StepAnswer>>| {
         rig.clock.advance(DEADLINE);
         for mut step in lost {
-            let Poll::Ready(Ok(settled)) = step.poll() else { panic!("the deadline is over") };
-            assert_eq!(settled.by, DecidedBy::Fallback);
+            let Poll::Ready(Ok(executed)) = step.poll() else { panic!("the deadline is over") };
+            assert_eq!(executed.by, DecidedBy::Fallback);
         }
     };
     let lost = lose(&rig);

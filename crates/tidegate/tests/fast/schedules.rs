@@ -157,7 +157,7 @@ fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
                 let charges: Vec<_> =
                     keys[..count].iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
                 let step = Step::new(clock.now(), Op::Take, &charges);
-                i64::from(store.blocking_settle(&step).unwrap().allowed) * count as i64
+                i64::from(store.blocking_execute(&step).unwrap().allowed) * count as i64
             });
             let occupancy = store.occupancy();
             let told = occupancy.used as u64 + occupancy.evicted;

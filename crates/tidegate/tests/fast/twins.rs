@@ -133,14 +133,14 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
             let told = format!("seed {seed}, step {step}");
             let (key, units) = (random.below(7), 1 + random.below(4));
             let name = key.to_le_bytes();
-            let settle = |op: Op<'_>, units, max_wait, key: &[u8]| {
+            let execute = |op: Op<'_>, units, max_wait, key: &[u8]| {
                 let rules = ChargeRules { replace, ..ChargeRules::new(0) };
                 let charge = Charge { max_wait, rules, ..Charge::new(key, &quota, cost(units)) };
-                plain.blocking_settle(&Step::new(clock.now(), op, &[charge])).unwrap().lines[0]
+                plain.blocking_execute(&Step::new(clock.now(), op, &[charge])).unwrap().lines[0]
             };
             match random.below(20) {
                 0..9 => {
-                    let theirs = settle(Op::Take, units, Duration::ZERO, &name);
+                    let theirs = execute(Op::Take, units, Duration::ZERO, &name);
                     assert_eq!(
                         keys.allow_n(name, cost(units)).unwrap().decision(),
                         theirs.decision,
@@ -148,20 +148,20 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
                     );
                 }
                 9 => {
-                    let theirs = settle(Op::Peek, units, Duration::ZERO, &name);
+                    let theirs = execute(Op::Peek, units, Duration::ZERO, &name);
                     assert_eq!(keys.peek_n(name, cost(units)).unwrap().decision(), theirs.decision, "{told}");
                 }
                 10..12 => {
                     let names: Vec<_> = (0..20).map(|_| random.below(7).to_le_bytes()).collect();
                     keys.allow_each(&names, |name, ours| {
-                        let theirs = settle(Op::Take, 1, Duration::ZERO, name);
+                        let theirs = execute(Op::Take, 1, Duration::ZERO, name);
                         assert_eq!(ours.decision(), theirs.decision, "{told}");
                     });
                 }
                 12..15 => {
                     let wait =
                         [Duration::ZERO, Duration::from_millis(400), Duration::MAX][random.below(3) as usize];
-                    let theirs = settle(Op::Take, units, wait, &name);
+                    let theirs = execute(Op::Take, units, wait, &name);
                     match keys.reserve(name, cost(units), wait) {
                         Ok(ours) => {
                             let receipt = theirs.receipt.unwrap();
@@ -182,7 +182,12 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
                     ours.settle(used);
                     if made == terms || used > receipt.cost.units() {
                         let ending = [Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })];
-                        settle(Op::Finish(&ending), receipt.cost.units(), Duration::ZERO, &key.to_le_bytes());
+                        execute(
+                            Op::Finish(&ending),
+                            receipt.cost.units(),
+                            Duration::ZERO,
+                            &key.to_le_bytes(),
+                        );
                     }
                 }
                 18 if random.below(6) == 0 => {
@@ -194,11 +199,11 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
                     continue;
                 }
                 _ => {
-                    settle(Op::Reset, 1, Duration::ZERO, &name);
+                    execute(Op::Reset, 1, Duration::ZERO, &name);
                     keys.reset(name);
                 }
             }
-            let theirs = settle(Op::Peek, 1, Duration::ZERO, &name).decision.standing;
+            let theirs = execute(Op::Peek, 1, Duration::ZERO, &name).decision.standing;
             assert_eq!(keys.standing(name), theirs, "{told}");
         }
     }
@@ -232,7 +237,7 @@ fn the_end_of_a_form_and_the_next_one_do_not_show() {
             let units = cost(1 + random.below(most));
             let charges = [Charge::new(b"key", &quota, units)];
             let step = Step::new(clock.now(), Op::Take, &charges);
-            let decision = plain.blocking_settle(&step).unwrap().lines[0].decision;
+            let decision = plain.blocking_execute(&step).unwrap().lines[0].decision;
             assert_eq!(limiter.allow_n(units).unwrap().decision(), decision, "{step:?}");
             assert_eq!(keys.allow_n("key", units).unwrap().decision(), decision, "{step:?}");
         }

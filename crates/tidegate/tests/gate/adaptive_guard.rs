@@ -14,7 +14,9 @@ use tidegate::gate::{Admission, Check};
 use tidegate::limiter::Retry;
 use tidegate::policy::{Descriptor, KeepFor, Kept, Limit, Policy, PolicySet};
 use tidegate::priority::Criticality;
-use tidegate::store::{Charge, Ending, Fallback, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{
+    Charge, Ending, Executed, Execution, Fallback, Occupancy, Op, Step, Store, StoreError,
+};
 use tidegate::{Cost, Gate, Outcome, Quota, Tick};
 use tidegate_core::Finish;
 
@@ -169,8 +171,8 @@ fn each_node_lets_in_its_part_and_learns_from_its_own_traffic() {
     #[derive(Debug)]
     struct Gone;
     impl Store for Gone {
-        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-            Settling::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }))
+        fn execute_into(&self, _: &Step<'_>, _: &mut Executed) -> Execution {
+            Execution::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }))
         }
         fn occupancy(&self) -> Occupancy {
             Occupancy::default()
@@ -180,10 +182,10 @@ fn each_node_lets_in_its_part_and_learns_from_its_own_traffic() {
     let node = Fallback::around(Gone, clock.clone()).nodes(3).build();
     let quota = Arc::new(aimd(1, 10, 100));
     let charge = || Charge { by_fallback: true, ..Charge::new(b"key", &quota, Cost::ONE) };
-    let take = || node.blocking_settle(&Step::new(clock.now(), Op::Take, &[charge()])).unwrap();
+    let take = || node.blocking_execute(&Step::new(clock.now(), Op::Take, &[charge()])).unwrap();
     let leave = |receipt| {
         let ending = [Ending::new(receipt, Finish { used: 1, outcome: Outcome::Overloaded })];
-        node.blocking_settle(&Step::new(clock.now(), Op::Finish(&ending), &[charge()])).unwrap();
+        node.blocking_execute(&Step::new(clock.now(), Op::Finish(&ending), &[charge()])).unwrap();
     };
     let inside: Vec<_> = std::iter::from_fn(|| take().lines[0].receipt).collect();
     assert_eq!(inside.len(), 3, "a third of ten");

@@ -12,12 +12,13 @@ use tidegate::clock::ManualClock;
 use tidegate::gate::{Charged, Check, Part};
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{
-    Answer, Caps, Home, Later, MemoryStore, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
+    Caps, Executed, Execution, Home, Later, MemoryStore, Occupancy, OwnedStep, PlainStore, Step, StepAnswer,
+    Store,
 };
 use tidegate::{Gate, Quota, Tick};
 use tidegate_core::Outcome;
 
-/// An engine that settles many steps in one exchange, after a while.
+/// An engine that executes many steps in one exchange, after a while.
 #[derive(Clone, Debug, Default)]
 struct Engine {
     store: Arc<PlainStore>,
@@ -25,15 +26,15 @@ struct Engine {
 }
 
 impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         let (engine, step) = (self.clone(), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move {
+        Execution::Later(Box::pin(async move {
             engine.exchanges.fetch_add(1, Ordering::Relaxed);
-            step.with(|step| engine.store.blocking_settle(step))
+            step.with(|step| engine.store.blocking_execute(step))
         }))
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], _: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], _: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         let (engine, steps): (_, Vec<OwnedStep>) = (self.clone(), steps.iter().map(OwnedStep::of).collect());
         Some(Box::pin(async move {
             engine.exchanges.fetch_add(1, Ordering::Relaxed);
@@ -43,7 +44,7 @@ impl Store for Engine {
                 if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
-            steps.iter().map(|step| step.with(|step| engine.store.blocking_settle(step))).collect()
+            steps.iter().map(|step| step.with(|step| engine.store.blocking_execute(step))).collect()
         }))
     }
 

@@ -11,7 +11,7 @@ use tidegate::limiter::rate::CalendarUnit;
 use tidegate::policy::{
     ChargeOn, Choice, CostRule, Descriptor, Limit, Mode, Policy, PolicySet, Share, Terms,
 };
-use tidegate::store::{Charge, Occupancy, PlainStore, Settled, Settling, Step, Store, StoreError};
+use tidegate::store::{Charge, Executed, Execution, Occupancy, PlainStore, Step, Store, StoreError};
 use tidegate::{Cost, Gate, KeyedLimiter, Limiter, Outcome, Quota, Tick};
 
 fn policy(name: &str, per_hour: u64) -> Policy {
@@ -370,9 +370,9 @@ fn the_end_of_a_charge_says_that_its_quota_was_brought() {
     #[derive(Debug, Default)]
     struct Looks(PlainStore);
     impl Store for Looks {
-        fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
             assert!(step.charges.iter().all(|charge| charge.inline_quota), "{step:?}");
-            self.0.settle_into(step, out)
+            self.0.execute_into(step, out)
         }
         fn occupancy(&self) -> Occupancy {
             self.0.occupancy()
@@ -391,8 +391,8 @@ fn a_store_that_another_one_has_replaced_is_not_asked() {
     #[derive(Debug)]
     struct Gone;
     impl Store for Gone {
-        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-            Settling::Done(Err(StoreError::Unavailable { reason: "it was replaced".to_owned() }))
+        fn execute_into(&self, _: &Step<'_>, _: &mut Executed) -> Execution {
+            Execution::Done(Err(StoreError::Unavailable { reason: "it was replaced".to_owned() }))
         }
         fn occupancy(&self) -> Occupancy {
             Occupancy::default()

@@ -16,7 +16,7 @@ use tidegate::policy::{
 };
 use tidegate::priority::Criticality;
 use tidegate::store::{
-    Charge, Fallback, MemoryStore, Occupancy, Op, PlainStore, Settled, Settling, Step, Store, StoreError,
+    Charge, Executed, Execution, Fallback, MemoryStore, Occupancy, Op, PlainStore, Step, Store, StoreError,
     conformance,
 };
 use tidegate::{Cost, Gate, Quota, Tick};
@@ -29,8 +29,8 @@ fn units(units: u64) -> Cost {
     Cost::new(units).unwrap()
 }
 
-fn settle(store: &PlainStore, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Settled {
-    store.blocking_settle(&Step::new(now, op, &[charge])).unwrap()
+fn execute(store: &PlainStore, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Executed {
+    store.blocking_execute(&Step::new(now, op, &[charge])).unwrap()
 }
 
 /// Says whether a part of a limit can be kept. Some limits grant either nothing or any cost, and cannot keep a part.
@@ -55,13 +55,13 @@ proptest! {
                 now = now.after(Duration::from_millis(*pause));
                 let max_wait = Duration::from_millis(*wait);
                 let plain = |cost| Charge { max_wait, ..Charge::new(b"key", &quota, units(cost)) };
-                let both = settle(&twin, now, Op::Peek, plain(cost + kept_back));
-                let ours = settle(&store, now, Op::Take, Charge { kept_back: *kept_back, ..plain(*cost) });
+                let both = execute(&twin, now, Op::Peek, plain(cost + kept_back));
+                let ours = execute(&store, now, Op::Take, Charge { kept_back: *kept_back, ..plain(*cost) });
                 prop_assert_eq!(ours.allowed, both.allowed, "{:?}", &quota);
                 if both.allowed {
-                    prop_assert_eq!(&ours, &settle(&twin, now, Op::Take, plain(*cost)), "{:?}", &quota);
+                    prop_assert_eq!(&ours, &execute(&twin, now, Op::Take, plain(*cost)), "{:?}", &quota);
                 } else {
-                    let theirs = settle(&twin, now, Op::Take, plain(cost + kept_back));
+                    let theirs = execute(&twin, now, Op::Take, plain(cost + kept_back));
                     prop_assert_eq!(&ours, &theirs, "{:?}", &quota);
                 }
             }
@@ -85,10 +85,10 @@ proptest! {
                     burst = 0;
                 }
                 let charge = Charge { max_wait, kept_back, ..Charge::new(b"key", &quota, units(*cost)) };
-                while settle(&store, now, Op::Take, charge).allowed {
+                while execute(&store, now, Op::Take, charge).allowed {
                     burst += cost;
                     let other = Charge { max_wait, ..Charge::new(b"key", &quota, units(kept_back)) };
-                    prop_assert!(settle(&store, now, Op::Peek, other).allowed, "{:?}", &quota);
+                    prop_assert!(execute(&store, now, Op::Peek, other).allowed, "{:?}", &quota);
                     if wait == 0 {
                         prop_assert!(burst <= quota.capacity() - kept_back, "{burst} at one tick: {:?}", &quota);
                     }
@@ -164,7 +164,7 @@ fn a_queue_keeps_no_more_than_passes_within_its_longest_delay() {
     let charge = |kept_back| {
         let quota = Arc::new(queue.clone());
         let charge = Charge { kept_back, max_wait, ..Charge::new(b"key", &quota, Cost::ONE) };
-        settle(&PlainStore::default(), NOW, Op::Take, charge).lines[0].decision.retry()
+        execute(&PlainStore::default(), NOW, Op::Take, charge).lines[0].decision.retry()
     };
     assert_eq!((charge(5), charge(6)), (Retry::After(Duration::ZERO), Retry::Never));
     let keep_for = |units| KeepFor::default().with(Critical, Kept::Units(units));
@@ -250,8 +250,8 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
     #[derive(Debug)]
     struct Gone;
     impl Store for Gone {
-        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-            Settling::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }))
+        fn execute_into(&self, _: &Step<'_>, _: &mut Executed) -> Execution {
+            Execution::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }))
         }
         fn occupancy(&self) -> Occupancy {
             Occupancy::default()
@@ -287,7 +287,7 @@ fn the_table_of_words_refuses_like_any_other() {
             let charges = [Charge { kept_back, ..Charge::new(key, &quota, units(cost)) }];
             for op in [Op::Peek, Op::Take] {
                 let step = Step::new(NOW.after(Duration::from_secs(secs)), op, &charges);
-                assert_eq!(table.blocking_settle(&step), plain.blocking_settle(&step), "{step:?}");
+                assert_eq!(table.blocking_execute(&step), plain.blocking_execute(&step), "{step:?}");
             }
         }
     }

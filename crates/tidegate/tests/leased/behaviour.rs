@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::clock::Clock as _;
 use tidegate::cluster::Part;
 use tidegate::limiter::{Finish, Receipt, Retry};
-use tidegate::store::{Answer, Charge, DecidedBy, Ending, Op, Settled, Settling, Step, Store};
+use tidegate::store::{Charge, DecidedBy, Ending, Executed, Execution, Op, Step, StepAnswer, Store};
 use tidegate::{Cost, Outcome, Quota};
 
 use tidegate_core::envelope::WindowEnvelope;
@@ -16,18 +16,18 @@ use crate::leased::world::{Link, World};
 
 const RTT: Duration = Duration::from_millis(2);
 
-/// Settles a step on a node, and runs the world until it answers.
-pub(crate) fn settle(world: &mut World, node: usize, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
+/// Executes a step on a node, and runs the world until it answers.
+pub(crate) fn execute(world: &mut World, node: usize, op: Op<'_>, charges: &[Charge<'_>]) -> StepAnswer {
     let step = Step::new(world.now(), op, charges);
-    let mut out = Settled::default();
-    match world.nodes[node].settle_into(&step, &mut out) {
-        Settling::Done(done) => done.map(|()| out),
-        Settling::Later(later) => world.finish(later),
+    let mut out = Executed::default();
+    match world.nodes[node].execute_into(&step, &mut out) {
+        Execution::Done(done) => done.map(|()| out),
+        Execution::Later(later) => world.finish(later),
     }
 }
 
-pub(crate) fn take(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota>, units: u64) -> Settled {
-    settle(world, node, Op::Take, &[Charge::new(key, quota, Cost::new(units).unwrap())]).unwrap()
+pub(crate) fn take(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota>, units: u64) -> Executed {
+    execute(world, node, Op::Take, &[Charge::new(key, quota, Cost::new(units).unwrap())]).unwrap()
 }
 
 /// Lets all calls in flight end.
@@ -47,9 +47,9 @@ pub(crate) fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota
     for taken in 1..200 {
         let now = world.now().after(Duration::from_micros(500));
         world.run_to(now);
-        let settled = take(world, node, key, quota, 1);
-        assert!(settled.allowed);
-        if settled.by == DecidedBy::Lease && world.nodes[node].health().outstanding > 12 {
+        let executed = take(world, node, key, quota, 1);
+        assert!(executed.allowed);
+        if executed.by == DecidedBy::Lease && world.nodes[node].health().outstanding > 12 {
             quiet(world);
             return taken;
         }
@@ -61,7 +61,7 @@ pub(crate) fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota
 pub(crate) fn left(world: &World, key: &[u8], quota: &Arc<Quota>) -> u64 {
     let charges = [Charge::new(key, quota, Cost::ONE)];
     let peek = Step::new(world.time.now(), Op::Peek, &charges);
-    world.engines[0].store.blocking_settle(&peek).unwrap().lines[0].decision.standing.remaining
+    world.engines[0].store.blocking_execute(&peek).unwrap().lines[0].decision.standing.remaining
 }
 
 /// A thousand an hour: hardly any unit comes back during a test.
@@ -129,7 +129,7 @@ fn a_charge_is_ended_on_any_node_and_its_units_move() {
     quiet(&mut world);
     let finish = |world: &mut World, node, receipt: Receipt, used| {
         let endings = [Ending::new(receipt, Finish { used, outcome: Outcome::Success })];
-        settle(world, node, Op::Finish(&endings), &[Charge::new(b"k", &quota, receipt.cost)]).unwrap()
+        execute(world, node, Op::Finish(&endings), &[Charge::new(b"k", &quota, receipt.cost)]).unwrap()
     };
     let before = left(&world, b"k", &engine);
     let back = finish(&mut world, 1, receipt, 2);
@@ -164,18 +164,18 @@ fn of_several_limits_all_or_none_are_charged() {
     let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
     let before = spent(&world);
     for allowed in [true, true, false, false] {
-        let settled = settle(&mut world, 0, Op::Take, &both).unwrap();
-        assert_eq!((settled.allowed, settled.lines.len()), (allowed, 2));
-        assert_eq!(settled.lines.iter().all(|line| line.receipt.is_some()), allowed);
-        assert_eq!(settled.by, DecidedBy::Engine);
+        let executed = execute(&mut world, 0, Op::Take, &both).unwrap();
+        assert_eq!((executed.allowed, executed.lines.len()), (allowed, 2));
+        assert_eq!(executed.lines.iter().all(|line| line.receipt.is_some()), allowed);
+        assert_eq!(executed.by, DecidedBy::Engine);
     }
     quiet(&mut world);
     assert_eq!(spent(&world), before + 2);
     // With two batches the node decides by itself.
     warm(&mut world, 0, b"other", &quota);
     let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"other", &quota, Cost::ONE)];
-    let settled = settle(&mut world, 0, Op::Take, &both).unwrap();
-    assert_eq!((settled.allowed, settled.by), (true, DecidedBy::Lease));
+    let executed = execute(&mut world, 0, Op::Take, &both).unwrap();
+    assert_eq!((executed.allowed, executed.by), (true, DecidedBy::Lease));
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn a_refusal_is_repeated_without_a_call_until_the_engine_has_more() {
     let mut world = world(1);
     let mut admitted = 0;
     let refused = loop {
-        let settled = take(&mut world, 0, b"k", &quota, 1);
-        if !settled.allowed {
-            break settled;
+        let executed = take(&mut world, 0, b"k", &quota, 1);
+        if !executed.allowed {
+            break executed;
         }
         admitted += 1;
     };
@@ -211,7 +211,7 @@ fn a_reset_forgets_what_is_held_too() {
     let (quota, engine) = hourly();
     let mut world = world(1);
     warm(&mut world, 0, b"k", &quota);
-    settle(&mut world, 0, Op::Reset, &[Charge::new(b"k", &quota, Cost::ONE)]).unwrap();
+    execute(&mut world, 0, Op::Reset, &[Charge::new(b"k", &quota, Cost::ONE)]).unwrap();
     assert_eq!(world.nodes[0].health().outstanding, 0);
     assert_eq!(left(&world, b"k", &engine), 950);
 }
@@ -227,7 +227,7 @@ fn while_the_engine_is_gone_batches_are_spent_and_then_nobody_is_asked_in_vain()
         assert!(take(&mut world, 0, b"k", &quota, 1).allowed, "what is held is spent");
     }
     let charges = [Charge::new(b"k", &quota, Cost::ONE)];
-    assert!(settle(&mut world, 0, Op::Take, &charges).is_err(), "a fallback would decide now");
+    assert!(execute(&mut world, 0, Op::Take, &charges).is_err(), "a fallback would decide now");
     *world.engines[0].link.lock() = Link::Up;
     let now = world.now().after(Duration::from_millis(101));
     world.run_to(now);
@@ -243,7 +243,7 @@ fn lost_answers_burn_units_and_never_make_any() {
     for _ in 0..300 {
         let now = world.now().after(Duration::from_millis(1));
         world.run_to(now);
-        if settle(&mut world, 0, Op::Take, &[Charge::new(b"k", &quota, Cost::ONE)])
+        if execute(&mut world, 0, Op::Take, &[Charge::new(b"k", &quota, Cost::ONE)])
             .is_ok_and(|one| one.allowed)
         {
             spent += 1;
@@ -289,11 +289,11 @@ fn a_request_that_goes_away_leaves_the_draw_to_the_others() {
     let mut world = world(1);
     let charges = [Charge::new(b"k", &quota, Cost::ONE)];
     let step = Step::new(world.now(), Op::Take, &charges);
-    let mut out = Settled::default();
-    let Settling::Later(never) = world.nodes[0].settle_into(&step, &mut out) else { panic!("a cold key") };
+    let mut out = Executed::default();
+    let Execution::Later(never) = world.nodes[0].execute_into(&step, &mut out) else { panic!("a cold key") };
     drop(never);
     assert_eq!(left(&world, b"k", &engine), 950, "an answer that nobody polls asks for nothing");
-    let Settling::Later(mut polled) = world.nodes[0].settle_into(&step, &mut out) else {
+    let Execution::Later(mut polled) = world.nodes[0].execute_into(&step, &mut out) else {
         panic!("a cold key")
     };
     let waker = std::task::Waker::noop();

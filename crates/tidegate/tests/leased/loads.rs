@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate::cluster::Part;
 use tidegate::store::conformance::Random;
-use tidegate::store::{Charge, Op, Settled, Settling, Step, Store as _};
+use tidegate::store::{Charge, Executed, Execution, Op, Step, Store as _};
 use tidegate::{Cost, Quota};
 use tidegate_core::envelope::Envelope;
 
@@ -36,20 +36,20 @@ pub(crate) type Judge = Arc<Mutex<(Envelope, u64)>>;
 pub(crate) fn ask(world: &mut World, node: usize, quota: &Arc<Quota>, judge: &Judge) {
     let charges = [Charge::new(b"the key", quota, Cost::ONE)];
     let now = world.now();
-    let mut out = Settled::default();
-    let settling = world.nodes[node]
-        .settle_into(&Step { receipts: false, ..Step::new(now, Op::Take, &charges) }, &mut out);
+    let mut out = Executed::default();
+    let execution = world.nodes[node]
+        .execute_into(&Step { receipts: false, ..Step::new(now, Op::Take, &charges) }, &mut out);
     let (time, judge) = (world.time.clone(), Arc::clone(judge));
     let told = move |allowed: bool| {
         let mut judge = judge.lock();
         judge.0.ask(tidegate::clock::Clock::now(&time), 1, allowed);
         judge.1 += 1;
     };
-    match settling {
-        Settling::Done(done) => told(done.is_ok() && out.allowed),
-        Settling::Later(later) => world.spawn(Box::pin(async move {
+    match execution {
+        Execution::Done(done) => told(done.is_ok() && out.allowed),
+        Execution::Later(later) => world.spawn(Box::pin(async move {
             let answer = later.await;
-            told(answer.is_ok_and(|settled| settled.allowed));
+            told(answer.is_ok_and(|executed| executed.allowed));
         })),
     }
 }

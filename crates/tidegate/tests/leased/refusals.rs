@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tidegate::cluster::Part;
 use tidegate::limiter::{Finish, Receipt, Retry};
-use tidegate::store::{Charge, ChargeRules, DecidedBy, Durable, Ending, Op, Settled};
+use tidegate::store::{Charge, ChargeRules, DecidedBy, Durable, Ending, Executed, Op};
 use tidegate::{Cost, Quota};
 
-use crate::leased::behaviour::{left, quiet, settle, take, warm, world};
+use crate::leased::behaviour::{execute, left, quiet, take, warm, world};
 use crate::leased::world::{Link, World};
 
 /// Limits that give hardly anything back during a test: a GCRA limit and a fixed window.
@@ -19,30 +19,30 @@ fn slow() -> [Arc<Quota>; 2] {
 }
 
 /// Takes units until none is left. Returns the receipts and the refusal.
-fn exhaust(world: &mut World, node: usize, quota: &Arc<Quota>) -> (Vec<Receipt>, Settled) {
+fn exhaust(world: &mut World, node: usize, quota: &Arc<Quota>) -> (Vec<Receipt>, Executed) {
     let mut receipts = Vec::new();
     for _ in 0..200 {
-        let settled = take(world, node, b"k", quota, 1);
-        if !settled.allowed {
-            let Retry::After(wait) = settled.lines[0].decision.retry() else { panic!("it tells when") };
+        let executed = take(world, node, b"k", quota, 1);
+        if !executed.allowed {
+            let Retry::After(wait) = executed.lines[0].decision.retry() else { panic!("it tells when") };
             assert!(wait > Duration::from_secs(60), "{wait:?}");
             let messages = world.messages();
             assert!((0..50).all(|_| !take(world, node, b"k", quota, 1).allowed));
             assert_eq!(world.messages(), messages, "it is repeated without a call");
-            return (receipts, settled);
+            return (receipts, executed);
         }
-        receipts.extend(settled.lines[0].receipt);
+        receipts.extend(executed.lines[0].receipt);
     }
     panic!("a limit of forty is used up")
 }
 
 fn undo(world: &mut World, node: usize, quota: &Arc<Quota>, receipt: Receipt) {
     let endings = [Ending::new(receipt, Finish::UNDONE)];
-    settle(world, node, Op::Finish(&endings), &[Charge::new(b"k", quota, receipt.cost)]).unwrap();
+    execute(world, node, Op::Finish(&endings), &[Charge::new(b"k", quota, receipt.cost)]).unwrap();
 }
 
 fn reset(world: &mut World, node: usize, quota: &Arc<Quota>) {
-    settle(world, node, Op::Reset, &[Charge::new(b"k", quota, Cost::ONE)]).unwrap();
+    execute(world, node, Op::Reset, &[Charge::new(b"k", quota, Cost::ONE)]).unwrap();
 }
 
 fn pass(world: &mut World, span: Duration) {
@@ -110,7 +110,7 @@ fn what_a_peek_finds_a_take_gets() {
         let mut world = world(2);
         exhaust(&mut world, 0, &quota);
         reset(&mut world, 1, &quota);
-        let peek = settle(&mut world, 0, Op::Peek, &[Charge::new(b"k", &quota, Cost::ONE)]).unwrap();
+        let peek = execute(&mut world, 0, Op::Peek, &[Charge::new(b"k", &quota, Cost::ONE)]).unwrap();
         assert!(peek.allowed && take(&mut world, 0, b"k", &quota, 1).allowed, "{quota:?}");
     }
 }
@@ -149,11 +149,11 @@ fn a_key_that_could_not_be_forgotten_keeps_what_was_drawn_of_it() {
     let held = world.nodes[0].health().outstanding;
     *world.engines[0].link.lock() = Link::Down;
     let charges = [Charge::new(b"k", &quota, Cost::ONE)];
-    assert!(settle(&mut world, 0, Op::Finish(&[Ending::Forget]), &charges).is_err());
-    assert!(settle(&mut world, 0, Op::Reset, &charges).is_err());
+    assert!(execute(&mut world, 0, Op::Finish(&[Ending::Forget]), &charges).is_err());
+    assert!(execute(&mut world, 0, Op::Reset, &charges).is_err());
     assert_eq!(world.nodes[0].health().outstanding, held);
     *world.engines[0].link.lock() = Link::Up;
-    settle(&mut world, 0, Op::Finish(&[Ending::Forget]), &charges).unwrap();
+    execute(&mut world, 0, Op::Finish(&[Ending::Forget]), &charges).unwrap();
     assert_eq!(world.nodes[0].health().outstanding, 0);
 }
 
@@ -183,13 +183,13 @@ fn high_priority_has_batches_where_low_priority_is_refused() {
     let mut world = world(1);
     assert!(take(&mut world, 0, b"k", &quota, 650).allowed);
     let low = [Charge { kept_back: 500, ..Charge::new(b"k", &quota, Cost::ONE) }];
-    assert!(!settle(&mut world, 0, Op::Take, &low).unwrap().allowed);
+    assert!(!execute(&mut world, 0, Op::Take, &low).unwrap().allowed);
     let before = world.nodes[0].health();
     for turn in 0..200 {
         pass(&mut world, Duration::from_micros(500));
         assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
         if turn % 10 == 0 {
-            assert!(!settle(&mut world, 0, Op::Take, &low).unwrap().allowed);
+            assert!(!execute(&mut world, 0, Op::Take, &low).unwrap().allowed);
         }
     }
     let health = world.nodes[0].health();
@@ -206,10 +206,10 @@ fn a_peek_finds_no_more_than_a_take_would() {
     let mut world = World::new(1, Duration::from_millis(1), move |_, builder| builder.part(mine.clone()));
     warm(&mut world, 0, b"k", &quota);
     let ten = [Charge::new(b"k", &quota, Cost::new(10).unwrap())];
-    assert_eq!(settle(&mut world, 0, Op::Peek, &ten).unwrap().by, DecidedBy::Lease);
+    assert_eq!(execute(&mut world, 0, Op::Peek, &ten).unwrap().by, DecidedBy::Lease);
     part.set(Part::WHOLE / 10, tidegate::Tick::EPOCH, tidegate::Tick::MAX);
     assert_eq!(
-        settle(&mut world, 0, Op::Peek, &ten).unwrap().by,
+        execute(&mut world, 0, Op::Peek, &ten).unwrap().by,
         DecidedBy::Engine,
         "a tenth of fifty is five"
     );
@@ -223,7 +223,7 @@ fn a_draw_is_on_disk_before_it_is_answered_where_its_requests_have_to_be() {
         pass(&mut world, Duration::from_secs(2));
         let rules = ChargeRules { durable, ..ChargeRules::new(0) };
         let charges = [Charge { rules, ..Charge::new(b"k", &quota, Cost::ONE) }];
-        settle(&mut world, 0, Op::Take, &charges).unwrap();
+        execute(&mut world, 0, Op::Take, &charges).unwrap();
         assert_eq!(*world.engines[0].drawn_as.lock(), Some(durable));
     }
 }

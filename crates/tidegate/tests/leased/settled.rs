@@ -9,7 +9,7 @@ use tidegate::cluster::Part;
 use tidegate::limiter::{Finish, Receipt};
 use tidegate::store::conformance::Random;
 use tidegate::store::{
-    Answer, Charge, DecidedBy, Ending, Fallback, Leased, Op, Settled, Settling, Step, Store as _,
+    Charge, DecidedBy, Ending, Executed, Execution, Fallback, Leased, Op, Step, StepAnswer, Store as _,
 };
 use tidegate::{Cost, Outcome, Quota, Tick};
 use tidegate_core::envelope::Envelope;
@@ -21,19 +21,19 @@ const NODES: u64 = 4;
 /// An admitted charge: when it was admitted, its receipt, and the units that it will have used.
 type Open = (Tick, Receipt, u64);
 
-fn settle(
+fn execute(
     world: &mut World,
     node: usize,
     op: Op<'_>,
     quota: &Arc<Quota>,
     cost: Cost,
-    told: impl FnOnce(Answer) + Send + 'static,
+    told: impl FnOnce(StepAnswer) + Send + 'static,
 ) {
     let charges = [Charge::new(b"k", quota, cost)];
-    let mut out = Settled::default();
-    match world.nodes[node].settle_into(&Step::new(world.now(), op, &charges), &mut out) {
-        Settling::Done(done) => told(done.map(|()| out)),
-        Settling::Later(later) => world.spawn(Box::pin(async move { told(later.await) })),
+    let mut out = Executed::default();
+    match world.nodes[node].execute_into(&Step::new(world.now(), op, &charges), &mut out) {
+        Execution::Done(done) => told(done.map(|()| out)),
+        Execution::Later(later) => world.spawn(Box::pin(async move { told(later.await) })),
     }
 }
 
@@ -57,9 +57,9 @@ fn what_is_really_used_stays_within_the_limit_though_charges_are_ended_elsewhere
                 let (node, cost) = (random.below(NODES) as usize, Cost::new(1 + random.below(8)).unwrap());
                 let share = random.below(1 + cost.units());
                 let (admitted, time) = (Arc::clone(&admitted), world.time.clone());
-                settle(&mut world, node, Op::Take, &quota, cost, move |answer| {
-                    let settled = answer.unwrap();
-                    if let (true, Some(receipt)) = (settled.allowed, settled.lines[0].receipt) {
+                execute(&mut world, node, Op::Take, &quota, cost, move |answer| {
+                    let executed = answer.unwrap();
+                    if let (true, Some(receipt)) = (executed.allowed, executed.lines[0].receipt) {
                         admitted.lock().push((tidegate::clock::Clock::now(&time), receipt, share));
                     }
                 });
@@ -71,7 +71,7 @@ fn what_is_really_used_stays_within_the_limit_though_charges_are_ended_elsewhere
                 used.push((at, share));
                 let endings = [Ending::new(receipt, Finish { used: share, outcome: Outcome::Success })];
                 let node = random.below(NODES) as usize;
-                settle(&mut world, node, Op::Finish(&endings), &quota, receipt.cost, |answer| {
+                execute(&mut world, node, Op::Finish(&endings), &quota, receipt.cost, |answer| {
                     drop(answer.unwrap());
                 });
             }
@@ -102,19 +102,19 @@ fn when_the_engine_is_gone_the_fallback_decides_and_ends_what_it_granted() {
     *link.lock() = Link::Down;
     let take = |world: &mut World| {
         let charges = [Charge::new(b"k", &quota, Cost::ONE)];
-        world.nodes[0].blocking_settle(&Step::new(world.now(), Op::Take, &charges)).unwrap()
+        world.nodes[0].blocking_execute(&Step::new(world.now(), Op::Take, &charges)).unwrap()
     };
     let (mut granted, mut receipt) = (0, None);
     for _ in 0..200 {
-        let settled = take(&mut world);
-        assert_eq!(settled.by, DecidedBy::Fallback);
-        granted += u64::from(settled.allowed);
-        receipt = receipt.or(settled.lines[0].receipt);
+        let executed = take(&mut world);
+        assert_eq!(executed.by, DecidedBy::Fallback);
+        granted += u64::from(executed.allowed);
+        receipt = receipt.or(executed.lines[0].receipt);
     }
     assert_eq!(granted, 95, "a tenth of what the engine would grant in all");
     let endings = [Ending::new(receipt.unwrap(), Finish::UNDONE)];
     let charges = [Charge { by_fallback: true, ..Charge::new(b"k", &quota, Cost::ONE) }];
     let step = Step::new(world.now(), Op::Finish(&endings), &charges);
-    assert!(world.nodes[0].blocking_settle(&step).unwrap().lines[0].receipt.is_some());
+    assert!(world.nodes[0].blocking_execute(&step).unwrap().lines[0].receipt.is_some());
     assert!(take(&mut world).allowed, "the unit is there again");
 }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidegate::store::{Answer, Charge, Op, Step, Store as _};
+use tidegate::store::{Charge, Op, Step, StepAnswer, Store as _};
 use tidegate::{Cost, Quota};
 
 use crate::leased::behaviour::{quiet, take, world};
 use crate::leased::world::{Link, World};
 
-/// Settles one step for each key in one call. Returns the answers, how long it took, and how many calls the engine got.
-fn settle_each(world: &mut World, quota: &Arc<Quota>, keys: &[[u8; 4]]) -> (Vec<Answer>, Duration, u64) {
+/// Executes one step for each key in one call. Returns the answers, how long it took, and how many calls the engine got.
+fn execute_each(world: &mut World, quota: &Arc<Quota>, keys: &[[u8; 4]]) -> (Vec<StepAnswer>, Duration, u64) {
     let (began, messages) = (world.now(), world.messages());
     let charges: Vec<_> = keys.iter().map(|key| [Charge::new(key, quota, Cost::ONE)]).collect();
     let steps: Vec<_> = charges.iter().map(|charges| Step::new(began, Op::Take, charges)).collect();
     let mut out = Vec::new();
     let node = world.nodes[0].clone();
-    if let Some(later) = node.settle_each(&steps, &mut out) {
+    if let Some(later) = node.execute_each(&steps, &mut out) {
         out = world.finish(later);
     }
     (out, world.now().since(began), world.messages() - messages)
@@ -27,8 +27,8 @@ fn keys(count: u32) -> Vec<[u8; 4]> {
     (0..count).map(u32::to_le_bytes).collect()
 }
 
-fn allowed(answers: &[Answer]) -> usize {
-    answers.iter().filter(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)).count()
+fn allowed(answers: &[StepAnswer]) -> usize {
+    answers.iter().filter(|answer| answer.as_ref().is_ok_and(|executed| executed.allowed)).count()
 }
 
 /// Regression: a batch of forty steps took forty round trips, one after the other.
@@ -36,11 +36,11 @@ fn allowed(answers: &[Answer]) -> usize {
 fn steps_of_one_call_are_asked_in_one_exchange() {
     let sliding = Arc::new(Quota::per_hour(5).sliding_log().unwrap());
     let mut world = world(1);
-    let (answers, took, calls) = settle_each(&mut world, &sliding, &keys(40));
+    let (answers, took, calls) = execute_each(&mut world, &sliding, &keys(40));
     assert_eq!((allowed(&answers), answers.len(), calls), (40, 40, 1));
     assert_eq!(took, Duration::from_millis(2), "one round trip");
     let same: Vec<_> = vec![[7; 4]; 8];
-    let (answers, _, calls) = settle_each(&mut world, &sliding, &same);
+    let (answers, _, calls) = execute_each(&mut world, &sliding, &same);
     assert_eq!((allowed(&answers), calls), (5, 1), "one after the other");
 }
 
@@ -48,10 +48,10 @@ fn steps_of_one_call_are_asked_in_one_exchange() {
 fn cold_keys_of_one_call_are_drawn_for_at_the_same_time() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
     let mut world = world(1);
-    let (answers, took, calls) = settle_each(&mut world, &quota, &keys(40));
+    let (answers, took, calls) = execute_each(&mut world, &quota, &keys(40));
     assert_eq!((allowed(&answers), calls, took), (40, 40, Duration::from_millis(2)));
     // One cold key, forty times: one draw for the first step, and then draws for the steps that wait.
-    let (answers, took, calls) = settle_each(&mut world, &quota, &[[0xFF; 4]; 40]);
+    let (answers, took, calls) = execute_each(&mut world, &quota, &[[0xFF; 4]; 40]);
     assert_eq!(allowed(&answers), 40);
     assert!(calls <= 8 && took <= Duration::from_millis(8), "{calls} calls, {took:?}");
 }

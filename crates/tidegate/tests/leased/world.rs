@@ -12,8 +12,8 @@ use tidegate::Tick;
 use tidegate::clock::Clock;
 use tidegate::store::leased::LeasedBuilder;
 use tidegate::store::{
-    Answer, Caps, Charge, DecidedBy, Durable, Home, Later, Leased, Occupancy, Op, OwnedStep, PlainStore,
-    Settled, Settling, Step, Store, StoreError,
+    Caps, Charge, DecidedBy, Durable, Executed, Execution, Home, Later, Leased, Occupancy, Op, OwnedStep,
+    PlainStore, Step, StepAnswer, Store, StoreError,
 };
 
 /// The virtual time, and the sleeps that wait for a tick.
@@ -129,15 +129,15 @@ pub(crate) enum Link {
 }
 
 impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, _: &mut Executed) -> Execution {
         if let (Op::Draw, [charge]) = (step.op, step.charges) {
             *self.drawn_as.lock() = Some(charge.rules.durable);
         }
         let (engine, steps) = (self.clone(), vec![OwnedStep::of(step)]);
-        Settling::Later(Box::pin(async move { engine.asked(steps).await.remove(0) }))
+        Execution::Later(Box::pin(async move { engine.asked(steps).await.remove(0) }))
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], _: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], _: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         let (engine, steps) = (self.clone(), steps.iter().map(OwnedStep::of).collect());
         Some(Box::pin(engine.asked(steps)))
     }
@@ -158,7 +158,7 @@ impl Store for Engine {
 }
 
 impl Engine {
-    async fn asked(self, steps: Vec<OwnedStep>) -> Vec<Answer> {
+    async fn asked(self, steps: Vec<OwnedStep>) -> Vec<StepAnswer> {
         let now = 1 + self.under_way.fetch_add(1, Ordering::Relaxed);
         self.most_at_once.fetch_max(now, Ordering::Relaxed);
         let answers = self.answer(&steps).await;
@@ -166,7 +166,7 @@ impl Engine {
         answers
     }
 
-    async fn answer(&self, steps: &[OwnedStep]) -> Vec<Answer> {
+    async fn answer(&self, steps: &[OwnedStep]) -> Vec<StepAnswer> {
         let gone = |_: &OwnedStep| Err(StoreError::Unavailable { reason: "it does not answer".to_owned() });
         let link = *self.link.lock();
         match link {
@@ -177,11 +177,11 @@ impl Engine {
         let (time, one_way) = (self.time.clone(), self.one_way);
         time.clone().until(time.now().after(one_way)).await;
         let now = time.now();
-        let settle = |step: &OwnedStep| -> Answer {
-            let answer = step.with(|step| self.store.blocking_settle(&Step { now, ..*step }));
-            answer.map(|settled| Settled { by: DecidedBy::Engine, ..settled })
+        let execute = |step: &OwnedStep| -> StepAnswer {
+            let answer = step.with(|step| self.store.blocking_execute(&Step { now, ..*step }));
+            answer.map(|executed| Executed { by: DecidedBy::Engine, ..executed })
         };
-        let answers = steps.iter().map(settle).collect();
+        let answers = steps.iter().map(execute).collect();
         time.clone().until(now.after(one_way)).await;
         if *self.link.lock() == Link::LosesAnswers {
             return steps.iter().map(gone).collect();
@@ -257,7 +257,7 @@ impl World {
         });
         self.tasks[at] = Some(task);
         self.woken.lock().push_back(at);
-        self.settle();
+        self.run_ready();
     }
 
     /// Runs the world until a future ends.
@@ -275,16 +275,16 @@ impl World {
         answer.lock().take().expect("the engine answers within a fifth of a second")
     }
 
-    /// Settles a step on a node without waiting for the answer.
+    /// Executes a step on a node without waiting for the answer.
     pub(crate) fn ask_and_go(&mut self, node: usize, op: Op<'_>, charges: &[Charge<'_>]) {
         let step = Step::new(self.now(), op, charges);
-        if let Settling::Later(later) = self.nodes[node].settle_into(&step, &mut Settled::default()) {
+        if let Execution::Later(later) = self.nodes[node].execute_into(&step, &mut Executed::default()) {
             self.spawn(Box::pin(async move { drop(later.await) }));
         }
     }
 
     /// Runs all tasks as far as they get at this tick.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_ready(&mut self) {
         loop {
             let spawned = std::mem::take(&mut *self.background.lock());
             for task in spawned {
@@ -308,13 +308,13 @@ impl World {
     /// Moves the clock to a tick, stopping at every tick that a sleep waits for.
     pub(crate) fn run_to(&mut self, tick: Tick) {
         let tick = tick.max(self.now());
-        self.settle();
+        self.run_ready();
         while let Some(next) = self.time.next().filter(|next| *next <= tick.as_nanos()) {
             self.time.set(next);
-            self.settle();
+            self.run_ready();
         }
         self.time.set(tick.as_nanos());
-        self.settle();
+        self.run_ready();
     }
 
     /// Runs the tick of every node, which maintains its batches.

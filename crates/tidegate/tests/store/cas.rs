@@ -11,8 +11,8 @@ use tidegate::clock::{Clock as _, ManualClock};
 use tidegate::gate::Unfit;
 use tidegate::policy::{Limit, Policy, PolicySet, Share};
 use tidegate::store::{
-    Answer, ByteMap, Caps, CasStore, Charge, Durable, Ending, Home, Later, Occupancy, Op, OwnedStep,
-    PlainStore, Read, Settled, Settling, Step, Store, StoreError, Write, Written, conformance,
+    ByteMap, Caps, CasStore, Charge, Durable, Ending, Executed, Execution, Home, Later, Occupancy, Op,
+    OwnedStep, PlainStore, Read, Step, StepAnswer, Store, StoreError, Write, Written, conformance,
 };
 use tidegate::{Cost, Gate, Quota, Tick};
 use tidegate_core::Finish;
@@ -50,21 +50,21 @@ fn it_conforms_by_an_engines_clock_that_runs_fast_slow_and_backwards() {
     conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), steps(3_000));
 }
 
-/// Settles the steps of a batch in another order wherever neither their keys nor their ticks fix the order.
+/// Executes the steps of a batch in another order wherever neither their keys nor their ticks fix the order.
 #[derive(Debug)]
 struct OutOfOrder(Arc<CasStore<Faulty>>);
 
 impl Store for OutOfOrder {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        self.0.settle_into(step, out)
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        self.0.execute_into(step, out)
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         out.clear();
         let (store, steps): (_, Vec<OwnedStep>) =
             (Arc::clone(&self.0), steps.iter().map(OwnedStep::of).collect());
         Some(Box::pin(async move {
-            let mut answers: Vec<Option<Answer>> = vec![None; steps.len()];
+            let mut answers: Vec<Option<StepAnswer>> = vec![None; steps.len()];
             let keys = |step: &OwnedStep| {
                 step.with(|step| step.charges.iter().map(|charge| charge.key.to_vec()).collect::<Vec<_>>())
             };
@@ -90,7 +90,7 @@ impl Store for OutOfOrder {
                     answers[*at].is_none() && !earlier.into_iter().any(after)
                 });
                 let at = ready.unwrap();
-                answers[at] = Some(settle_at(&store, &steps[at], ticks[at]).await);
+                answers[at] = Some(execute_at(&store, &steps[at], ticks[at]).await);
             }
             answers.into_iter().flatten().collect()
         }))
@@ -109,16 +109,16 @@ impl Store for OutOfOrder {
     }
 }
 
-async fn settle_at(store: &CasStore<Faulty>, step: &OwnedStep, now: Tick) -> Answer {
-    let mut settled = Settled::default();
-    match step.with(|step| store.settle_into(&Step { now, ..*step }, &mut settled)) {
-        Settling::Done(done) => done.map(|()| settled),
-        Settling::Later(later) => later.await,
+async fn execute_at(store: &CasStore<Faulty>, step: &OwnedStep, now: Tick) -> StepAnswer {
+    let mut executed = Executed::default();
+    match step.with(|step| store.execute_into(&Step { now, ..*step }, &mut executed)) {
+        Execution::Done(done) => done.map(|()| executed),
+        Execution::Later(later) => later.await,
     }
 }
 
 #[test]
-fn a_batch_may_be_settled_in_another_order() {
+fn a_batch_may_be_executed_in_another_order() {
     let quotas = conformance::quotas();
     conformance::run(|| OutOfOrder(Arc::new(over(&Fault::Late))), &quotas, 2_000);
 }
@@ -142,19 +142,21 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
     let quotas = conformance::quotas();
     let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
     let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    assert!(matches!(store.blocking_settle(&step), Err(StoreError::Contended { .. })));
+    assert!(matches!(store.blocking_execute(&step), Err(StoreError::Contended { .. })));
     assert_eq!(store.occupancy().used, 0);
 }
 
 /// Polls a step this many times. Returns the answer if it came.
-fn poll(step: &mut Later<Answer>, times: u64) -> Poll<Answer> {
+fn poll(step: &mut Later<StepAnswer>, times: u64) -> Poll<StepAnswer> {
     let mut cx = Context::from_waker(Waker::noop());
     let mut polls = (0..times).map(|_| step.as_mut().poll(&mut cx));
     polls.find(Poll::is_ready).unwrap_or(Poll::Pending)
 }
 
-fn later(store: &impl Store, step: &Step<'_>) -> Later<Answer> {
-    let Settling::Later(later) = store.settle_into(step, &mut Settled::default()) else { panic!("it waits") };
+fn later(store: &impl Store, step: &Step<'_>) -> Later<StepAnswer> {
+    let Execution::Later(later) = store.execute_into(step, &mut Executed::default()) else {
+        panic!("it waits")
+    };
     later
 }
 
@@ -183,7 +185,7 @@ fn an_engine_that_never_answers_one_step_answers_others() {
     }
     let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
     let peek = Step::new(Tick::from_secs(1), Op::Peek, &charges);
-    let left = store.blocking_settle(&peek).unwrap().lines[0].decision.standing;
+    let left = store.blocking_execute(&peek).unwrap().lines[0].decision.standing;
     assert_eq!(left.remaining, left.limit - 2, "those that were not answered spent nothing");
 }
 
@@ -199,12 +201,12 @@ impl Timed {
 }
 
 impl Store for Timed {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         let step = step.read_clock();
         self.1.set(self.1.now().max(step.now));
         // One clock for the store and the engine: the store ignores a clock that is behind.
         let step = Step { now: self.1.now(), ..step };
-        Settling::Done(self.0.blocking_settle(&step).map(|settled| *out = settled))
+        Execution::Done(self.0.blocking_execute(&step).map(|executed| *out = executed))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -264,28 +266,28 @@ fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
     };
     let map = Faulty::default();
     let store = CasStore::new(map.clone());
-    let settle = |op: Op<'_>, charges: &[Charge<'_>]| store.blocking_settle(&Step::new(now, op, charges));
-    let taken = settle(Op::Take, &charges).unwrap();
+    let execute = |op: Op<'_>, charges: &[Charge<'_>]| store.blocking_execute(&Step::new(now, op, charges));
+    let taken = execute(Op::Take, &charges).unwrap();
     let endings = [0, 1].map(|at: usize| Ending::new(taken.lines[at].receipt.unwrap(), Finish::UNDONE));
     spoil(&map);
     for op in [Op::Take, Op::Peek, Op::Finish(&endings)] {
-        let error = settle(op, &charges).unwrap_err();
+        let error = execute(op, &charges).unwrap_err();
         assert!(matches!(error, StoreError::Corrupt { charge: 1, .. }), "{error:?}");
         let told = format!("{error} {error:?}");
         assert!(!told.contains("secret") && told.contains("charge 2"), "{told}");
     }
-    assert_eq!(settle(Op::Peek, &charges[..1]).unwrap().lines[0].decision.standing.remaining, 4);
-    assert!(settle(Op::Reset, &charges[1..]).unwrap().allowed);
-    assert_eq!(settle(Op::Take, &charges).unwrap().lines[1].decision.standing.remaining, 4);
+    assert_eq!(execute(Op::Peek, &charges[..1]).unwrap().lines[0].decision.standing.remaining, 4);
+    assert!(execute(Op::Reset, &charges[1..]).unwrap().allowed);
+    assert_eq!(execute(Op::Take, &charges).unwrap().lines[1].decision.standing.remaining, 4);
 
     // A settlement that forgets the key also repairs it, unless its mark refuses the whole settlement.
     spoil(&map);
-    assert!(settle(Op::Take, &marked[2..]).unwrap().allowed);
+    assert!(execute(Op::Take, &marked[2..]).unwrap().allowed);
     let once = [endings[0], Ending::Forget, Ending::Once];
-    assert!(!settle(Op::Finish(&once), &marked).unwrap().allowed);
-    assert!(settle(Op::Peek, &charges).is_err(), "refused, it has changed nothing");
-    assert!(settle(Op::Finish(&once[..2]), &charges).unwrap().allowed);
-    assert!(settle(Op::Take, &charges).unwrap().allowed);
+    assert!(!execute(Op::Finish(&once), &marked).unwrap().allowed);
+    assert!(execute(Op::Peek, &charges).is_err(), "refused, it has changed nothing");
+    assert!(execute(Op::Finish(&once[..2]), &charges).unwrap().allowed);
+    assert!(execute(Op::Take, &charges).unwrap().allowed);
 }
 
 /// A limit whose state may be larger than the engine takes is reported before its first request.
@@ -346,7 +348,7 @@ fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
     let charges = [Charge::new(b"a", &quota, Cost::ONE), Charge::new(b"b", &quota, Cost::ONE)];
     let store = CasStore::new(Short(Bytes::default()));
     let Err(StoreError::Unavailable { reason }) =
-        store.blocking_settle(&Step::new(Tick::from_secs(1), Op::Take, &charges))
+        store.blocking_execute(&Step::new(Tick::from_secs(1), Op::Take, &charges))
     else {
         panic!("no answer can be made of it")
     };
@@ -362,16 +364,18 @@ fn what_a_rate_charged_before_a_guard_is_void_after_it() {
     let places = Arc::new(Quota::concurrency(1, Duration::from_secs(10)).unwrap());
     let at = |secs: u64| Tick::from_secs(1_000_000 + secs);
     for store in [Box::new(Timed::new()) as Box<dyn Store>, Box::new(PlainStore::default())] {
-        let settle = |secs, op: Op<'_>, quota| {
-            store.blocking_settle(&Step::new(at(secs), op, &[Charge::new(b"key", quota, Cost::ONE)])).unwrap()
+        let execute = |secs, op: Op<'_>, quota| {
+            store
+                .blocking_execute(&Step::new(at(secs), op, &[Charge::new(b"key", quota, Cost::ONE)]))
+                .unwrap()
         };
-        let first = settle(0, Op::Take, &slow).lines[0].receipt.unwrap();
-        let place = settle(1, Op::Take, &places).lines[0].receipt.unwrap();
-        let left = settle(2, Op::Finish(&[Ending::new(place, Finish::UNDONE)]), &places);
+        let first = execute(0, Op::Take, &slow).lines[0].receipt.unwrap();
+        let place = execute(1, Op::Take, &places).lines[0].receipt.unwrap();
+        let left = execute(2, Op::Finish(&[Ending::new(place, Finish::UNDONE)]), &places);
         assert!(left.lines[0].receipt.is_some(), "a place is left where it was taken");
-        assert!(settle(100, Op::Take, &slow).allowed, "a guard says nothing of what was spent");
-        let undone = settle(101, Op::Finish(&[Ending::new(first, Finish::UNDONE)]), &slow);
+        assert!(execute(100, Op::Take, &slow).allowed, "a guard says nothing of what was spent");
+        let undone = execute(101, Op::Finish(&[Ending::new(first, Finish::UNDONE)]), &slow);
         assert_eq!(undone.lines[0].receipt, None);
-        assert!(!settle(102, Op::Take, &slow).allowed, "the second charge stands");
+        assert!(!execute(102, Op::Take, &slow).allowed, "the second charge stands");
     }
 }

@@ -13,7 +13,7 @@ use crate::byte_map::Bytes;
 const START: Tick = Tick::from_secs(1_000_000);
 
 fn take(node: &CasStore<Bytes>, at: Tick, quota: &Arc<Quota>) -> bool {
-    node.blocking_settle(&Step::new(at, Op::Take, &[Charge::new(b"key", quota, Cost::ONE)])).unwrap().allowed
+    node.blocking_execute(&Step::new(at, Op::Take, &[Charge::new(b"key", quota, Cost::ONE)])).unwrap().allowed
 }
 
 /// Two nodes over one engine.

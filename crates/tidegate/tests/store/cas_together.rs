@@ -1,4 +1,4 @@
-//! Compare-and-set by many steps at once: steps of one process are settled together, and processes compete for the key.
+//! Compare-and-set by many steps at once: steps of one process are executed together, and processes compete for the key.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -10,8 +10,8 @@ use std::thread;
 
 use parking_lot::Mutex;
 use tidegate::store::{
-    Answer, ByteMap, CasStore, Charge, Later, Op, Read, Settled, Settling, Step, Store as _, StoreError,
-    Write, Written, conformance,
+    ByteMap, CasStore, Charge, Executed, Execution, Later, Op, Read, Step, StepAnswer, Store as _,
+    StoreError, Write, Written, conformance,
 };
 use tidegate::{Cost, Quota, Tick};
 
@@ -75,17 +75,17 @@ impl ByteMap for Counting {
     }
 }
 
-fn take(store: &CasStore<Counting>, keys: &[&[u8]], quota: &Arc<Quota>) -> Later<Answer> {
+fn take(store: &CasStore<Counting>, keys: &[&[u8]], quota: &Arc<Quota>) -> Later<StepAnswer> {
     let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
     let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    let Settling::Later(later) = store.settle_into(&step, &mut Settled::default()) else {
+    let Execution::Later(later) = store.execute_into(&step, &mut Executed::default()) else {
         panic!("it waits")
     };
     later
 }
 
 /// Polls all steps in turn until each has its answer.
-fn drive(map: &Counting, mut steps: Vec<Later<Answer>>) -> Vec<Settled> {
+fn drive(map: &Counting, mut steps: Vec<Later<StepAnswer>>) -> Vec<Executed> {
     let mut answers = vec![None; steps.len()];
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..10_000 {
@@ -115,8 +115,8 @@ fn steps_on_one_key_share_their_round_trips() {
     let (map, quota) = (Counting::in_turns(), quota(60));
     let store = CasStore::new(map.clone());
     let answers = drive(&map, (0..100).map(|_| take(&store, &[b"k"], &quota)).collect());
-    assert_eq!(answers.iter().filter(|settled| settled.allowed).count(), 60);
-    let allowed = answers.iter().position(|settled| !settled.allowed);
+    assert_eq!(answers.iter().filter(|executed| executed.allowed).count(), 60);
+    let allowed = answers.iter().position(|executed| !executed.allowed);
     assert_eq!(allowed, Some(60), "first come, first served");
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     assert_eq!((count(&map.reads), count(&map.writes)), (2, 2), "the first, and all others");
@@ -130,24 +130,28 @@ fn steps_that_have_one_key_in_common_go_together() {
     let store = CasStore::new(map.clone());
     let users: Vec<Vec<u8>> = (0..200_u16).map(|user| user.to_be_bytes().to_vec()).collect();
     let steps = users.iter().map(|user| take(&store, &[b"all", user], &quota)).collect();
-    assert!(drive(&map, steps).iter().all(|settled| settled.allowed));
+    assert!(drive(&map, steps).iter().all(|executed| executed.allowed));
     assert_eq!(*map.written.lock(), [2, 64, 64, 64, 11], "keys of each write, the common one among them");
     let lone = take(&store, &[b"all"], &quota);
     assert_eq!(drive(&map, vec![lone])[0].lines[0].decision.standing.remaining, 1_000 - 201);
 }
 
-fn batch(store: &CasStore<Counting>, steps: &[(u64, &[&[u8]])], quota: &Arc<Quota>) -> Later<Vec<Answer>> {
+fn batch(
+    store: &CasStore<Counting>,
+    steps: &[(u64, &[&[u8]])],
+    quota: &Arc<Quota>,
+) -> Later<Vec<StepAnswer>> {
     let charge = |key| Charge::new(key, quota, Cost::ONE);
     let charges: Vec<Vec<_>> =
         steps.iter().map(|(_, keys)| keys.iter().copied().map(charge).collect()).collect();
     let both = steps.iter().zip(&charges);
     let steps: Vec<_> =
         both.map(|((at, _), charges)| Step::new(Tick::from_secs(*at), Op::Take, charges)).collect();
-    store.settle_each(&steps, &mut Vec::new()).unwrap()
+    store.execute_each(&steps, &mut Vec::new()).unwrap()
 }
 
 /// Polls a batch until it is answered. Returns the answers, and how many turns that took.
-fn drive_batch(map: &Counting, mut batch: Later<Vec<Answer>>) -> (Vec<Answer>, usize) {
+fn drive_batch(map: &Counting, mut batch: Later<Vec<StepAnswer>>) -> (Vec<StepAnswer>, usize) {
     let mut cx = Context::from_waker(Waker::noop());
     for turn in 0..10_000 {
         if let Poll::Ready(answers) = batch.as_mut().poll(&mut cx) {
@@ -160,7 +164,7 @@ fn drive_batch(map: &Counting, mut batch: Later<Vec<Answer>>) -> (Vec<Answer>, u
 
 /// Regression: sixteen steps of one call made a read and a write each, one after the other: 32 turns.
 #[test]
-fn steps_of_one_call_share_a_read_and_a_write_or_are_settled_at_the_same_time() {
+fn steps_of_one_call_share_a_read_and_a_write_or_are_executed_at_the_same_time() {
     let quota = quota(10);
     let (map, key) = (Counting::in_turns(), [&b"k"[..]]);
     let store = CasStore::new(map.clone());
@@ -176,12 +180,12 @@ fn steps_of_one_call_share_a_read_and_a_write_or_are_settled_at_the_same_time() 
     let keys: Vec<[&[u8]; 1]> = names.iter().map(|name| [&name[..]]).collect();
     let steps: Vec<(u64, &[&[u8]])> = keys.iter().map(|keys| (1, &keys[..])).collect();
     let (answers, turns) = drive_batch(&map, batch(&store, &steps, &quota));
-    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)));
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|executed| executed.allowed)));
     assert_eq!((turns, map.written.lock().clone()), (2, vec![1; 16]), "a write each, all at the same time");
 }
 
 /// The first step takes the unit of `a`, so the second step is refused. The third, which shares the key `b` with the
-/// second, passes. A step with a later tick is settled later.
+/// second, passes. A step with a later tick is executed later.
 #[test]
 fn steps_of_one_call_with_keys_in_common_keep_their_order() {
     let (map, quota) = (Counting::in_turns(), quota(1));
@@ -197,7 +201,7 @@ fn steps_of_one_call_with_keys_in_common_keep_their_order() {
     assert!(busy.as_mut().poll(&mut cx).is_pending() && all.as_mut().poll(&mut cx).is_pending());
     let (answers, _) = drive_batch(&map, all);
     let told: Vec<Result<bool, StoreError>> =
-        answers.into_iter().map(|answer| answer.map(|settled| settled.allowed)).collect();
+        answers.into_iter().map(|answer| answer.map(|executed| executed.allowed)).collect();
     let refused = Err(StoreError::RepeatedKey);
     assert_eq!(told, [Ok(true), Ok(false), Ok(true), Ok(false), refused, Ok(true)]);
 }
@@ -248,8 +252,8 @@ fn many_threads_of_many_processes_grant_the_limit_once() {
                         let charges = &charges[..1 + random.below(2) as usize];
                         let step = Step::new(Tick::from_secs(1), Op::Take, charges);
                         if random.below(5) == 0 {
-                            let Settling::Later(mut later) =
-                                store.settle_into(&step, &mut Settled::default())
+                            let Execution::Later(mut later) =
+                                store.execute_into(&step, &mut Executed::default())
                             else {
                                 panic!("it waits")
                             };
@@ -261,7 +265,7 @@ fn many_threads_of_many_processes_grant_the_limit_once() {
                             }
                             // Nobody knows whether it was granted.
                             given_up.fetch_add(1, Ordering::Relaxed);
-                        } else if store.blocking_settle(&step).unwrap().allowed {
+                        } else if store.blocking_execute(&step).unwrap().allowed {
                             granted.fetch_add(1, Ordering::Relaxed);
                         }
                     }

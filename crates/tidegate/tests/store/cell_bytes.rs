@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tidegate::store::{Cell, Charge, Op, Step, settle};
+use tidegate::store::{Cell, Charge, Op, Step, execute};
 use tidegate_core::bytes::{DecodeError, FORMAT};
 use tidegate_core::{Algorithm, Cost, Quota, Tick};
 
@@ -29,9 +29,9 @@ fn cells() -> Vec<(&'static str, Cell)> {
         let quota = Arc::new(quota.unwrap());
         let charges = [Charge::new(b"key", &quota, Cost::new(3).unwrap())];
         let mut cells = [None];
-        settle(&Step::new(START, Op::Take, &charges), &mut cells);
+        execute(&Step::new(START, Op::Take, &charges), &mut cells);
         all.push((name, cells[0].clone().unwrap()));
-        settle(&Step::new(START, Op::Reset, &charges), &mut cells);
+        execute(&Step::new(START, Op::Reset, &charges), &mut cells);
         all.push(("reset", cells[0].clone().unwrap()));
     }
     all

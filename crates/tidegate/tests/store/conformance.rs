@@ -61,7 +61,7 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
                 _ => Op::Take,
             };
             let step = Step::new(late, op, &charges);
-            assert_eq!(table.blocking_settle(&step), plain.blocking_settle(&step), "seed {seed}: {step:?}");
+            assert_eq!(table.blocking_execute(&step), plain.blocking_execute(&step), "seed {seed}: {step:?}");
         }
         assert_eq!(table.occupancy().evicted, 0);
     }
@@ -70,7 +70,7 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
 /// Steps over several sets, with keys in any order: steps do not deadlock, no charge is lost, and a step refused by one
 /// key spends nothing of its other keys.
 #[test]
-fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
+fn threads_with_overlapping_steps_admit_exactly_the_limit() {
     let (threads, keys, limit) = (8u64, 24u64, 500u64);
     let store = MemoryStore::with_capacity(1000).unwrap();
     let quota = Arc::new(tidegate::Quota::per_hour(limit).sliding_window(10).unwrap());
@@ -88,7 +88,7 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
                     let names = picked.map(u64::to_le_bytes);
                     let charges = [0, 1, 2].map(|at: usize| Charge::new(&names[at], quota, Cost::ONE));
                     let step = Step::new(now, Op::Take, &charges);
-                    if store.blocking_settle(&step).unwrap().allowed {
+                    if store.blocking_execute(&step).unwrap().allowed {
                         for key in picked {
                             spent[key as usize].fetch_add(1, Ordering::Relaxed);
                         }
@@ -100,9 +100,9 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
     for key in 0..keys {
         let name = key.to_le_bytes();
         let charges = [Charge::new(&name, &quota, Cost::ONE)];
-        let settled = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).unwrap();
+        let executed = store.blocking_execute(&Step::new(now, Op::Peek, &charges)).unwrap();
         let counted = spent[key as usize].load(Ordering::Relaxed);
-        assert_eq!(settled.lines[0].decision.standing.remaining, limit - counted, "key {key}");
+        assert_eq!(executed.lines[0].decision.standing.remaining, limit - counted, "key {key}");
     }
 }
 
@@ -117,7 +117,7 @@ fn a_node_with_a_fast_clock_freezes_no_key() {
         let (fast, right) = (CasStore::new(bytes.clone()), CasStore::new(bytes));
         let ask = |store: &CasStore<Bytes>, at, op| {
             let charges = [Charge::new(b"key", quota, Cost::ONE)];
-            store.blocking_settle(&Step::new(at, op, &charges)).unwrap()
+            store.blocking_execute(&Step::new(at, op, &charges)).unwrap()
         };
         if quota.set_back(&quota.fresh(at(3600)), now).is_none() {
             continue;
@@ -151,7 +151,7 @@ fn a_refusal_under_a_changed_limit_names_a_wait_that_is_right() {
         let store = MemoryStore::with_capacity(1).unwrap();
         let ask = |quota, at, op, cost| {
             let charges = [Charge::new(b"key", quota, Cost::new(cost).unwrap())];
-            store.blocking_settle(&Step::new(at, op, &charges)).unwrap().lines[0].decision
+            store.blocking_execute(&Step::new(at, op, &charges)).unwrap().lines[0].decision
         };
         for cost in (0..=10).rev().map(|bits| 1 << bits) {
             while ask(old, at, Op::Take, cost).is_allowed() {}
@@ -177,7 +177,7 @@ fn the_wait_under_a_changed_long_log_is_not_too_short() {
     let store = MemoryStore::with_capacity(1).unwrap();
     let ask = |quota, at, op| {
         let charges = [Charge::new(b"key", quota, Cost::ONE)];
-        store.blocking_settle(&Step::new(at, op, &charges)).unwrap().lines[0].decision
+        store.blocking_execute(&Step::new(at, op, &charges)).unwrap().lines[0].decision
     };
     let at = Tick::from_secs(1_000_000);
     for second in 0..1000 {

@@ -18,7 +18,7 @@ const START: Tick = Tick::from_secs(1_600_000_000);
 
 fn take(store: &dyn Store, quota: &Arc<Quota>, now: Tick, cost: Cost) -> bool {
     let charges = [Charge::new(b"k", quota, cost)];
-    store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
+    store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed
 }
 
 /// Makes nodes whose engine is gone.
@@ -176,11 +176,11 @@ fn a_node_keeps_the_fraction_that_the_limit_keeps() {
             let most = if random.below(2) == 0 { 1 } else { limit };
             let cost = Cost::new(1 + random.below(most)).unwrap();
             let low = [Charge { kept_back, ..Charge::new(b"k", &quota, cost) }];
-            let settled = node.blocking_settle(&Step::new(now, Op::Take, &low)).unwrap();
-            passed += u64::from(settled.allowed);
+            let executed = node.blocking_execute(&Step::new(now, Op::Take, &low)).unwrap();
+            passed += u64::from(executed.allowed);
             if let Some(kept) = Cost::new(kept_back / count) {
                 let high = [Charge::new(b"k", &quota, kept)];
-                let left = node.blocking_settle(&Step::new(now, Op::Peek, &high)).unwrap();
+                let left = node.blocking_execute(&Step::new(now, Op::Peek, &high)).unwrap();
                 assert!(
                     left.allowed,
                     "{kept} of {limit} over {count}, after {cost}: seed {seed}, step {step}"

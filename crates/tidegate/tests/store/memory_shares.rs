@@ -26,7 +26,7 @@ fn a_flood_of_used_up_keys_of_one_policy_frees_no_debtor_of_another() {
             let store = MemoryStore::with_capacity(1000).unwrap();
             let take = |now, key: &[u8], quota, owner| {
                 let charges = [charge(key, quota, owner)];
-                store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
+                store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed
             };
             let debtors: Vec<String> = (0..10).map(|at| format!("debtor {at}")).collect();
             for debtor in &debtors {
@@ -69,7 +69,7 @@ proptest! {
             let name = format!("{owner} {key} {}", if floods { format!("{quota:?}") } else { String::new() });
             let charges = [charge(name.as_bytes(), quota, owner + 1)];
             let step = Step::new(now, Op::Take, &charges);
-            let (kept, judged) = (store.blocking_settle(&step).unwrap(), plain.blocking_settle(&step).unwrap());
+            let (kept, judged) = (store.blocking_execute(&step).unwrap(), plain.blocking_execute(&step).unwrap());
             prop_assert!(floods || kept.allowed == judged.allowed, "{}: {:?} and {:?}", name, kept, judged);
         }
     }

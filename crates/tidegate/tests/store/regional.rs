@@ -13,7 +13,8 @@ use tidegate::cluster::Part;
 use tidegate::limiter::Retry;
 use tidegate::store::conformance::Random;
 use tidegate::store::{
-    Charge, Ending, Leased, MemoryStore, Occupancy, Op, PlainStore, Regional, Settled, Settling, Step, Store,
+    Charge, Ending, Executed, Execution, Leased, MemoryStore, Occupancy, Op, PlainStore, Regional, Step,
+    Store,
 };
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::Finish;
@@ -25,9 +26,9 @@ fn at(millis: u64) -> Tick {
     Tick::from_nanos((START + millis) * 1_000_000)
 }
 
-fn take(store: &dyn Store, quota: &Arc<Quota>, now: Tick, cost: u64) -> Settled {
+fn take(store: &dyn Store, quota: &Arc<Quota>, now: Tick, cost: u64) -> Executed {
     let charges = [Charge::new(b"k", quota, Cost::new(cost).unwrap())];
-    store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap()
+    store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap()
 }
 
 /// A region: two nodes, and the parts that each knows of.
@@ -133,7 +134,7 @@ fn nor_where_their_nodes_lease_from_the_engine() {
     never_more(true);
 }
 
-/// Counts the steps that it settles.
+/// Counts the steps that it executes.
 #[derive(Debug)]
 struct Counting {
     store: MemoryStore,
@@ -141,9 +142,9 @@ struct Counting {
 }
 
 impl Store for Counting {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         self.steps.fetch_add(1, Ordering::Relaxed);
-        self.store.settle_into(step, out)
+        self.store.execute_into(step, out)
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -165,15 +166,15 @@ fn what_cannot_be_divided_is_refused_without_asking_and_breakers_are_whole() {
     let (large, small) =
         (Arc::new(Quota::per_second(40).gcra().unwrap()), Arc::new(Quota::per_second(3).gcra().unwrap()));
     let both = [Charge::new(b"large", &large, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
-    let settled = store.blocking_settle(&Step::new(at(0), Op::Take, &both)).unwrap();
-    assert!(!settled.allowed && settled.lines.len() == 2);
-    assert_eq!(settled.lines[1].decision.retry(), Retry::Unknown);
+    let executed = store.blocking_execute(&Step::new(at(0), Op::Take, &both)).unwrap();
+    assert!(!executed.allowed && executed.lines.len() == 2);
+    assert_eq!(executed.lines[1].decision.retry(), Retry::Unknown);
     let twelve = [Charge::new(b"large", &large, Cost::new(12).unwrap())];
-    let settled = store.blocking_settle(&Step::new(at(0), Op::Take, &twelve)).unwrap();
-    assert_eq!(settled.lines[0].decision.retry(), Retry::Unknown, "the whole limit may grant it");
+    let executed = store.blocking_execute(&Step::new(at(0), Op::Take, &twelve)).unwrap();
+    assert_eq!(executed.lines[0].decision.retry(), Retry::Unknown, "the whole limit may grant it");
 }
 
-/// Many steps in one exchange are answered as if settled one by one, and an ended charge gives units back.
+/// Many steps in one exchange are answered as if executed one by one, and an ended charge gives units back.
 #[test]
 fn many_steps_are_answered_as_one_by_one() {
     let store = || Regional::around(PlainStore::default(), Part::even(2));
@@ -184,12 +185,12 @@ fn many_steps_are_answered_as_one_by_one() {
     let steps: Vec<Step<'_>> =
         (0..9).map(|turn| Step::new(at(0), Op::Take, &charges[turn % 2..=turn % 2])).collect();
     let mut answers = Vec::new();
-    assert!(each.settle_each(&steps, &mut answers).is_none());
-    let alone: Vec<_> = steps.iter().map(|step| one.blocking_settle(step)).collect();
+    assert!(each.execute_each(&steps, &mut answers).is_none());
+    let alone: Vec<_> = steps.iter().map(|step| one.blocking_execute(step)).collect();
     assert_eq!(answers, alone);
     let receipt = answers[0].as_ref().unwrap().lines[0].receipt.unwrap();
     let undone = [Ending::new(receipt, Finish::UNDONE)];
-    let undone = each.blocking_settle(&Step::new(at(0), Op::Finish(&undone), &charges[..1])).unwrap();
+    let undone = each.blocking_execute(&Step::new(at(0), Op::Finish(&undone), &charges[..1])).unwrap();
     assert_eq!(undone.lines[0].receipt.unwrap().cost, Cost::ONE, "it came back");
     assert_eq!(each.demand()(), 9, "those refused count too");
 }

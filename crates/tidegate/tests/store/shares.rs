@@ -78,8 +78,8 @@ impl Cluster {
                 }
                 while *per_second > 0.0 && node.due <= now {
                     let charges = [Charge::new(b"k", quota, Cost::ONE)];
-                    let settled = node.store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap();
-                    judge.ask(now, 1, settled.allowed);
+                    let executed = node.store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap();
+                    judge.ask(now, 1, executed.allowed);
                     node.due = node.due.after(Duration::from_secs_f64(1.0 / per_second));
                 }
             }

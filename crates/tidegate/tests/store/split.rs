@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::cluster::Part;
 use tidegate::limiter::Retry;
 use tidegate::store::conformance::Random;
-use tidegate::store::{Charge, Ending, MemoryStore, Op, Settled, Split, Step, Store};
+use tidegate::store::{Charge, Ending, Executed, MemoryStore, Op, Split, Step, Store};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Finish, Rate};
@@ -24,9 +24,9 @@ fn node(part: &Part) -> Split {
     Split::new(MemoryStore::with_capacity(64).unwrap(), part.clone())
 }
 
-fn take(store: &Split, quota: &Arc<Quota>, now: Tick, cost: u64) -> Settled {
+fn take(store: &Split, quota: &Arc<Quota>, now: Tick, cost: u64) -> Executed {
     let charges = [Charge::new(b"k", quota, Cost::new(cost).unwrap())];
-    store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap()
+    store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap()
 }
 
 /// Moves parts as a cluster does: a part becomes smaller at once, and another part larger at that instant or later.
@@ -197,16 +197,16 @@ fn what_cannot_be_divided_is_refused_and_takes_nothing_else_along() {
     let (large, small) =
         (Arc::new(Quota::per_second(40).gcra().unwrap()), Arc::new(Quota::per_second(3).gcra().unwrap()));
     let both = [Charge::new(b"large", &large, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
-    let settled = store.blocking_settle(&Step::new(at(0), Op::Take, &both)).unwrap();
-    assert!(!settled.allowed && settled.lines.len() == 2);
+    let executed = store.blocking_execute(&Step::new(at(0), Op::Take, &both)).unwrap();
+    assert!(!executed.allowed && executed.lines.len() == 2);
     let shadow = [both[0], Charge { binding: false, ..both[1] }];
-    let settled = store.blocking_settle(&Step::new(at(0), Op::Take, &shadow)).unwrap();
-    assert!(settled.allowed, "a shadow refuses nothing");
-    assert_eq!(settled.lines[0].decision.standing.remaining, 9, "the refused step has charged nothing");
-    let receipt = settled.lines[0].receipt.unwrap();
+    let executed = store.blocking_execute(&Step::new(at(0), Op::Take, &shadow)).unwrap();
+    assert!(executed.allowed, "a shadow refuses nothing");
+    assert_eq!(executed.lines[0].decision.standing.remaining, 9, "the refused step has charged nothing");
+    let receipt = executed.lines[0].receipt.unwrap();
     let undone = [Ending::new(receipt, Finish::UNDONE)];
-    assert!(store.blocking_settle(&Step::new(at(0), Op::Finish(&undone), &both[..1])).unwrap().allowed);
-    let peek = store.blocking_settle(&Step::new(at(0), Op::Peek, &both[..1])).unwrap();
+    assert!(store.blocking_execute(&Step::new(at(0), Op::Finish(&undone), &both[..1])).unwrap().allowed);
+    let peek = store.blocking_execute(&Step::new(at(0), Op::Peek, &both[..1])).unwrap();
     assert_eq!(peek.lines[0].decision.standing.remaining, 10, "what was undone came back");
     assert_eq!(peek.lines[0].decision.standing.limit, 10, "a quarter of forty");
     let whole = Rate::new(40, Duration::from_secs(1)).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate::clock::ManualClock;
 use tidegate::cluster::Part;
 use tidegate::store::{
-    Caps, Fallback, Home, Leased, Occupancy, PlainStore, Regional, Settled, Settling, Step, Store,
+    Caps, Executed, Execution, Fallback, Home, Leased, Occupancy, PlainStore, Regional, Step, Store,
 };
 
 /// A store that differs from all defaults, and counts the keys that are announced.
@@ -17,8 +17,8 @@ struct Odd {
 }
 
 impl Store for Odd {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        self.plain.settle_into(step, out)
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        self.plain.execute_into(step, out)
     }
 
     fn fetch(&self, keys: &[&[u8]]) {

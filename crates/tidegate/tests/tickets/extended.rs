@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use tidegate::gate::ticket::Extended;
 use tidegate::policy::Mode;
-use tidegate::store::{Occupancy, PlainStore, Settled, Settling, Step};
+use tidegate::store::{Executed, Execution, Occupancy, PlainStore, Step};
 use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency};
 
 use super::*;
@@ -283,11 +283,11 @@ struct Marked {
 }
 
 impl Store for Marked {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         // The owner number of all marks.
         let marks = step.charges.iter().filter(|charge| charge.rules.owner == u32::MAX);
         self.lives.lock().extend(marks.filter_map(|mark| mark.quota.fills_within()));
-        self.plain.settle_into(step, out)
+        self.plain.execute_into(step, out)
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate::policy::Share;
-use tidegate::store::{Caps, Fallback, Occupancy, PlainStore, Settled, Settling, Step};
+use tidegate::store::{Caps, Executed, Execution, Fallback, Occupancy, PlainStore, Step};
 
 use super::*;
 
@@ -48,8 +48,8 @@ fn is_refused(gate: &Gate, ticket: &OpenTicket, why: &str) -> bool {
 struct Shards(Mutex<HashMap<u64, PlainStore>>);
 
 impl Store for Shards {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        self.0.lock().entry(step.tag).or_default().settle_into(step, out)
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        self.0.lock().entry(step.tag).or_default().execute_into(step, out)
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -10,8 +10,8 @@ use tidegate::gate::Check;
 use tidegate::limiter::Decision;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{
-    ByteMap, Caps, CasStore, Charge, DecidedBy, Ending, Later, Op, PlainStore, Read, Settled, Settling, Step,
-    Store, StoreError, Write, Written, conformance,
+    ByteMap, Caps, CasStore, Charge, DecidedBy, Ending, Executed, Execution, Later, Op, PlainStore, Read,
+    Step, Store, StoreError, Write, Written, conformance,
 };
 use tidegate::{Cost, Gate, Quota, Tick};
 
@@ -54,7 +54,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
         // On a guard, a request takes one place whatever it costs.
         let cost = if quota.is_guard() { Cost::ONE } else { cost };
         let charges = [Charge::new(&key, quota, cost)];
-        plain.blocking_settle(&Step::new(clock.now(), op, &charges)).unwrap()
+        plain.blocking_execute(&Step::new(clock.now(), op, &charges)).unwrap()
     };
     let spend = |units: u64| {
         let cost = Cost::new(units).unwrap();
@@ -62,8 +62,8 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
         let Ended::Done(Ok(told)) = drive(gate.check(Check::of(&others).cost(cost)), 20) else {
             panic!("it answers")
         };
-        let settled = judge(Op::Take, cost);
-        assert_eq!(told.limits[0].decision, settled.lines[0].decision);
+        let executed = judge(Op::Take, cost);
+        assert_eq!(told.limits[0].decision, executed.lines[0].decision);
     };
     judge(Op::Take, Cost::ONE);
     let cost = Cost::new(1 + random.below(3)).unwrap();
@@ -107,13 +107,13 @@ fn a_charge_is_ended_by_whoever_has_made_it() {
     #[derive(Debug)]
     struct Judged(PlainStore, DecidedBy);
     impl Store for Judged {
-        fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
             let by_fallback = self.1 == DecidedBy::Fallback;
             if matches!(step.op, Op::Finish(_)) {
                 assert!(step.charges.iter().all(|charge| charge.by_fallback == by_fallback), "{step:?}");
             }
-            *out = Settled { by: self.1, ..self.0.blocking_settle(step).unwrap() };
-            Settling::Done(Ok(()))
+            *out = Executed { by: self.1, ..self.0.blocking_execute(step).unwrap() };
+            Execution::Done(Ok(()))
         }
         fn occupancy(&self) -> tidegate::store::Occupancy {
             self.0.occupancy()
@@ -185,13 +185,13 @@ struct Sharded {
 }
 
 impl Store for Sharded {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         let mut tags = self.tags.lock();
         for charge in step.charges {
             let tag = *tags.entry(charge.key.to_vec()).or_insert(step.tag);
             assert_eq!(tag, step.tag, "a key of one tag in a step of another");
         }
-        self.plain.settle_into(step, out)
+        self.plain.execute_into(step, out)
     }
 
     fn occupancy(&self) -> tidegate::store::Occupancy {

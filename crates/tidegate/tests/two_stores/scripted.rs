@@ -1,4 +1,4 @@
-//! A store that follows a script: it answers, fails, falls silent or panics, before or after it has settled a step.
+//! A store that follows a script: it answers, fails, falls silent or panics, before or after it has executed a step.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 use crate::byte_map::pending;
 use parking_lot::Mutex;
 use tidegate::store::{
-    Answer, Caps, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
+    Caps, Executed, Execution, Home, Later, Occupancy, OwnedStep, PlainStore, Step, StepAnswer, Store,
+    StoreError,
 };
 
 /// What happens to one step.
@@ -20,17 +21,17 @@ pub(crate) enum Behaviour {
     Late(u32),
     /// It is answered at once, without a future.
     AtOnce,
-    /// It fails, and nothing was settled.
+    /// It fails, and nothing was executed.
     FailsBefore,
-    /// It was settled, but the answer is lost.
+    /// It was executed, but the answer is lost.
     FailsAfter,
-    /// It was settled, but the answer lacks a line.
+    /// It was executed, but the answer lacks a line.
     Short,
     PanicsBefore,
     PanicsAfter,
-    /// It is settled and answered when the silence ends.
+    /// It is executed and answered when the silence ends.
     Silent,
-    /// It is settled at once, and answered when the silence ends.
+    /// It is executed at once, and answered when the silence ends.
     SilentAfter,
 }
 
@@ -70,51 +71,51 @@ impl Scripted {
         self.silent.store(false, Ordering::Relaxed);
     }
 
-    async fn answer(self, step: OwnedStep, behaviour: Behaviour) -> Answer {
-        let settle = || step.with(|step| self.plain.blocking_settle(step));
+    async fn answer(self, step: OwnedStep, behaviour: Behaviour) -> StepAnswer {
+        let execute = || step.with(|step| self.plain.blocking_execute(step));
         let silence =
             || poll_fn(|_| if self.silent.load(Ordering::Relaxed) { Poll::Pending } else { Poll::Ready(()) });
         match behaviour {
             Behaviour::Late(polls) => {
                 pending(u64::from(polls)).await;
-                settle()
+                execute()
             }
-            Behaviour::AtOnce => settle(),
+            Behaviour::AtOnce => execute(),
             Behaviour::FailsBefore => Err(StoreError::Contended { attempts: 1 }),
             Behaviour::FailsAfter => {
-                settle()?;
+                execute()?;
                 Err(StoreError::Unavailable { reason: "the answer is lost".to_owned() })
             }
             Behaviour::Short => {
-                let mut settled = settle()?;
-                settled.lines.pop();
-                Ok(settled)
+                let mut executed = execute()?;
+                executed.lines.pop();
+                Ok(executed)
             }
             Behaviour::PanicsBefore => panic!("before it has settled"),
             Behaviour::PanicsAfter => {
-                settle()?;
+                execute()?;
                 panic!("after it has settled")
             }
             Behaviour::Silent => {
                 silence().await;
-                settle()
+                execute()
             }
             Behaviour::SilentAfter => {
-                let settled = settle();
+                let executed = execute();
                 silence().await;
-                settled
+                executed
             }
         }
     }
 }
 
 impl Store for Scripted {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         let behaviour = self.behaviours.lock().pop_front().unwrap_or(Behaviour::Late(1));
         if behaviour == Behaviour::AtOnce {
-            return self.plain.settle_into(step, out);
+            return self.plain.execute_into(step, out);
         }
-        Settling::Later(Box::pin(self.clone().answer(OwnedStep::of(step), behaviour)))
+        Execution::Later(Box::pin(self.clone().answer(OwnedStep::of(step), behaviour)))
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -10,7 +10,7 @@
 //! model: an admission belongs to one thread and shares nothing but the store, and the clock stands still.
 //!
 //! Two stores are tested, each wrapped in a [`Ledger`]:
-//! * [`OneLock`]: a list of cells under a lock of loom, changed by [`settle`], the function that all stores run. A step is one
+//! * [`OneLock`]: a list of cells under a lock of loom, changed by [`execute`], the function that all stores run. A step is one
 //!   instant there, so three admissions go through all interleavings, without a bound.
 //! * [`MemoryStore`], the real one, whose names and words are loom's atomics: two admissions, and a thread that could go on is
 //!   interrupted once or twice at most. Its cells beside the table and its classes lie under locks that loom does not see; none is held
@@ -30,7 +30,7 @@ use super::*;
 use crate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet, policy_of_key};
 use tidegate_limits::clock::ManualClock;
 use tidegate_limits::store::{
-    Cell, Charge, Ending, MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, settle,
+    Cell, Charge, Ending, Executed, Execution, MemoryStore, Occupancy, Op, Step, Store, execute,
 };
 use tidegate_limits::sync::short_or_long;
 use tidegate_limits::sync::{Mutex, explore};
@@ -104,22 +104,22 @@ fn choices<const N: usize>(ends: &[End]) -> impl Iterator<Item = [End; N]> {
 struct OneLock(Mutex<Vec<(Vec<u8>, Option<Cell>)>>);
 
 impl Store for OneLock {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         let mut kept = self.0.lock();
         let step = &step.read_clock();
         let place = |key: &[u8]| kept.iter().position(|(of, _)| of == key);
         let places: Vec<_> = step.charges.iter().map(|charge| place(charge.key)).collect();
         let mut cells: Vec<_> =
             places.iter().map(|place| place.and_then(|place| kept[place].1.clone())).collect();
-        let (settled, _) = settle(step, &mut cells);
-        *out = settled;
+        let (executed, _) = execute(step, &mut cells);
+        *out = executed;
         for ((charge, place), cell) in step.charges.iter().zip(places).zip(cells) {
             match place {
                 Some(place) => kept[place].1 = cell,
                 None => kept.push((charge.key.to_vec(), cell)),
             }
         }
-        Settling::Done(Ok(()))
+        Execution::Done(Ok(()))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -142,7 +142,7 @@ struct Ledger<S> {
 }
 
 impl<S: Store> Store for Ledger<S> {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         // An ending is recorded before its step and a charge after it, so the list never holds a place that is free.
         if let Op::Finish(endings) = step.op {
             let open = &mut self.open.lock().0;
@@ -154,7 +154,7 @@ impl<S: Store> Store for Ledger<S> {
                 open.swap_remove(made.expect("a charge is ended once"));
             }
         }
-        let done = self.beneath.settle_into(step, out);
+        let done = self.beneath.execute_into(step, out);
         if matches!(step.op, Op::Take) {
             let open = &mut self.open.lock().0;
             let made = step.charges.iter().zip(&out.lines);
@@ -268,7 +268,7 @@ fn memory() -> MemoryStore {
     let quota = Plain::new(Quota::per_hour(1).gcra().unwrap());
     let charges = [Charge::new(b"another", &quota, Cost::ONE)];
     let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    assert!(store.settle(&step).unwrap().allowed);
+    assert!(store.execute(&step).unwrap().allowed);
     store
 }
 

@@ -18,7 +18,7 @@ use crate::gate::Gate;
 use crate::gate::charged::{MadeCharge, Part};
 use crate::gate::endings::PartEndings;
 use crate::gate::waits::Waits;
-use tidegate_limits::store::{Charge, ChargeRules, Ending, Settled};
+use tidegate_limits::store::{Charge, ChargeRules, Ending, Executed};
 
 /// A ticket whose places are held longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,18 +156,18 @@ impl Gate {
             lines.push(line);
         }
         let answer = self.settle_part(&mut step, &once, &[], waits).await;
-        let settled = answer.expect("who extends a ticket waits for the answer")?;
-        if !settled.allowed {
-            return Err(refused(&settled, once.len()));
+        let executed = answer.expect("who extends a ticket waits for the answer")?;
+        if !executed.allowed {
+            return Err(refused(&executed, once.len()));
         }
-        let made = settled.lines[once.len()..].iter().map(|line| line.receipt);
+        let made = executed.lines[once.len()..].iter().map(|line| line.receipt);
         Ok(lines.into_iter().zip(made).filter_map(|(line, made)| Some((line, made?))).collect())
     }
 }
 
 /// Returns why a step was refused: by one of its first `marks` lines, or by a place.
-fn refused(settled: &Settled, marks: usize) -> TicketError {
-    if settled.lines.iter().take(marks).any(|mark| !mark.decision.is_allowed()) {
+fn refused(executed: &Executed, marks: usize) -> TicketError {
+    if executed.lines.iter().take(marks).any(|mark| !mark.decision.is_allowed()) {
         return TicketError::Settled;
     }
     TicketError::NotExtended { why: "they have lapsed, or their key was reset" }

@@ -96,7 +96,7 @@ struct Tokens(Vec<(Token, usize)>);
 type Set = Vec<u32>;
 
 /// A state that the search has reached.
-struct Node {
+struct SearchState {
     set: Set,
     place: TextPosition,
     /// The node before and the character after it.
@@ -199,22 +199,22 @@ impl Tokens {
         if !self.keeps(&start, lists, false) {
             return Ok(None);
         }
-        let fits = |node: &Node| node.place.may_end(domain) && self.keeps(&node.set, lists, true);
+        let fits = |node: &SearchState| node.place.may_end(domain) && self.keeps(&node.set, lists, true);
         let usual = self.other(domain).into_iter().chain(domain.is_path().then_some('/'));
         let usual: Vec<char> = usual.collect();
-        let mut nodes = vec![Node { set: start, place: TextPosition::Start, before: None }];
+        let mut nodes = vec![SearchState { set: start, place: TextPosition::Start, before: None }];
         let mut seen: HashSet<(Set, TextPosition)> = HashSet::new();
         let mut queue = VecDeque::from([0]);
         while let Some(at) = queue.pop_front() {
             for char in self.next_chars(&nodes[at].set, &usual) {
-                let Node { set, place, .. } = &nodes[at];
+                let SearchState { set, place, .. } = &nodes[at];
                 spend(steps, 1 + set.len())?;
                 let Some(place) = place.then(domain, char) else { continue };
                 let set = self.after(set, char);
                 if !self.keeps(&set, lists, false) || !seen.insert((set.clone(), place)) {
                     continue;
                 }
-                nodes.push(Node { set, place, before: Some((at, char)) });
+                nodes.push(SearchState { set, place, before: Some((at, char)) });
                 let last = nodes.len() - 1;
                 if fits(&nodes[last]) {
                     return Ok(Some(text_of(&nodes, last)));
@@ -254,7 +254,7 @@ impl Tokens {
     }
 }
 
-fn text_of(nodes: &[Node], last: usize) -> String {
+fn text_of(nodes: &[SearchState], last: usize) -> String {
     let before = |at: usize| nodes[at].before;
     let mut chars: Vec<char> =
         std::iter::successors(before(last), |&(at, _)| before(at)).map(|(_, char)| char).collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Replace, Tick};
 
-use super::super::step::{Charge, ChargeRules, Ending, Op, Settled, Step, StepClock};
-use super::{Subject, settle};
+use super::super::step::{Charge, ChargeRules, Ending, Executed, Op, Step, StepClock};
+use super::{Subject, execute};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
 
@@ -52,14 +52,14 @@ pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed:
         let fresh = history.fresh.clone();
         let step = asked.step(&charges, &fresh);
         let theirs =
-            subject.judge(&step, settle(subject.store, &step), &format!("seed {seed}, step {number}"));
-        if let Ok(settled) = theirs {
-            history.keep(&asked, &settled);
+            subject.judge(&step, execute(subject.store, &step), &format!("seed {seed}, step {number}"));
+        if let Ok(executed) = theirs {
+            history.keep(&asked, &executed);
         }
     }
 }
 
-/// Settles the steps in batches, in some of which steps name the same keys; the answers must be those of the steps one
+/// Executes the steps in batches, in some of which steps name the same keys; the answers must be those of the steps one
 /// by one.
 pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, true);
@@ -74,7 +74,7 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
         }
         let mut charges: Vec<Vec<Charge<'_>>> = asked.iter().map(|asked| asked.charges(quotas)).collect();
         if repeats {
-            // One of them is refused; the others are settled.
+            // One of them is refused; the others are executed.
             let twice = charges[0][0];
             charges[0].push(twice);
         }
@@ -82,8 +82,8 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
         let both = asked.iter().zip(&charges);
         let steps: Vec<Step<'_>> = both.map(|(asked, charges)| asked.step(charges, &fresh)).collect();
         // Its former contents must not matter.
-        let mut answers = vec![Ok(Settled::default())];
-        if let Some(later) = subject.store.settle_each(&steps, &mut answers) {
+        let mut answers = vec![Ok(Executed::default())];
+        if let Some(later) = subject.store.execute_each(&steps, &mut answers) {
             assert!(subject.store.caps().may_wait, "law: only a store that says so answers later");
             answers = block_on(later);
         }
@@ -92,12 +92,12 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
         if subject.clock.is_none() && subject.store.caps().own_clock {
             // An engine may decide the steps of a batch in any order, each by its clock: those that its script cannot
             // decide come later.
-            decided.sort_by_key(|(_, ours)| ours.as_ref().map_or(Tick::EPOCH, |settled| settled.at));
+            decided.sort_by_key(|(_, ours)| ours.as_ref().map_or(Tick::EPOCH, |executed| executed.at));
         }
         for ((asked, step), ours) in decided {
             let theirs = subject.judge(step, ours, &format!("seed {seed}, step {number} of a batch"));
-            if let Ok(settled) = theirs {
-                history.keep(asked, &settled);
+            if let Ok(executed) = theirs {
+                history.keep(asked, &executed);
             }
             number += 1;
         }
@@ -110,7 +110,7 @@ struct History {
     random: Random,
     now: Tick,
     fresh: ManualClock,
-    open: Vec<Open>,
+    open: Vec<OpenCharge>,
     quotas: usize,
     /// There are fewer keys than limits, so each seed starts at another place in the list.
     start: usize,
@@ -119,7 +119,7 @@ struct History {
     mixed: bool,
 }
 
-struct Open {
+struct OpenCharge {
     key: usize,
     quota: usize,
     receipt: Receipt,
@@ -131,7 +131,7 @@ struct StepParts {
     by: By,
     tag: u64,
     receipts: bool,
-    kind: Kind,
+    kind: TraceOp,
     lines: Vec<TraceLine>,
     endings: Vec<Ending>,
 }
@@ -144,7 +144,7 @@ enum By {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum TraceOp {
     Take,
     Draw,
     Peek,
@@ -194,13 +194,13 @@ impl History {
             lines = self.charge_some(count);
         }
         let kind = match turn {
-            _ if !endings.is_empty() => Kind::Finish,
-            0..2 => Kind::Peek,
-            2 => Kind::Reset,
-            14.. => Kind::Draw,
-            _ => Kind::Take,
+            _ if !endings.is_empty() => TraceOp::Finish,
+            0..2 => TraceOp::Peek,
+            2 => TraceOp::Reset,
+            14.. => TraceOp::Draw,
+            _ => TraceOp::Take,
         };
-        if matches!(kind, Kind::Draw) {
+        if matches!(kind, TraceOp::Draw) {
             // More than most limits have left, so that a part of it is drawn.
             lines
                 .iter_mut()
@@ -208,7 +208,7 @@ impl History {
         }
         // A permission by an older tick cannot be withdrawn, so only steps that cannot wait use this clock.
         let plain =
-            matches!(kind, Kind::Take) && lines.iter().all(|line| line.binding && line.max_wait.is_zero());
+            matches!(kind, TraceOp::Take) && lines.iter().all(|line| line.binding && line.max_wait.is_zero());
         let by = match self.random.below(4) {
             _ if !self.mixed => By::Caller,
             0 if plain => By::Fresh,
@@ -216,7 +216,7 @@ impl History {
             _ => By::Caller,
         };
         let tag = if self.one_tag { TAG } else { self.random.below(3) };
-        let receipts = !self.mixed || self.random.below(3) != 0 || matches!(kind, Kind::Draw);
+        let receipts = !self.mixed || self.random.below(3) != 0 || matches!(kind, TraceOp::Draw);
         StepParts { now: self.now, by, tag, receipts, kind, lines, endings }
     }
 
@@ -285,12 +285,12 @@ impl History {
     }
 
     /// Keeps the charges of a step, to be ended later: all of a take or a draw, and the [`Ending::Once`] of an ending.
-    fn keep(&mut self, asked: &StepParts, settled: &Settled) {
-        for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
+    fn keep(&mut self, asked: &StepParts, executed: &Executed) {
+        for (at, (line, charge_answer)) in asked.lines.iter().zip(&executed.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);
-            if let Some(receipt) = settlement.receipt.filter(|_| charged) {
-                let full_at = receipt.at.after(settlement.decision.standing.reset_after);
-                self.open.push(Open { key: line.key, quota: line.quota, receipt, full_at });
+            if let Some(receipt) = charge_answer.receipt.filter(|_| charged) {
+                let full_at = receipt.at.after(charge_answer.decision.standing.reset_after);
+                self.open.push(OpenCharge { key: line.key, quota: line.quota, receipt, full_at });
             }
         }
         if self.open.len() > MOST_OPEN {
@@ -299,7 +299,7 @@ impl History {
     }
 }
 
-impl Open {
+impl OpenCharge {
     fn ending(&self, random: &mut Random) -> Ending {
         let units = self.receipt.cost.units();
         let used = match random.below(8) {
@@ -331,11 +331,11 @@ impl StepParts {
 
     fn step<'s>(&'s self, charges: &'s [Charge<'s>], fresh: &'s ManualClock) -> Step<'s> {
         let op = match self.kind {
-            Kind::Take => Op::Take,
-            Kind::Draw => Op::Draw,
-            Kind::Peek => Op::Peek,
-            Kind::Finish => Op::Finish(&self.endings),
-            Kind::Reset => Op::Reset,
+            TraceOp::Take => Op::Take,
+            TraceOp::Draw => Op::Draw,
+            TraceOp::Peek => Op::Peek,
+            TraceOp::Finish => Op::Finish(&self.endings),
+            TraceOp::Reset => Op::Reset,
         };
         let clock = match self.by {
             By::Caller => StepClock::Caller,

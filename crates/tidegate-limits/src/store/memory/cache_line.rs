@@ -770,12 +770,12 @@ mod loom_model {
 
 #[cfg(test)]
 mod prefault_tests {
-    use super::super::table::Keep;
+    use super::super::table::KeyForm;
     use super::{PAGE, *};
 
     #[test]
     fn each_page_is_met_once() {
-        for (keep, sorts) in [(Keep::Fingerprints, 1), (Keep::Keys, 2)] {
+        for (keep, sorts) in [(KeyForm::Fingerprints, 1), (KeyForm::Keys, 2)] {
             let table = Table::new(1_000_000, keep).unwrap();
             let met: usize =
                 (0..).step_by(STRETCH).map(|page| table.prefault(page)).take_while(|n| *n > 0).sum();

@@ -1,4 +1,4 @@
-//! Settles steps on cells, under the locks of all their lines: the slow path.
+//! Executes steps on cells, under the locks of all their lines: the slow path.
 //!
 //! A cell becomes a word again as soon as its state fits one.
 
@@ -13,7 +13,7 @@ use super::MemoryStore;
 use super::cache_line::{LockedLine, Seized};
 use super::limit::{Class, Name};
 use super::table::{Both, Sought, Table, TablePlace};
-use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
+use crate::store::{Cell, Charge, Ending, Executed, Op, Step, execute};
 
 /// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
 const WIDE_LATEST: u64 = GcraWord::NONE - 1;
@@ -28,7 +28,7 @@ pub(super) struct SlotContent {
 }
 
 impl Table {
-    pub(super) fn settle_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
+    pub(super) fn execute_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Executed {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
         order.dedup();
@@ -51,7 +51,7 @@ impl Table {
             .iter()
             .map(|hand| hand.as_ref().and_then(|(place, seized)| self.cell(*place, seized, step.now)))
             .collect();
-        let (settled, changed) = settle(step, &mut cells);
+        let (executed, changed) = execute(step, &mut cells);
         for (((key, cell), hand), charge) in keys.iter().zip(cells).zip(&mut hands).zip(step.charges) {
             let both = both(*key);
             match (cell, hand) {
@@ -75,7 +75,7 @@ impl Table {
                 }
             }
         }
-        settled
+        executed
     }
 
     fn cell(&self, place: TablePlace, seized: &Seized<'_>, now: Tick) -> Option<Cell> {
@@ -214,14 +214,14 @@ impl Table {
         changed.flatten().expect("a slot without a limit's number has its cell in the overflow")
     }
 
-    /// Settles a step of one charge on a key that has a slot and a state that does not fit a word, neither now nor
+    /// Executes a step of one charge on a key that has a slot and a state that does not fit a word, neither now nor
     /// afterwards; otherwise returns `false` and does nothing.
-    pub(super) fn settle_in_place(
+    pub(super) fn execute_in_place(
         &self,
         step: &Step<'_>,
         charge: &Charge<'_>,
         key: Sought,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> bool {
         let may_free = match step.op {
             Op::Take | Op::Draw | Op::Peek | Op::Breaker(_) => false,
@@ -237,7 +237,7 @@ impl Table {
                 let (cell, _) = held.take_if(|(cell, _)| !matches!(cell.state, State::Gcra(_)))?;
                 let mut cells = [Some(cell)];
                 let changed;
-                (*settled, changed) = settle(step, &mut cells);
+                (*executed, changed) = execute(step, &mut cells);
                 let [cell] = cells;
                 if let (true, Some(cell)) = (changed, &cell) {
                     seized.word = Self::wide_word(cell);

@@ -331,7 +331,7 @@ mod reclaim_tests {
     use super::super::cache_line::WAYS;
     use super::super::limit::Class;
     use super::super::table::Table;
-    use crate::store::{Charge, ChargeRules, Op, PlainStore, Settled, Step, Store};
+    use crate::store::{Charge, ChargeRules, Executed, Op, PlainStore, Step, Store};
 
     /// Twice as many as there are numbers of quotas.
     const QUOTAS: u64 = 2 * Class::MAX as u64;
@@ -340,8 +340,8 @@ mod reclaim_tests {
         Arc::new(Quota::per_second(1 + number % 1000).burst(2 + number / 1000).gcra().unwrap())
     }
 
-    fn take(store: &dyn Store, now: Tick, charge: Charge<'_>) -> Settled {
-        store.blocking_settle(&Step::new(now, Op::Take, &[charge])).unwrap()
+    fn take(store: &dyn Store, now: Tick, charge: Charge<'_>) -> Executed {
+        store.blocking_execute(&Step::new(now, Op::Take, &[charge])).unwrap()
     }
 
     /// Returns whether a key's state is a word in the table.

@@ -10,7 +10,7 @@ use twox_hash::XxHash64;
 use super::cache_line::{FullKey, WAYS};
 use super::cell_path::SlotContent;
 use super::limit::{Class, Name};
-use super::table::{Both, Keep, Sought, Table, TablePlace};
+use super::table::{Both, KeyForm, Sought, Table, TablePlace};
 use super::{CapacityError, MemoryStore};
 use crate::store::Cell;
 
@@ -53,11 +53,11 @@ impl MemoryStore {
     /// let once = Arc::new(Quota::per_hour(1).gcra()?);
     /// let charges = [Charge::new(b"ann", &once, Cost::ONE)];
     /// let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    /// assert!(store.settle(&step)?.allowed);
+    /// assert!(store.execute(&step)?.allowed);
     ///
     /// let pieces: Vec<Vec<u8>> = store.export().into_iter().flatten().collect();
     /// let next = MemoryStore::restore(5000, &seed, &pieces)?;
-    /// assert!(!next.settle(&step)?.allowed, "spent is spent");
+    /// assert!(!next.execute(&step)?.allowed, "spent is spent");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -93,7 +93,7 @@ impl MemoryStore {
             }
             match (read(piece.as_ref(), number)?, &restored) {
                 (PieceContent::First { full_keys, probe, tick }, None) => {
-                    let keep = if full_keys { Keep::Keys } else { Keep::Fingerprints };
+                    let keep = if full_keys { KeyForm::Keys } else { KeyForm::Fingerprints };
                     let store = Self::made(keys, |keys| Table::seeded(keys, keep, seed))?;
                     if store.shared.table.probe() != probe {
                         return Err(RestoreError::Seed);
@@ -102,7 +102,7 @@ impl MemoryStore {
                 }
                 (PieceContent::Entries(bytes), Some((store, now))) => {
                     let table = &store.shared.table;
-                    for entry in (Entries { bytes, full_keys: table.keep() == Keep::Keys }) {
+                    for entry in (Entries { bytes, full_keys: table.key_form() == KeyForm::Keys }) {
                         table.put(entry?, *now);
                         entries += 1;
                     }
@@ -134,7 +134,7 @@ impl Iterator for Export<'_> {
         self.number += 1;
         let Some(from) = self.line else {
             self.line = Some(0);
-            let full_keys = table.keep() == Keep::Keys;
+            let full_keys = table.key_form() == KeyForm::Keys;
             return Some(Piece::first(full_keys, table.probe(), time.latest().as_nanos()));
         };
         let mut piece = Piece::entries(number);
@@ -449,7 +449,7 @@ mod tests {
 
     use super::*;
     use crate::store::{
-        Charge, ChargeRules, Ending, Op, PlainStore, Seed, Settled, Step, Store, conformance,
+        Charge, ChargeRules, Ending, Executed, Op, PlainStore, Seed, Step, Store, conformance,
     };
 
     const SEED: [u8; 32] = [7; 32];
@@ -462,8 +462,8 @@ mod tests {
         MemoryStore::restore(keys, &Seed::from_bytes(SEED), pieces).unwrap()
     }
 
-    fn settle(store: &dyn Store, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Settled {
-        store.blocking_settle(&Step::new(now, op, &[charge])).unwrap()
+    fn execute(store: &dyn Store, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Executed {
+        store.blocking_execute(&Step::new(now, op, &[charge])).unwrap()
     }
 
     /// What one turn of a history does: its pause in ms, key, kind, cost, longest wait in ms, and a further random number.
@@ -498,20 +498,20 @@ mod tests {
                 };
                 match kind {
                     0 => store = restored(sizes.next().unwrap(), &exported(&store)),
-                    1 => prop_assert_eq!(settle(&store, now, Op::Reset, charge), settle(&plain, now, Op::Reset, charge)),
-                    2 => prop_assert_eq!(settle(&store, now, Op::Peek, charge), settle(&plain, now, Op::Peek, charge)),
+                    1 => prop_assert_eq!(execute(&store, now, Op::Reset, charge), execute(&plain, now, Op::Reset, charge)),
+                    2 => prop_assert_eq!(execute(&store, now, Op::Peek, charge), execute(&plain, now, Op::Peek, charge)),
                     3..6 if !open.is_empty() => {
                         let (key, quota, receipt) = open.swap_remove(other as usize % open.len());
                         let finish = Finish { used: other / 7 % 5, outcome: Outcome::Success };
                         let endings = [Ending::new(receipt, finish)];
                         let charge = Charge::new(&key, &quota, receipt.cost);
                         let op = Op::Finish(&endings);
-                        prop_assert_eq!(settle(&store, now, op, charge), settle(&plain, now, op, charge), "{:?}", turn);
+                        prop_assert_eq!(execute(&store, now, op, charge), execute(&plain, now, op, charge), "{:?}", turn);
                     }
                     _ => {
-                        let settled = settle(&store, now, Op::Take, charge);
-                        prop_assert_eq!(&settled, &settle(&plain, now, Op::Take, charge), "{:?}", turn);
-                        open.extend(settled.lines[0].receipt.map(|receipt| (key.clone(), Arc::clone(quota), receipt)));
+                        let executed = execute(&store, now, Op::Take, charge);
+                        prop_assert_eq!(&executed, &execute(&plain, now, Op::Take, charge), "{:?}", turn);
+                        open.extend(executed.lines[0].receipt.map(|receipt| (key.clone(), Arc::clone(quota), receipt)));
                     }
                 }
             }
@@ -554,9 +554,9 @@ mod tests {
         let window = Arc::new(Quota::per_minute(6).fixed_window().unwrap());
         let (start, after) = (Tick::from_secs(1_600_000_000), |ms| Duration::from_millis(ms));
         let both = |store: &dyn Store, ms, op: Op<'_>, charge: Charge<'_>| {
-            let settled = settle(store, start.after(after(ms)), op, charge);
-            assert_eq!(settled, settle(&plain, start.after(after(ms)), op, charge));
-            settled.lines[0].receipt
+            let executed = execute(store, start.after(after(ms)), op, charge);
+            assert_eq!(executed, execute(&plain, start.after(after(ms)), op, charge));
+            executed.lines[0].receipt
         };
         let two = Cost::new(2).unwrap();
         let charge = |key, quota| Charge::new(key, quota, two);
@@ -584,7 +584,7 @@ mod tests {
         let quotas = conformance::quotas();
         for key in 0..keys {
             let quota = &quotas[key as usize % quotas.len()];
-            settle(
+            execute(
                 &store,
                 Tick::from_secs(1_600_000_000),
                 Op::Take,
@@ -614,7 +614,7 @@ mod tests {
         let is_debtor = |key: u32| key.is_multiple_of(20);
         for key in 0..8_000u32 {
             let cost = Cost::new(if is_debtor(key) { 3 } else { 1 }).unwrap();
-            assert!(settle(&store, now, Op::Take, Charge::new(&key.to_le_bytes(), &quota, cost)).allowed);
+            assert!(execute(&store, now, Op::Take, Charge::new(&key.to_le_bytes(), &quota, cost)).allowed);
         }
         let small = restored(1_000, &exported(&store));
         let occupancy = small.occupancy();
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!(occupancy.evicted_over_limit, 0);
         for key in (0..8_000u32).filter(|key| is_debtor(*key)) {
             assert!(
-                !settle(&small, now, Op::Peek, Charge::new(&key.to_le_bytes(), &quota, Cost::ONE)).allowed
+                !execute(&small, now, Op::Peek, Charge::new(&key.to_le_bytes(), &quota, Cost::ONE)).allowed
             );
         }
     }
@@ -635,8 +635,8 @@ mod tests {
         let quota = Arc::new(Quota::per_day(1_000_000).gcra().unwrap());
         let now = Tick::from_secs(1000);
         let take = |store: &MemoryStore, key: u64, op: Op<'_>| {
-            let settled = settle(store, now, op, Charge::new(&key.to_le_bytes(), &quota, Cost::ONE));
-            1_000_000 - settled.lines[0].decision.standing.remaining
+            let executed = execute(store, now, op, Charge::new(&key.to_le_bytes(), &quota, Cost::ONE));
+            1_000_000 - executed.lines[0].decision.standing.remaining
         };
         let charged: Vec<_> = (0..100).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
@@ -670,14 +670,14 @@ mod tests {
             Tick::from_secs(100),
             Charge { rules: ChargeRules::new(5), ..Charge::new(b"ann", &quota, Cost::ONE) },
         );
-        assert!(settle(&store, now, Op::Take, charge).allowed);
+        assert!(execute(&store, now, Op::Take, charge).allowed);
         let hex = |piece: &Vec<u8>| piece.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert_eq!(exported(&store).iter().map(hex).collect::<Vec<_>>(), GOLDEN);
         let bytes = |hex: &str| -> Vec<u8> {
             (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
         };
         let read = restored(50, &GOLDEN.map(bytes));
-        assert_eq!(settle(&read, now, Op::Peek, charge), settle(&store, now, Op::Peek, charge));
+        assert_eq!(execute(&read, now, Op::Peek, charge), execute(&store, now, Op::Peek, charge));
     }
 
     const GOLDEN: [&str; 3] = [

@@ -65,7 +65,7 @@ impl Sought {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum KeyForm {
     Fingerprints,
     Keys,
 }
@@ -98,31 +98,31 @@ pub(super) struct Table {
 impl Table {
     /// Makes a table for at most [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS) keys; `None` where there is no
     /// memory for it.
-    pub(super) fn new(keys: usize, keep: Keep) -> Option<Self> {
-        Self::with(keys, keep, &Seed::random())
+    pub(super) fn new(keys: usize, form: KeyForm) -> Option<Self> {
+        Self::with(keys, form, &Seed::random())
     }
 
     /// Makes a table that can be exported: two bytes more for each slot.
-    pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
-        let mut table = Self::with(keys, keep, seed)?;
+    pub(super) fn seeded(keys: usize, form: KeyForm, seed: &Seed) -> Option<Self> {
+        let mut table = Self::with(keys, form, seed)?;
         table.low_bits = Some(blank(table.slots())?);
         Some(table)
     }
 
     /// Makes a table that can be exported and notes which of its slots change: 17 bits more for each slot than the
     /// plain table.
-    pub(super) fn tracked(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
-        let mut table = Self::seeded(keys, keep, seed)?;
+    pub(super) fn tracked(keys: usize, form: KeyForm, seed: &Seed) -> Option<Self> {
+        let mut table = Self::seeded(keys, form, seed)?;
         table.marks = Some(Marks::new(table.slots())?);
         Some(table)
     }
 
-    fn with(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
+    fn with(keys: usize, form: KeyForm, seed: &Seed) -> Option<Self> {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
-        let full_keys = match keep {
-            Keep::Fingerprints => None,
-            Keep::Keys => Some(FullKeys::new(lines)?),
+        let full_keys = match form {
+            KeyForm::Fingerprints => None,
+            KeyForm::Keys => Some(FullKeys::new(lines)?),
         };
         Some(Self {
             hashing: Hashing::new(seed),
@@ -148,8 +148,8 @@ impl Table {
         self.slots() * slot
     }
 
-    pub(super) fn keep(&self) -> Keep {
-        if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
+    pub(super) fn key_form(&self) -> KeyForm {
+        if self.full_keys.is_some() { KeyForm::Keys } else { KeyForm::Fingerprints }
     }
 
     /// Returns the fingerprint of a key. It is seeded, so an outsider cannot find keys that meet in a line and crowd
@@ -429,7 +429,7 @@ mod flooding {
 
     use std::collections::{HashMap, HashSet};
 
-    use super::{Keep, Table, WAYS};
+    use super::{KeyForm, Table, WAYS};
 
     const KEYS: usize = 50_000;
 
@@ -481,7 +481,7 @@ mod flooding {
     #[test]
     fn no_pattern_of_keys_crowds_lines() {
         for _ in 0..crate::sync::short_or_long(1, 4) {
-            let table = Table::new(10 * KEYS, Keep::Fingerprints).unwrap();
+            let table = Table::new(10 * KEYS, KeyForm::Fingerprints).unwrap();
             for (name, keys) in patterns() {
                 let keys: Vec<_> = keys.into_iter().collect::<HashSet<_>>().into_iter().collect();
                 let (crowd, met) = crowded(&table, &keys);
@@ -496,8 +496,8 @@ mod flooding {
     #[test]
     fn keys_that_crowd_one_table_are_strangers_in_another() {
         let (theirs, ours) = (
-            Table::new(10_000, Keep::Fingerprints).unwrap(),
-            Table::new(10_000, Keep::Fingerprints).unwrap(),
+            Table::new(10_000, KeyForm::Fingerprints).unwrap(),
+            Table::new(10_000, KeyForm::Fingerprints).unwrap(),
         );
         let number = |at: u64| format!("user:{at}");
         let chosen: Vec<String> = (0..)

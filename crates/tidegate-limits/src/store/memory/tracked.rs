@@ -11,14 +11,14 @@ use tidegate_core::bytes::DecodeError;
 use tidegate_core::{Quota, State, Tick};
 
 use super::seed::Seed;
-use super::table::{Both, Keep, Sought, Table, TablePlace};
+use super::table::{Both, KeyForm, Sought, Table, TablePlace};
 use super::{CapacityError, Export, MemoryShared, MemoryStore};
 use crate::store::memory::cache_line::WAYS;
 use crate::store::memory::cell_path::SlotContent;
 use crate::store::memory::changes::{ChangeWriter, Marks, PER_WORD, ReadSheet, SlotRecord};
 use crate::store::memory::export::{ExportedKey, RestoreError};
 use crate::store::memory::limit::{CachedClass, Limit, Name};
-use crate::store::{Answer, Cell, Later, Occupancy, Settled, Settling, Step, Store};
+use crate::store::{Cell, Executed, Execution, Later, Occupancy, Step, StepAnswer, Store};
 
 /// A [`MemoryStore`] that records which of its slots change, for a [`Recorder`] that hands them out to be stored
 /// elsewhere.
@@ -39,13 +39,13 @@ use crate::store::{Answer, Cell, Later, Occupancy, Settled, Settling, Step, Stor
 /// let once = Arc::new(Quota::per_hour(1).gcra()?);
 /// let charges = [Charge::new(b"ann", &once, Cost::ONE)];
 /// let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-/// assert!(store.blocking_settle(&step)?.allowed);
+/// assert!(store.blocking_execute(&step)?.allowed);
 /// let piece = recorder.changes(|| Duration::ZERO).expect("a key was charged");
 /// recorder.kept();
 ///
 /// let next = TrackedStore::with_seed(1000, &seed)?;
 /// next.recorder().restore(&piece, Tick::from_secs(2))?;
-/// assert!(!next.blocking_settle(&step)?.allowed, "spent is spent");
+/// assert!(!next.blocking_execute(&step)?.allowed, "spent is spent");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl TrackedStore {
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
     pub fn with_seed(keys: usize, seed: &Seed) -> Result<Self, CapacityError> {
-        let memory = MemoryStore::made(keys, |keys| Table::tracked(keys, Keep::Fingerprints, seed))?;
+        let memory = MemoryStore::made(keys, |keys| Table::tracked(keys, KeyForm::Fingerprints, seed))?;
         Ok(Self { memory })
     }
 
@@ -68,7 +68,7 @@ impl TrackedStore {
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
     pub fn with_full_keys_and_seed(keys: usize, seed: &Seed) -> Result<Self, CapacityError> {
-        let memory = MemoryStore::made(keys, |keys| Table::tracked(keys, Keep::Keys, seed))?;
+        let memory = MemoryStore::made(keys, |keys| Table::tracked(keys, KeyForm::Keys, seed))?;
         Ok(Self { memory })
     }
 
@@ -95,15 +95,15 @@ impl TrackedStore {
 
 impl Store for TrackedStore {
     #[inline]
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        Settling::Done(match step.receipts {
-            true => self.memory.settle_step::<true, true>(step, out),
-            false => self.memory.settle_step::<false, true>(step, out),
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        Execution::Done(match step.receipts {
+            true => self.memory.execute_step::<true, true>(step, out),
+            false => self.memory.execute_step::<false, true>(step, out),
         })
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        self.memory.settle_batch::<true>(steps, out);
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
+        self.memory.execute_batch::<true>(steps, out);
         None
     }
 
@@ -125,7 +125,7 @@ const FAR: Duration = Duration::from_secs(300);
 impl Recorder {
     /// Restores a piece, into a store of the same number of keys, under the same seed, which keeps keys in the same
     /// way. Call it with the latest piece first, so that what earlier pieces say of the same slots is skipped, and
-    /// before the store settles its first step.
+    /// before the store executes its first step.
     ///
     /// `now` is the present. If the piece is from up to five minutes later than that, the store's time stands still
     /// until that tick. If it is from even later, the clock that wrote it was fast and has since been corrected. Then
@@ -192,7 +192,7 @@ impl Recorder {
     /// seed.
     pub fn take_over(&mut self, other: &TrackedStore) -> Result<(), RestoreError> {
         let (table, from) = (self.store.table(), other.table());
-        if table.keep() != from.keep() {
+        if table.key_form() != from.key_form() {
             return Err(RestoreError::Form);
         }
         if table.probe() != from.probe() {
@@ -545,10 +545,10 @@ mod tests {
 
     /// The comparable part of an answer. The marks of receipts are left out: those of a key that was full again and was
     /// forgotten start over.
-    fn comparable(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
+    fn comparable(executed: &Executed) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
         let lines =
-            settled.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
-        (settled.allowed, settled.wait, lines.collect())
+            executed.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
+        (executed.allowed, executed.wait, lines.collect())
     }
 
     /// A store that is now and then discarded and restored from what was handed out so far, compared with a plain map that
@@ -583,8 +583,8 @@ mod tests {
                         let finish = Finish { used: random.below(3), outcome: Outcome::Success };
                         let charges = [Charge::new(&key, &quota, Cost::ONE)];
                         let [ours, theirs] = receipts.map(|receipt| [Ending::new(receipt, finish)]);
-                        let answer = store.blocking_settle(&Step::new(now, Op::Finish(&ours), &charges));
-                        let expected = plain.blocking_settle(&Step::new(now, Op::Finish(&theirs), &charges));
+                        let answer = store.blocking_execute(&Step::new(now, Op::Finish(&ours), &charges));
+                        let expected = plain.blocking_execute(&Step::new(now, Op::Finish(&theirs), &charges));
                         assert_eq!(
                             comparable(&answer.unwrap()),
                             comparable(&expected.unwrap()),
@@ -595,8 +595,8 @@ mod tests {
                     _ => (Op::Take, charges),
                 };
                 let step = Step::new(now, op, charges);
-                let answer = store.blocking_settle(&step).unwrap();
-                let expected = plain.blocking_settle(&step).unwrap();
+                let answer = store.blocking_execute(&step).unwrap();
+                let expected = plain.blocking_execute(&step).unwrap();
                 assert_eq!(comparable(&answer), comparable(&expected), "round {round}, turn {turn}");
                 if matches!(op, Op::Take) && made.len() < 30 {
                     let lines = answer.lines.iter().zip(&expected.lines);
@@ -638,7 +638,7 @@ mod tests {
         let left = |store: &TrackedStore, key: u8| {
             let key = [key];
             let charges = [Charge::new(&key, &day, Cost::ONE)];
-            let peeked = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).unwrap();
+            let peeked = store.blocking_execute(&Step::new(now, Op::Peek, &charges)).unwrap();
             peeked.lines[0].decision.standing.remaining
         };
         std::thread::scope(|scope| {
@@ -649,7 +649,7 @@ mod tests {
                     while !stop.load(Ordering::Relaxed) {
                         let key = [random.below(40) as u8];
                         let charges = [Charge::new(&key, day, Cost::ONE)];
-                        store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap();
+                        store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap();
                     }
                 });
             }
@@ -675,7 +675,7 @@ mod tests {
             .map(|quota| Arc::new(quota.unwrap()));
         let charge = |key: &[u8], quota| {
             let charges = [Charge::new(key, quota, Cost::ONE)];
-            store.blocking_settle(&Step::new(Tick::from_secs(1000), Op::Take, &charges)).unwrap();
+            store.blocking_execute(&Step::new(Tick::from_secs(1000), Op::Take, &charges)).unwrap();
         };
         charge(b"short", &quotas[0]);
         assert_eq!(recorder.changes(|| Duration::from_millis(200)), None, "full in ten milliseconds");
@@ -694,7 +694,7 @@ mod tests {
         let (fast, right) = (Tick::from_secs(40_000_000), Tick::from_secs(1_000_000));
         let charges = [Charge::new(b"ann", &day, Cost::new(10).unwrap())];
         let allowed = |store: &TrackedStore, now| {
-            store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
+            store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed
         };
         let store = TrackedStore::with_seed(64, &seed).unwrap();
         assert!(allowed(&store, fast));
@@ -711,7 +711,7 @@ mod tests {
         let (seed, day) = (Seed::random(), Arc::new(Quota::per_day(10).gcra().unwrap()));
         let store = TrackedStore::with_seed(64, &seed).unwrap();
         let charges = [Charge::new(b"ann", &day, Cost::ONE)];
-        store.blocking_settle(&Step::new(Tick::from_secs(1000), Op::Take, &charges)).unwrap();
+        store.blocking_execute(&Step::new(Tick::from_secs(1000), Op::Take, &charges)).unwrap();
         let mut piece = store.recorder().changes(|| NOW).unwrap();
         let now = Tick::from_secs(1000);
         for other in [TrackedStore::with_seed(640, &seed), TrackedStore::with_full_keys_and_seed(64, &seed)] {
@@ -738,14 +738,14 @@ mod tests {
         let keys: Vec<[u8; 1]> = (0..40).map(|key| [key]).collect();
         for key in &keys {
             let charges = [Charge::new(key, &day, Cost::new(10).unwrap())];
-            assert!(store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
+            assert!(store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
         }
         let mut recorder = larger.recorder();
         recorder.take_over(&store).unwrap();
         assert!(recorder.has_changes());
         for key in &keys {
             let charges = [Charge::new(key, &day, Cost::ONE)];
-            assert!(!larger.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
+            assert!(!larger.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
         }
         let other = TrackedStore::with_seed(64, &Seed::random()).unwrap();
         assert_eq!(recorder.take_over(&other), Err(RestoreError::Seed));

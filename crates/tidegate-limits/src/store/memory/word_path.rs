@@ -1,7 +1,7 @@
-//! Settles steps on the words of the table: the fast path.
+//! Executes steps on the words of the table: the fast path.
 //!
 //! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. They
-//! need no cells, no reference counts and no 128-bit arithmetic. Other steps are settled on cells (`cell_path`): a new
+//! need no cells, no reference counts and no 128-bit arithmetic. Other steps are executed on cells (`cell_path`): a new
 //! key among several, a wait, another limit. Both paths use the same arithmetic and the same rule of all or nothing.
 
 use std::hint::black_box;
@@ -15,9 +15,9 @@ use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
 use super::MemoryStore;
 use super::cache_line::{Seized, Slot};
 use super::limit::{Class, Limit, Name};
-use super::table::{Fingerprint, Keep, Sought, Table, TablePlace};
+use super::table::{Fingerprint, KeyForm, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
-use crate::store::{Answer, Charge, Op, Settled, Settlement, Step};
+use crate::store::{Charge, ChargeAnswer, Executed, Op, Step, StepAnswer};
 
 struct Permit<'t> {
     slot: &'t Slot,
@@ -36,7 +36,7 @@ impl<'t> Permit<'t> {
     }
 
     #[inline]
-    fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
+    fn charge_answer<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> ChargeAnswer {
         let spent = self.next.saturating_sub(self.now);
         // Uses the caller's quota, which equals the limit's, because the limit's number may belong to another limit by
         // now. Quotas of other kinds have no words.
@@ -53,7 +53,7 @@ impl<'t> Permit<'t> {
             cost: charge.cost,
             mark: quota.mark(tick, spent),
         });
-        Settlement { decision, receipt }
+        ChargeAnswer { decision, receipt }
     }
 }
 
@@ -92,29 +92,29 @@ impl KeyState for Word {
 }
 
 impl Table {
-    /// Settles a step whose charges are all permitted. `None`, with nothing changed, unless each key has a word under
+    /// Executes a step whose charges are all permitted. `None`, with nothing changed, unless each key has a word under
     /// the step's limit and no slot is seized; always so in a table of full keys.
     ///
     /// No slot is waited for, so slots may be seized in any order. Where a key is named twice, seizing its slot a
     /// second time fails.
-    pub(super) fn settle_at_once<const RECEIPTS: bool, const TRACK: bool>(
+    pub(super) fn execute_at_once<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         now: Tick,
         fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> Option<()> {
-        if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
+        if !matches!(step.op, Op::Take) || self.key_form() == KeyForm::Keys {
             return None;
         }
-        settled.lines.clear();
+        executed.lines.clear();
         if let [charge] = step.charges {
             let permit = self.permit_charge::<RECEIPTS>(charge, fingerprint(0, charge), now)?;
             permit.try_seize()?.leave(permit.next);
             if TRACK {
                 self.mark_slot(permit.slot);
             }
-            settled.lines.push(permit.settlement::<RECEIPTS>(charge, now));
+            executed.lines.push(permit.charge_answer::<RECEIPTS>(charge, now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
             for (at, charge) in step.charges.iter().enumerate() {
@@ -130,15 +130,15 @@ impl Table {
                     self.mark_slot(permit.slot);
                 }
             }
-            settled.lines.reserve_exact(permits.len());
+            executed.lines.reserve_exact(permits.len());
             let both = permits.iter().zip(step.charges);
-            settled.lines.extend(both.map(|(permit, charge)| permit.settlement::<RECEIPTS>(charge, now)));
+            executed.lines.extend(both.map(|(permit, charge)| permit.charge_answer::<RECEIPTS>(charge, now)));
         }
-        (settled.allowed, settled.wait) = (true, Duration::ZERO);
+        (executed.allowed, executed.wait) = (true, Duration::ZERO);
         Some(())
     }
 
-    /// Settles a step that spends nothing: a refusal, or a look at what is there. Returns `None` for any other step, and
+    /// Executes a step that spends nothing: a refusal, or a look at what is there. Returns `None` for any other step, and
     /// where a key has no word under the limit that the step names. Writes nothing, so threads that are refused do not
     /// keep each other waiting.
     ///
@@ -150,14 +150,14 @@ impl Table {
         step: &Step<'_>,
         clock: impl FnOnce() -> Tick,
         fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
             Op::Peek => false,
             _ => return None,
         };
-        if self.keep() == Keep::Keys {
+        if self.key_form() == KeyForm::Keys {
             return None;
         }
         let mut slots: SmallVec<[&Slot; 16]> = SmallVec::new();
@@ -182,8 +182,8 @@ impl Table {
         for word in &mut words {
             word.now = word.form.scaled(now)?;
         }
-        take(&Step { now, ..*step }, &mut words, spend, settled);
-        (!settled.allowed || !spend).then_some(())
+        take(&Step { now, ..*step }, &mut words, spend, executed);
+        (!executed.allowed || !spend).then_some(())
     }
 
     /// Notes that a slot has changed, after it was released.
@@ -241,14 +241,14 @@ impl Table {
         Some((line.slot(at), name))
     }
 
-    /// Settles a step of one charge that takes units without waiting and with nothing kept back: a refusal, or a new
+    /// Executes a step of one charge that takes units without waiting and with nothing kept back: a refusal, or a new
     /// key, which gets a slot. Returns `false`, and changes nothing, for any other step.
-    pub(super) fn settle_word(
+    pub(super) fn execute_word(
         &self,
         step: &Step<'_>,
         charge: &Charge<'_>,
         key: Sought,
-        settled: &mut Settled,
+        executed: &mut Executed,
     ) -> bool {
         let plain =
             charge.max_wait.is_zero() && charge.binding && !charge.inline_quota && charge.kept_back == 0;
@@ -269,15 +269,20 @@ impl Table {
             (state.decide(charge, step.now).0, None)
         };
         let decision = Decision { ruling, standing: state.standing(charge, None, step.now) };
-        (settled.allowed, settled.wait) = (receipt.is_some(), Duration::ZERO);
-        settled.lines.clear();
-        settled.lines.push(Settlement { decision, receipt });
+        (executed.allowed, executed.wait) = (receipt.is_some(), Duration::ZERO);
+        executed.lines.clear();
+        executed.lines.push(ChargeAnswer { decision, receipt });
         true
     }
 
-    /// Settles a step whose keys all have words under the limits that it names; otherwise returns `None` and changes
+    /// Executes a step whose keys all have words under the limits that it names; otherwise returns `None` and changes
     /// nothing.
-    pub(super) fn settle_words(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) -> Option<()> {
+    pub(super) fn execute_words(
+        &self,
+        step: &Step<'_>,
+        keys: &[Sought],
+        executed: &mut Executed,
+    ) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
             Op::Peek => false,
@@ -308,7 +313,7 @@ impl Table {
             words[*at].word = seized.word;
             seized_words.push(seized);
         }
-        if take(step, &mut words, spend, settled) {
+        if take(step, &mut words, spend, executed) {
             for ((.., at), seized) in seats.iter().zip(&mut seized_words) {
                 seized.word = words[*at].word;
             }
@@ -366,7 +371,7 @@ const KEYS: usize = 16;
 type Fingerprints = SmallVec<[Fingerprint; KEYS]>;
 
 impl MemoryStore {
-    pub(super) fn settle_batch<const TRACK: bool>(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) {
+    pub(super) fn execute_batch<const TRACK: bool>(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) {
         out.clear();
         out.reserve_exact(steps.len());
         let mut rest = steps;
@@ -378,13 +383,13 @@ impl MemoryStore {
             for step in together {
                 let (own, others) = keys.split_at(step.charges.len());
                 keys = others;
-                // Settled in place, because an answer is large to move.
-                out.push(Ok(Settled::default()));
+                // Executed in place, because an answer is large to move.
+                out.push(Ok(Executed::default()));
                 let Some(answer) = out.last_mut() else { continue };
-                let Ok(settled) = answer else { continue };
+                let Ok(executed) = answer else { continue };
                 let done = match step.receipts {
-                    true => self.settle_fingerprints::<true, TRACK>(step, |at, _| own[at], settled),
-                    false => self.settle_fingerprints::<false, TRACK>(step, |at, _| own[at], settled),
+                    true => self.execute_fingerprints::<true, TRACK>(step, |at, _| own[at], executed),
+                    false => self.execute_fingerprints::<false, TRACK>(step, |at, _| own[at], executed),
                 };
                 if let Err(error) = done {
                     *answer = Err(error);
@@ -485,12 +490,12 @@ mod tests {
             }).collect();
             let mut out = vec![Err(crate::store::StoreError::MustWait)];
             for steps in steps.chunks(cut) {
-                prop_assert!(other.settle_each(steps, &mut out).is_none());
+                prop_assert!(other.execute_each(steps, &mut out).is_none());
                 let mut expected = Vec::new();
                 for step in steps {
-                    let mut settled = Settled::default();
-                    let crate::store::Settling::Done(done) = one.settle_into(step, &mut settled) else { unreachable!() };
-                    expected.push(done.map(|()| settled));
+                    let mut executed = Executed::default();
+                    let crate::store::Execution::Done(done) = one.execute_into(step, &mut executed) else { unreachable!() };
+                    expected.push(done.map(|()| executed));
                 }
                 prop_assert_eq!(&out, &expected);
             }

@@ -65,9 +65,9 @@ impl Calls {
 }
 
 /// A call that is being answered; counted until this is dropped.
-struct Counted(Arc<Calls>);
+struct CountedCall(Arc<Calls>);
 
-impl Drop for Counted {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         self.0.counts.ended();
     }
@@ -85,7 +85,7 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
         static BOX: Cell<Option<ReusableBoxFuture<'static, ()>>> = const { Cell::new(None) };
     }
     calls.counts.begun();
-    let call = run(Counted(Arc::clone(calls)), request, respond);
+    let call = run(CountedCall(Arc::clone(calls)), request, respond);
     // An error means that the thread is ending.
     let mut running = match BOX.try_with(Cell::take) {
         Ok(Some(mut last)) => {
@@ -107,7 +107,7 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
 /// # Cancel safety
 /// A call that its caller gives up is dropped and has then spent nothing, except for reports, see
 /// [`Method::answer`].
-async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+async fn run(counted: CountedCall, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
     if let Ok(method) = method
@@ -266,7 +266,7 @@ async fn answer(
     };
     answered.map_err(|status| {
         if called.is_none_or(Method::decides) && status.is_the_callers() {
-            calls.service.app.engine.telemetry.unreadable(status.code.word(), &status.message);
+            calls.service.app.decider.telemetry.unreadable(status.code.word(), &status.message);
         }
         status.response()
     })

@@ -71,13 +71,13 @@ pub(super) async fn serve(
     let calls = Calls::new(Arc::clone(&service), Arc::clone(&place), timeouts);
     let ended = run(lent, blocked, Arc::new(calls)).await;
     if let Some(reason) = ended.cut() {
-        service.app.engine.metrics.connection_cut(reason);
+        service.app.decider.metrics.connection_cut(reason);
     }
     let Some(mut stream) = back.lock().take() else { return };
     if let GrpcEnd::Foreign(first) = ended
         && let Some((why, answer)) = other_protocol(first)
     {
-        service.app.engine.telemetry.misdirected(&why);
+        service.app.decider.telemetry.misdirected(&why);
         // Fits the system's buffer, so it does not wait for the peer.
         drop(timeout(LINGER, stream.write_all(answer)).await);
     }

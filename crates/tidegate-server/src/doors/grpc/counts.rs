@@ -186,16 +186,16 @@ impl CallCounts {
     }
 
     /// Counts a call that is being answered as open too.
-    pub(super) fn stay_open(&self) -> Open<'_> {
+    pub(super) fn stay_open(&self) -> OpenCall<'_> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Open(self)
+        OpenCall(self)
     }
 
     /// As [`CallCounts::stay_open`], for a call that may be silent throughout.
     ///
     /// # Errors
     /// [`Code::ResourceExhausted`] if [`MOST_OPEN`] are open.
-    pub(super) fn keep_open(&self) -> Result<Open<'_>, Status> {
+    pub(super) fn keep_open(&self) -> Result<OpenCall<'_>, Status> {
         let open = self.stay_open();
         if self.open() <= MOST_OPEN {
             return Ok(open);
@@ -209,15 +209,15 @@ impl CallCounts {
 
 /// A call that stays open; counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Open<'c>(&'c CallCounts);
+pub(super) struct OpenCall<'c>(&'c CallCounts);
 
-impl Drop for Open<'_> {
+impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl<'c> Open<'c> {
+impl<'c> OpenCall<'c> {
     /// As [`CallCounts::silent`].
     pub(super) fn silent(&self) -> Silent<'c> {
         self.0.silent()

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::counts::Open;
+use super::counts::OpenCall;
 use super::framing;
 use super::reading::{Answers, over};
 use super::status::{Code, Status};
@@ -67,7 +67,7 @@ pub(super) async fn watch(
     app: &App,
     service: &str,
     respond: SendResponse<Bytes>,
-    open: Open<'_>,
+    open: OpenCall<'_>,
     deadline: Option<Instant>,
     timeouts: Timeouts,
 ) {

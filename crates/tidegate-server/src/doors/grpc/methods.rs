@@ -123,7 +123,7 @@ impl Method {
             ));
         }
         service.app.access.authorize(headers, Some(scope), false).map_err(|problem| {
-            service.app.engine.metrics.auth_failed(Transport::grpc);
+            service.app.decider.metrics.auth_failed(Transport::grpc);
             let unknown = problem.status() == StatusCode::UNAUTHORIZED;
             let code = if unknown { Code::Unauthenticated } else { Code::PermissionDenied };
             Status::new(code, problem.detail().to_owned())

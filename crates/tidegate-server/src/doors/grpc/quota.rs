@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
 use super::Service;
-use super::counts::Open;
+use super::counts::OpenCall;
 use super::reading::{Answers, Holding, Messages, over};
 use super::status::{Code, Status};
 
@@ -57,7 +57,7 @@ pub(super) struct Terms<'c> {
     /// How long an answer may wait to be read.
     pub(super) unread: Duration,
     /// Counts the call, as silent while it waits for the proxy.
-    pub(super) open: Open<'c>,
+    pub(super) open: OpenCall<'c>,
 }
 
 /// Answers one proxy's reports until either side ends the call; `may_go_on` is asked for each.
@@ -74,7 +74,7 @@ pub(super) async fn serve(
         Err(status) => return drop(respond.send_response(status.response(), true)),
     };
     let Some(mut answers) = Answers::begin(respond, terms.unread) else { return };
-    let _counted = service.app.engine.metrics.quotas.stream();
+    let _counted = service.app.decider.metrics.quotas.stream();
     let mut buckets = Buckets::new(ttl);
     let mut over = pin!(over(&service.app, terms.deadline));
     let ended = loop {

@@ -31,8 +31,8 @@ use super::envoy::{RateLimitRequest, RateLimitResponse};
 use super::framing;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
+use crate::decider::{Conclusion, Decider, Together, Want};
 use crate::doors::HungUp;
-use crate::engine::{Conclusion, Engine, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -53,16 +53,16 @@ pub(super) async fn answer(
 ) -> Result<Bytes, Status> {
     let details = Details::wanted(headers)?;
     let request = read(&message)?;
-    let engine = &service.app.engine;
-    let live = engine.live();
+    let decider = &service.app.decider;
+    let live = decider.live();
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let answer = if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
-        engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
+        decider.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         let mut answer = response::refused(&descriptors);
         details.write_unjudged(&request, &descriptors, &mut answer);
         answer
     } else {
-        decide(engine, turn, &live, &descriptors, headers, details).await?
+        decide(decider, turn, &live, &descriptors, headers, details).await?
     };
     Ok(framing::body(&answer))
 }
@@ -70,7 +70,7 @@ pub(super) async fn answer(
 /// Answers a message too long to be read: it is over the limit, as a value too long is. What makes it long
 /// comes from a proxy's client, and an error would let that client pass at a proxy that fails open.
 pub(super) fn too_long(service: &Service) -> Bytes {
-    service.app.engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
+    service.app.decider.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
     framing::body(&response::refused(&[]))
 }
 
@@ -109,15 +109,15 @@ fn hits(mut message: &[u8]) -> Option<u32> {
 }
 
 async fn decide(
-    engine: &Engine,
+    decider: &Decider,
     turn: &Turn,
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     headers: &HeaderMap,
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
-    let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default), ticket: None };
+    let deadline = waits_until(decider, live, headers);
+    let mut hung_up = HungUp { decider, held: live.delays.then(Charged::default), ticket: None };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {
@@ -125,9 +125,9 @@ async fn decide(
             let want = if alone.units == Units::Peek { Want::Peek } else { Want::Take };
             let mut check = alone.check();
             check.deadline = deadline;
-            one = engine.deciding.decide(live, check, None, want, held, Transport::grpc).await;
+            one = decider.deciding.decide(live, check, None, want, held, Transport::grpc).await;
             if want == Want::Peek {
-                engine.telemetry.count_look(live, &alone.request, &one);
+                decider.telemetry.count_look(live, &alone.request, &one);
             }
             let (allowed, wait) = match &one {
                 Conclusion::Decided(decision) => (decision.allowed, decision.wait),
@@ -136,7 +136,7 @@ async fn decide(
             (from_ref(&one), allowed, wait)
         }
         descriptors => {
-            several = decide_several(engine, live, descriptors, deadline, held).await?;
+            several = decide_several(decider, live, descriptors, deadline, held).await?;
             (&*several.conclusions, several.allowed, several.wait)
         }
     };
@@ -146,17 +146,17 @@ async fn decide(
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
-    let facts = |conclusion: &Conclusion| conclusion.facts(live, &engine.metrics);
+    let facts = |conclusion: &Conclusion| conclusion.facts(live, &decider.metrics);
     warn_of_lost_reports(descriptors, conclusions, facts);
     let mut answer = response::decided(descriptors, conclusions, allowed, facts);
-    details.write(engine, live, descriptors, conclusions, &mut answer, allowed);
+    details.write(decider, live, descriptors, conclusions, &mut answer, allowed);
     Ok(answer)
 }
 
 /// Decides the descriptors that spend or peek; either all are charged or none. If they are allowed, those that give
 /// back are carried out too.
 async fn decide_several(
-    engine: &Engine,
+    decider: &Decider,
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
@@ -172,18 +172,18 @@ async fn decide_several(
             check
         })
         .collect();
-    let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;
+    let together = decider.deciding.decide_together(live, &checks, held, Transport::grpc).await;
     let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
     if checks.len() == descriptors.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
     }
     // Boxed: otherwise all other calls would reserve space for it.
-    Ok(Box::pin(give_back(engine, live, descriptors, together)).await)
+    Ok(Box::pin(give_back(decider, live, descriptors, together)).await)
 }
 
 /// Gives units back if `together`, the decision on the others, allows it.
 async fn give_back(
-    engine: &Engine,
+    decider: &Decider,
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     mut together: Together,
@@ -195,10 +195,16 @@ async fn give_back(
             Units::Take(_) | Units::Peek => conclusions.extend(spent.next()),
             Units::GiveBack(units) => {
                 if together.allowed {
-                    engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
+                    decider.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
                 }
-                let look =
-                    engine.deciding.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
+                let look = decider.deciding.decide(
+                    live,
+                    descriptor.check(),
+                    None,
+                    Want::Peek,
+                    None,
+                    Transport::grpc,
+                );
                 conclusions.push(look.await);
             }
         }
@@ -241,9 +247,9 @@ fn warn_of_lost_reports<'l>(
 }
 
 /// When the caller stops waiting, if a policy may delay.
-fn waits_until(engine: &Engine, live: &ActiveConfig, headers: &HeaderMap) -> Option<Deadline> {
+fn waits_until(decider: &Decider, live: &ActiveConfig, headers: &HeaderMap) -> Option<Deadline> {
     let left = if live.delays { headers.get("grpc-timeout")? } else { return None };
-    Some(Deadline::Tick(engine.now().after(read_grpc_timeout(left.as_bytes())?)))
+    Some(Deadline::Tick(decider.now().after(read_grpc_timeout(left.as_bytes())?)))
 }
 
 // Repairs invalid UTF-8 in the strings of a call: each such byte becomes a question mark.

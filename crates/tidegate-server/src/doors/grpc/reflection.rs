@@ -28,7 +28,7 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, ServerReflectionResponse, ServiceResponse,
 };
 
-use super::counts::Open;
+use super::counts::OpenCall;
 use super::framing;
 use super::reading::{Answers, Messages, over};
 use super::status::{Code, Status};
@@ -54,7 +54,7 @@ pub(super) async fn serve(
     app: &App,
     messages: Messages<'_>,
     respond: SendResponse<Bytes>,
-    open: Open<'_>,
+    open: OpenCall<'_>,
     deadline: Option<Instant>,
     timeouts: Timeouts,
     may_go_on: impl Fn() -> Result<(), Status>,
@@ -74,7 +74,7 @@ pub(super) async fn serve(
 async fn answer_all(
     mut messages: Messages<'_>,
     answers: &mut Answers,
-    open: &Open<'_>,
+    open: &OpenCall<'_>,
     may_go_on: impl Fn() -> Result<(), Status>,
 ) -> Option<Result<(), Status>> {
     loop {

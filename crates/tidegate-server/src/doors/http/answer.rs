@@ -24,7 +24,7 @@ use ulid::{ULID_LEN, Ulid};
 
 use crate::active_config::{ActiveConfig, Facts};
 use crate::body::{self, Response};
-use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
+use crate::decider::{Conclusion, Decider, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::problem::STORE_RETRY;
 use crate::text::{moment, wall_moment};
@@ -57,7 +57,7 @@ impl<'a> RefusalBody<'a> {
 /// What the answer to one check is made of.
 #[derive(Debug)]
 pub(crate) struct Reply<'a, 'd> {
-    pub(crate) engine: &'a Engine,
+    pub(crate) decider: &'a Decider,
     pub(crate) request: &'a Descriptor<'d>,
     pub(crate) conclusion: &'a Conclusion,
     pub(crate) facts: Cow<'a, [Facts]>,
@@ -71,12 +71,12 @@ pub(crate) struct Reply<'a, 'd> {
 impl<'a, 'd> Reply<'a, 'd> {
     /// Makes the reply to a look that is answered without headers, for which alone the facts are needed.
     pub(crate) fn of_look(
-        engine: &'a Engine,
+        decider: &'a Decider,
         request: &'a Descriptor<'d>,
         conclusion: &'a Conclusion,
     ) -> Self {
         Self {
-            engine,
+            decider,
             request,
             conclusion,
             facts: Cow::Borrowed(&[]),
@@ -181,7 +181,7 @@ impl<'a, 'd> Reply<'a, 'd> {
 
     /// Returns the breaker that refuses. Callers of the API see a person's reason for it; clients of proxies do not.
     fn breaker(&self) -> Option<BreakerView> {
-        self.engine.breakers.refusing(self.request, self.conclusion)
+        self.decider.breakers.refusing(self.request, self.conclusion)
     }
 
     pub(crate) fn status(&self) -> StatusCode {

@@ -20,7 +20,7 @@ use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{self, Body, Response};
 use crate::connections::Streamed;
-use crate::engine::{Conclusion, TicketFor, Want};
+use crate::decider::{Conclusion, TicketFor, Want};
 use crate::json;
 use crate::problem::Problem;
 
@@ -44,7 +44,7 @@ type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
 pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, MAX_BATCH_BODY).await?;
     let room = request_body::room_for(bytes.len())?;
-    let slice = if app.engine.deciding.asks_no_engine() { SLICE } else { ENGINE_SLICE };
+    let slice = if app.decider.deciding.asks_no_engine() { SLICE } else { ENGINE_SLICE };
     // An entry for a limit takes some 250 bytes.
     let held = bytes.len() + PIECE + 250 * slice;
     let (out, pieces) = mpsc::channel(1);
@@ -108,7 +108,7 @@ async fn make(
     // Reading a long body is long work too.
     let mut turn = if bytes.len() <= SHORT { None } else { app.first_long_turn().await? };
     let checks = request_body::batch(bytes)?;
-    let live = Arc::clone(&app.engine.live());
+    let live = Arc::clone(&app.decider.live());
     for (at, asked) in checks.iter().enumerate() {
         named(&live.set, asked).map_err(|problem| problem.with("index", at))?;
     }
@@ -145,7 +145,7 @@ async fn make(
         }
         while batch.written.len() < PIECE && !batch.is_complete() {
             let turn = app.long_turn().await;
-            let (live, before) = (Arc::clone(&app.engine.live()), batch.at);
+            let (live, before) = (Arc::clone(&app.decider.live()), batch.at);
             let checks = request_body::batch_slice(rest, batch.slice)?;
             batch.slice(&live, &checks, turn).await;
             rest = request_body::batch_after(rest, batch.at - before);
@@ -198,7 +198,7 @@ impl Batch<'_> {
         let asked: Vec<_> =
             checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
         let most = slice_limits.min(most_limits - self.limits);
-        let mut deciding = pin!(app.engine.deciding.decide_each(live, &asked, most));
+        let mut deciding = pin!(app.decider.deciding.decide_each(live, &asked, most));
         let first = std::future::poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await;
         let conclusions = match first {
             Poll::Ready(conclusions) => conclusions,

@@ -17,7 +17,7 @@ use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::{ListedBreaker, Wanted, breakers_of, why};
+use crate::decider::{ListedBreaker, Wanted, breakers_of, why};
 use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
@@ -31,14 +31,14 @@ const EXAMPLE: &str = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#
 /// another state than closed.
 pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
-    let live = app.engine.live();
-    let listed = app.engine.breakers.list(&live, None).await.map_err(|error| unanswered(&error))?;
+    let live = app.decider.live();
+    let listed = app.decider.breakers.list(&live, None).await.map_err(|error| unanswered(&error))?;
     Ok(json::shown(&breakers_json(app, &listed, reveal)))
 }
 
 /// `GET /v1/breakers/{policy}`: one breaker, its key given as parameters.
 pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
-    let live = app.engine.live();
+    let live = app.decider.live();
     let at = breaker(&live, policy)?;
     let query = uri.query().unwrap_or_default();
     // With `reveal` alone, all breakers of the policy are listed. Any other parameter is part of a key.
@@ -47,7 +47,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
         match query.flag("reveal") {
             Ok(reveal) => {
                 let listed =
-                    app.engine.breakers.list(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
+                    app.decider.breakers.list(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
                 return Ok(json::shown(&breakers_json(app, &listed, reveal)));
             }
             Err(wrong) if !is_part_of_key() => return Err(wrong),
@@ -62,7 +62,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
 pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let token = app.access.name_of(request.headers());
-    let live = app.engine.live();
+    let live = app.decider.live();
     let at = breaker(&live, policy)?;
     let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = wanted(&bytes)?;
@@ -129,7 +129,7 @@ async fn handle(
     key: &Descriptor<'_>,
     wanted: Option<&Wanted>,
 ) -> Result<Response, Problem> {
-    let handled = app.engine.breakers.handle(live, policy, key, wanted).await;
+    let handled = app.decider.breakers.handle(live, policy, key, wanted).await;
     let listed = handled.map_err(|error| unanswered(&error))?;
     let note = match wanted {
         Some(Wanted::Forced { to: Force::Open, .. }) => refuses_nobody(&live.set, policy, &listed),

@@ -20,7 +20,7 @@ use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::{Conclusion, NoTicket, TicketFor, Want};
+use crate::decider::{Conclusion, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::settings::Refused;
@@ -33,13 +33,13 @@ const MANY: usize = 64;
 pub(crate) async fn check(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
-    let live = app.engine.live();
+    let live = app.decider.live();
     let only = named(&live.set, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let (mut held, only) = (Charged::default(), only.as_deref());
     let keep = ticket.keeps(&live).then_some(&mut held);
     let conclusion =
-        app.engine.deciding.decide(&live, asked.check(), only, want, keep, Transport::http).await;
+        app.decider.deciding.decide(&live, asked.check(), only, want, keep, Transport::http).await;
     let reply = reply_to(app, &live, &asked, only, want, ticket, &conclusion, &held).await;
     let reply = reply.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))?;
     let mut response = reply.response(&live);
@@ -74,11 +74,11 @@ pub(crate) async fn reply_to<'a, 'd>(
     conclusion: &'a Conclusion,
     held: &Charged,
 ) -> Result<Reply<'a, 'd>, NoTicket> {
-    let (engine, request) = (&app.engine, &asked.request);
-    let id = (want == Want::Take).then(|| engine.telemetry.name(live, &asked.check(), only, conclusion));
-    let ticket = engine.tickets.make_or_undo(request, conclusion, held, ticket, id).await?;
-    let facts = conclusion.facts(live, &engine.metrics);
-    Ok(Reply { engine, request, conclusion, facts, want, id, ticket })
+    let (decider, request) = (&app.decider, &asked.request);
+    let id = (want == Want::Take).then(|| decider.telemetry.name(live, &asked.check(), only, conclusion));
+    let ticket = decider.tickets.make_or_undo(request, conclusion, held, ticket, id).await?;
+    let facts = conclusion.facts(live, &decider.metrics);
+    Ok(Reply { decider, request, conclusion, facts, want, id, ticket })
 }
 
 /// Returns the indices in `set`, which need not be in force, of the policies that a caller named.
@@ -138,16 +138,16 @@ pub(crate) async fn dry_run(app: &Arc<App>, request: Request<Body>) -> Result<Re
 
 async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Problem> {
     let asked = request_body::dry_run(bytes)?;
-    let live = app.engine.live();
+    let live = app.decider.live();
     let proposed = match &asked.config {
         Some(text) => Some(proposed(app, text)?),
         None => None,
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
     let only = named(set, &asked.check)?;
-    let conclusion = app.engine.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
+    let conclusion = app.decider.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
     // Without headers, whose facts only policies in force have.
-    let reply = Reply::of_look(&app.engine, &asked.check.request, &conclusion);
+    let reply = Reply::of_look(&app.decider, &asked.check.request, &conclusion);
     let mut answer = explained(app, set, &reply, only.as_deref(), reveal);
     answer["status"] = reply.status().as_u16().into();
     answer["config"] = json!(if proposed.is_some() { "proposed" } else { "in-force" });
@@ -163,7 +163,7 @@ fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     }
     let read = Config::parse_to_serve(text, "config", Format::of_text(text));
     let (config, warnings) = read.map_err(|mistakes| policies::of_mistakes(&mistakes))?;
-    app.engine.fits(&config.policies).map_err(|Refused { diagnostics }| policies::of_lines(diagnostics))?;
+    app.decider.fits(&config.policies).map_err(|Refused { diagnostics }| policies::of_lines(diagnostics))?;
     let warnings = warnings.iter().map(ToString::to_string).collect();
     Ok(Proposed { set: config.policies, warnings })
 }

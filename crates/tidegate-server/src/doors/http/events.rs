@@ -45,7 +45,7 @@ pub(crate) fn listen(
     let body = if *request.method() == Method::HEAD {
         Body::default()
     } else {
-        let listener = app.engine.events.listen().ok_or_else(|| {
+        let listener = app.decider.events.listen().ok_or_else(|| {
             let detail =
                 format!("{MOST_LISTENERS} callers listen already, which is the largest number possible");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)

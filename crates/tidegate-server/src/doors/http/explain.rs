@@ -23,18 +23,18 @@ use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::{Conclusion, REMEMBERED, Want, breakers_of, why};
+use crate::decider::{Conclusion, REMEMBERED, Want, breakers_of, why};
 use crate::json;
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
-use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
+use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
 use crate::text::{moment, quoted};
 
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let query = Query::of(&parts.uri, &["id", "reveal"])?;
     let reveal = query.flag("reveal")?;
-    let live = app.engine.live();
+    let live = app.decider.live();
     if let Some(id) = query.get("id") {
         return record(app, &live, decision_id(id)?, reveal).await;
     }
@@ -52,11 +52,11 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 
 /// Answers with the record of a refusal, and how its request would be decided now.
 async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
-    let Refused { record, stated, request } =
-        app.engine.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
+    let RememberedRefusal { record, stated, request } =
+        app.decider.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
     let cause = shown_cause(app, &record, reveal);
-    let mut lines = record_lines(&record, key.as_deref(), &cause, app.engine.now(), live);
+    let mut lines = record_lines(&record, key.as_deref(), &cause, app.decider.now(), live);
     let now = match &request {
         Some(request) => {
             let still = |name: &&str| live.set.find(name).is_some();
@@ -209,9 +209,9 @@ async fn would(
 ) -> Result<Value, Problem> {
     let only = named(&live.set, asked)?;
     let only = only.as_deref();
-    let deciding = &app.engine.deciding;
+    let deciding = &app.decider.deciding;
     let conclusion = deciding.decide(live, asked.check(), only, Want::Peek, None, Transport::http).await;
-    let reply = Reply::of_look(&app.engine, &asked.request, &conclusion);
+    let reply = Reply::of_look(&app.decider, &asked.request, &conclusion);
     let mut answer = reply.value();
     if let Some(explanation) = explanation(app, &live.set, &reply, only, reveal) {
         let states = match explanation.has_breakers() {
@@ -242,7 +242,7 @@ async fn breaker_states(
             continue;
         }
         // Without an answer of the store, what the decision says stays.
-        let listed = app.engine.breakers.handle(live, at, &asked.request, None).await.unwrap_or_default();
+        let listed = app.decider.breakers.handle(live, at, &asked.request, None).await.unwrap_or_default();
         for one in listed {
             let seen = &one.noted.seen;
             let mut admitted_share = None;
@@ -349,7 +349,7 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
 
 /// Makes the problem for an id that is not remembered. A new decision would not be the one that is asked about.
 fn unknown(app: &App, id: Ulid) -> Problem {
-    let since = moment(app.engine.started(), Duration::ZERO).unwrap_or_default();
+    let since = moment(app.decider.started(), Duration::ZERO).unwrap_or_default();
     let detail = format!(
         "decision {id} is not remembered here (kept: at most the latest {REMEMBERED} refusals of this process, which runs \
          since {since}; nothing of requests that passed); to see how such a request would be decided now, POST the body of \

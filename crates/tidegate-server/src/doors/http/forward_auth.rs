@@ -30,8 +30,8 @@ use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
 use crate::app::App;
 use crate::body::{Body, Response};
+use crate::decider::{TicketFor, Want};
 use crate::doors::HungUp;
-use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
 use crate::uncovered_requests::Misdirected;
@@ -45,7 +45,7 @@ pub(crate) async fn forward_auth(
     request: Request<Body>,
     peer: SocketAddr,
 ) -> Result<Response, Problem> {
-    let live = app.engine.live();
+    let live = app.decider.live();
     let proxy = &live.proxy;
     let headers = request.headers();
     let read = proxy
@@ -53,7 +53,7 @@ pub(crate) async fn forward_auth(
         .and_then(|forward_auth| Ok((forward_auth, Original::of(headers, peer.ip(), proxy)?)));
     let (forward_auth, original) = read.inspect_err(|problem| {
         if problem.is_of_proxy() {
-            app.engine.telemetry.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
+            app.decider.telemetry.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
         } else if let Some(header) = taken_for_named(headers, proxy) {
             live.unmet.note_taken_for_named(proxy, header.as_str());
         }
@@ -61,8 +61,8 @@ pub(crate) async fn forward_auth(
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
-    if preflight && !app.engine.deciding.refuses_before_limits(&asked.check()) {
-        app.engine.metrics.requests.count(Transport::http, RequestOutcome::allowed);
+    if preflight && !app.decider.deciding.refuses_before_limits(&asked.check()) {
+        app.decider.metrics.requests.count(Transport::http, RequestOutcome::allowed);
         let mut unlimited = Response::default();
         unlimited.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         return Ok(unlimited);
@@ -71,7 +71,7 @@ pub(crate) async fn forward_auth(
     let mut held = Charged::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion =
-        app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
+        app.decider.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
     if conclusion.allowed() && conclusion.met() == 0 {
         live.unmet.note_sub_request(&live.set, &asked.request);
     }
@@ -92,7 +92,7 @@ pub(crate) async fn forward_auth(
         (response, reply.wait(), reply.ticket.and_then(|answer| answer.ticket))
     };
     if !wait.is_zero() {
-        let mut hung_up = HungUp { engine: &app.engine, held: Some(held), ticket };
+        let mut hung_up = HungUp { decider: &app.decider, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;
     }

@@ -10,7 +10,7 @@ use super::routes::Query;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::LetGo;
+use crate::decider::LetGo;
 use crate::problem::Problem;
 use crate::{json, requests, top_keys};
 
@@ -44,9 +44,9 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
             _ => return Err(query.wrong("limit", text, &format!("1 to {}", top_keys::KEYS))),
         },
     };
-    let live = app.engine.live();
+    let live = app.decider.live();
     // The lists of no policy are listed as policies, after a policy of the same name.
-    let lists = app.engine.telemetry.lists();
+    let lists = app.decider.telemetry.lists();
     let own = |name: &str| {
         let list = lists.iter().find(|list| list.name == name).map(|list| list.name);
         list.filter(|_| live.set.find(name).is_none())
@@ -94,10 +94,10 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
 
 /// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what a key has spent, and ends its block.
 pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
-    let live = app.engine.live();
+    let live = app.decider.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-    let let_go = app.engine.keys.let_go(&live, at, &key).await;
+    let let_go = app.decider.keys.let_go(&live, at, &key).await;
     let LetGo { unblocked, places, still_forced } =
         let_go.map_err(|error| Problem::unavailable(error.to_string()))?;
     let digest = app.redact.key(&live.set, words, &key, false);

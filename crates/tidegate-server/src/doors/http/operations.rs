@@ -15,7 +15,7 @@ use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{self, Response};
 use crate::connections::Phase;
-use crate::engine::Outage;
+use crate::decider::Outage;
 use crate::json;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
@@ -56,15 +56,15 @@ fn state(serving: bool) -> String {
 }
 
 fn checks(app: &App, serving: bool) -> String {
-    app.engine.conditions.tell();
-    let live = app.engine.live();
-    let occupancy = app.engine.storage.occupancy();
+    app.decider.conditions.tell();
+    let live = app.decider.live();
+    let occupancy = app.decider.storage.occupancy();
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
     let reload = app.reload.last();
     // A refused file does not make the server unready: the old one is in force.
     let is_idle =
         !live.set.is_empty() && live.set.policies().iter().all(|policy| policy.mode != Mode::Enforce);
-    let is_empty = limits_nothing(&live.set) && app.engine.storage.cluster_policies().is_none();
+    let is_empty = limits_nothing(&live.set) && app.decider.storage.cluster_policies().is_none();
     let in_force = match live.set.len() {
         1 => format!("config #{} in force, 1 policy", live.number),
         count => format!("config #{} in force, {count} policies", live.number),
@@ -78,9 +78,9 @@ fn checks(app: &App, serving: bool) -> String {
             refused.diagnostics.first().map_or("", String::as_str)
         ),
     };
-    let kind = app.engine.storage.kind();
+    let kind = app.decider.storage.kind();
     // Nor does a store outage: policies say what happens then, and no other node would have the store.
-    let store = match (app.engine.storage.outage(), app.engine.storage.trouble()) {
+    let store = match (app.decider.storage.outage(), app.decider.storage.trouble()) {
         (None, Some((reason, lasts))) => {
             let seconds = lasts.as_secs();
             format!(
@@ -106,12 +106,12 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
     };
-    let nodes = app.engine.storage.membership().map_or_else(String::new, |status| {
+    let nodes = app.decider.storage.membership().map_or_else(String::new, |status| {
         let mark = if status.failed.is_some() || status.too_many { "[!]" } else { "[+]" };
         let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
         let why = match (&status.failed, status.too_many) {
             (Some(why), _) => format!("; the last round failed: {}", visible::line(why)),
-            (None, true) if app.engine.storage.region().is_some() => {
+            (None, true) if app.decider.storage.region().is_some() => {
                 "; more regions than store.region.max".to_owned()
             }
             (None, true) => "; more than store.nodes".to_owned(),
@@ -122,25 +122,25 @@ fn checks(app: &App, serving: bool) -> String {
             0 => String::new(),
             members => format!("{members} members, "),
         };
-        let (of, whose) = match app.engine.storage.region() {
+        let (of, whose) = match app.decider.storage.region() {
             Some(region) => ("regions", format!("region {}", visible::line(region))),
             None => ("nodes", "this one".to_owned()),
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let unmet = unmet_lines(&live, &app.engine.metrics)
-        + &out_of_date_line(&app.engine.conditions.out_of_date(&live));
+    let unmet = unmet_lines(&live, &app.decider.metrics)
+        + &out_of_date_line(&app.decider.conditions.out_of_date(&live));
     let unread =
-        app.engine.conditions.unread_sources(&live).into_iter().chain(app.engine.conditions.unended(&live));
+        app.decider.conditions.unread_sources(&live).into_iter().chain(app.decider.conditions.unended(&live));
     let unread: String = unread.map(|one| format!("\n[!] {}", visible::line(&one))).collect();
-    let blocks = match app.engine.keys.blocks_left_out() {
+    let blocks = match app.decider.keys.blocks_left_out() {
         0 => String::new(),
         count => format!(
             "\n[!] {count} blocks of `over: block` did not begin, since too many keys are blocked; their limits refused"
         ),
     };
     let policies = app
-        .engine
+        .decider
         .storage
         .cluster_policies()
         .map_or_else(String::new, |_| policies_line(&app.reload.taken()));
@@ -256,7 +256,7 @@ fn policies_line(taken: &Taken) -> String {
 /// `/metrics`, in the format that the caller prefers.
 pub(crate) fn metrics(app: &App, headers: &HeaderMap) -> Response {
     let format = MetricsFormat::of(headers);
-    let page = app.engine.write_metrics(|registry| {
+    let page = app.decider.write_metrics(|registry| {
         if let Some(certificates) = &app.certificates {
             certificates.show(registry);
         }
@@ -290,7 +290,7 @@ pub(crate) fn schema() -> Response {
 pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
     match app.read_again().await {
         Ok(warnings) => {
-            let live = app.engine.live();
+            let live = app.decider.live();
             Ok(json::ok(&json!({
                 "config": live.number,
                 "policies": live.set.len(),

@@ -22,7 +22,7 @@ use crate::active_config::ActiveConfig;
 use crate::api_policies::MAX_TEXT;
 use crate::app::App;
 use crate::body::{self, Body, Response};
-use crate::engine::{known, per_second};
+use crate::decider::{known, per_second};
 use crate::problem::Problem;
 use crate::reload::{Changed, NotChanged};
 use crate::text::moment;
@@ -30,8 +30,8 @@ use crate::{json, requests};
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
-    app.engine.conditions.tell();
-    let live = app.engine.live();
+    app.decider.conditions.tell();
+    let live = app.decider.live();
     let policies = live.set.policies().iter().enumerate();
     let shown = |(at, policy): (usize, &Policy)| {
         let mut shown = policy_json(&live, policy, owner(app, &live, policy));
@@ -50,8 +50,8 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 /// # Errors
 /// 404 that suggests the nearest name.
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
-    app.engine.conditions.tell();
-    let live = app.engine.live();
+    app.decider.conditions.tell();
+    let live = app.decider.live();
     let (at, policy) = find(&live.set, name)?;
     let (mut shown, tag) = json_and_tag(app, &live, policy);
     let mut moving = add_in_force(&mut shown, &live, at);
@@ -61,7 +61,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
         moving = true;
     }
-    if let Some(places) = app.engine.keys.places(&live).get(&policy.name) {
+    if let Some(places) = app.decider.keys.places(&live).get(&policy.name) {
         shown["places"] = json!({ "limit": places.standing.limit, "in_use": places.in_use() });
         moving = true;
     }
@@ -268,7 +268,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     // In its own task: if the caller hangs up, a stored policy is still put in force.
     let changing = {
         let (app, name) = (Arc::clone(app), name.clone());
-        async move { app.reload.change(&app.engine, &name, text.as_deref(), holds).await }
+        async move { app.reload.change(&app.decider, &name, text.as_deref(), holds).await }
     };
     let changed = tokio::spawn(changing).await;
     let failed =

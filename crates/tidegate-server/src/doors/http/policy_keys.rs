@@ -22,7 +22,7 @@ use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::missing;
+use crate::decider::missing;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 use crate::{global_deny_list, json, requests, top_keys};
@@ -42,7 +42,7 @@ const NOT_A_TIME: &str = "a time to block a key for; use up to 30d";
 const OF_LISTS: [&str; 3] = ["limit", "from", "reveal"];
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownKey {
     denied: u64,
     near: u64,
     error: u64,
@@ -52,7 +52,7 @@ struct Known {
 /// `GET /v1/keys/{policy}?limit=&from=&reveal=`: the known keys; with the attributes of a key as parameters, that
 /// one.
 pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
-    let live = app.engine.live();
+    let live = app.decider.live();
     let (at, words) = find(&live.set, policy)?;
     let own = |name: &str| words.by.iter().any(|by| by == name);
     let query = Query::of(uri, &OF_LISTS);
@@ -61,12 +61,12 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     if names_key {
         let key = key_with_plan(&live, at, uri.query().unwrap_or_default())?;
         // Then the list has it; without an answer, what is known here.
-        let _ = app.engine.keys.block_of(&words.name, &key).await;
+        let _ = app.decider.keys.block_of(&words.name, &key).await;
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known(app, &live, at).into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let mut known = known.unwrap_or_default();
         // A block for all policies refuses the key too.
-        known.block = known.block.or_else(|| app.engine.keys.blocked_everywhere(&key));
+        known.block = known.block.or_else(|| app.decider.keys.blocked_everywhere(&key));
         let standing = standing(app, &live, at, &key).await;
         return Ok(json::shown(&key_json(&text, &known, &standing)));
     }
@@ -79,7 +79,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     for (text, mut known) in known.into_iter().skip(from).take(most) {
         let standing = match key_in(words, &text) {
             Some(key) => {
-                if let Ok(block) = app.engine.keys.block_of(&words.name, &key).await {
+                if let Ok(block) = app.decider.keys.block_of(&words.name, &key).await {
                     known.block = block;
                 }
                 standing(app, &live, at, &key).await
@@ -107,7 +107,7 @@ fn page(query: &Query<'_>) -> Result<(usize, usize), Problem> {
 /// `GET /v1/keys?limit=&from=&reveal=`: the blocks for all policies; with an attribute as parameter, that caller's.
 pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let counts: BTreeMap<String, u64> = app
-        .engine
+        .decider
         .telemetry
         .blocked
         .keys
@@ -116,18 +116,21 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
         .into_iter()
         .map(|row| (row.key, row.count))
         .collect();
-    let known =
-        |key: &str, block| Known { denied: counts.get(key).copied().unwrap_or(0), block, ..Known::default() };
-    let blocks = app.engine.keys.blocks_everywhere();
+    let known = |key: &str, block| KnownKey {
+        denied: counts.get(key).copied().unwrap_or(0),
+        block,
+        ..KnownKey::default()
+    };
+    let blocks = app.decider.keys.blocks_everywhere();
     let names_caller = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
         .any(|(name, _)| !OF_LISTS.contains(&&*name));
     if names_caller {
-        let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
+        let entry = entry_of(&app.decider.live(), uri.query().unwrap_or_default())?;
         let key = global_deny_list::key(&entry);
         // A caller may be blocked by an entry that was written otherwise: a network around it.
         let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
             let (name, value) = named_value(&entry);
-            app.engine.keys.blocked_everywhere(&Descriptor::new().with(name, value))
+            app.decider.keys.blocked_everywhere(&Descriptor::new().with(name, value))
         });
         return Ok(json::shown(&key_json(&key, &known(&key, block), &Value::Null)));
     }
@@ -152,10 +155,10 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let token = token.as_deref();
     let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = request_body::block(&bytes, EXAMPLE)?;
-    let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
+    let entry = entry_of(&app.decider.live(), uri.query().unwrap_or_default())?;
     let digest = app.redact.text(&global_deny_list::key(&entry), false);
     let Some([lasts, reason]) = wanted else {
-        let unblocked = app.engine.keys.unblock_everywhere(&entry);
+        let unblocked = app.decider.keys.unblock_everywhere(&entry);
         if unblocked {
             tracing::info!(token, key = digest, "a caller is no longer blocked for all policies");
         }
@@ -171,7 +174,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         }
         _ => None,
     };
-    let block = app.engine.keys.block_everywhere(entry, lasts, &reason);
+    let block = app.decider.keys.block_everywhere(entry, lasts, &reason);
     let block = block.map_err(|error| Problem::conflict(error.to_string()))?;
     tracing::info!(
         token,
@@ -295,11 +298,11 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     let token = token.as_deref();
     let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     // After the body, which may take a while: the policy may change meanwhile.
-    let live = app.engine.live();
+    let live = app.decider.live();
     let (at, words) = find(&live.set, policy)?;
     let Some([lasts, reason]) = request_body::block(&bytes, EXAMPLE)? else {
         let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-        let unblocked = app.engine.keys.unblock(&words.name, &key).await;
+        let unblocked = app.decider.keys.unblock(&words.name, &key).await;
         let unblocked = unblocked.map_err(|error| {
             let detail =
                 format!("the store did not answer, and the key may still be blocked; try again ({error})");
@@ -324,7 +327,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     }
     let text = app.redact.key(&live.set, words, &key, true);
     let block =
-        app.engine.keys.block(&words.name, &key, &text, lasts, &reason).map_err(|error| match error {
+        app.decider.keys.block(&words.name, &key, &text, lasts, &reason).map_err(|error| match error {
             BlockError::NoPolicy { .. } => Problem::not_found(error.to_string()),
             error => Problem::conflict(error.to_string()),
         })?;
@@ -343,13 +346,13 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
 
 /// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by`
 /// is always known.
-fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> {
-    let mut known: BTreeMap<String, Known> = BTreeMap::new();
+fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, KnownKey)> {
+    let mut known: BTreeMap<String, KnownKey> = BTreeMap::new();
     let words = &live.set.policies()[policy];
     if words.by.is_empty() {
-        known.insert(key_text(&live.set, words, &Descriptor::new()), Known::default());
+        known.insert(key_text(&live.set, words, &Descriptor::new()), KnownKey::default());
     }
-    for block in app.engine.keys.blocks(&words.name) {
+    for block in app.decider.keys.blocks(&words.name) {
         let key = block.key.to_string();
         known.entry(key).or_default().block = Some(block);
     }
@@ -363,7 +366,7 @@ fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> 
             (one.near, one.error) = (row.count, one.error.max(row.error));
         }
     }
-    let mut known: Vec<(String, Known)> = known.into_iter().collect();
+    let mut known: Vec<(String, KnownKey)> = known.into_iter().collect();
     // The sort is stable and the map sorted by text, so pages do not overlap while nothing changes.
     known.sort_by_key(|(_, one)| std::cmp::Reverse((one.block.is_some(), one.denied, one.near)));
     known
@@ -388,7 +391,7 @@ fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<D
 /// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more
 /// than the key says on what (`depends_on`).
 async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
-    let standings = app.engine.keys.standings(live, policy, key).await;
+    let standings = app.decider.keys.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
     let words = &live.set.policies()[policy];
     let limits = words.limits.iter().chain(&words.shadow_limit);
@@ -406,7 +409,7 @@ async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descripto
     each.collect::<Vec<Value>>().into()
 }
 
-fn key_json(key: &str, known: &Known, standing: &Value) -> Value {
+fn key_json(key: &str, known: &KnownKey, standing: &Value) -> Value {
     let block = known.block.as_deref().map(block_json);
     json!({
         "key": key,

@@ -18,7 +18,7 @@ use ulid::Ulid;
 use super::request_body::{self, SettlementBody};
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
+use crate::decider::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
 use crate::requests::WorkEnd;
@@ -64,9 +64,9 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         (None, usage, _) => (Outcome::Ignored, usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
-    let live = app.engine.live();
+    let live = app.decider.live();
     let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let answered = app.engine.tickets.settle(&live, &ticket, &settlement, |settled| {
+    let answered = app.decider.tickets.settle(&live, &ticket, &settlement, |settled| {
         let mut answer = json!({
             "decision_id": settled.id.to_string(),
             "outcome": ended.map(WorkEnd::word),
@@ -204,8 +204,8 @@ pub(super) async fn extend(app: &App, request: Request<Body>) -> Result<Response
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, .. } = request_body::extend(&bytes)?;
     let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let extended = app.engine.tickets.extend(&ticket).await.map_err(|error| refuse(error.into()))?;
-    Ok(json::ok(&answer(&extended, app.engine.now())))
+    let extended = app.decider.tickets.extend(&ticket).await.map_err(|error| refuse(error.into()))?;
+    Ok(json::ok(&answer(&extended, app.decider.now())))
 }
 
 fn answer(extended: &Extended, now: Tick) -> Value {

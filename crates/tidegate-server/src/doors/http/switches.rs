@@ -13,7 +13,7 @@ use tidegate::priority::Criticality;
 use super::request_body;
 use crate::app::App;
 use crate::body::{Body, Response};
-use crate::engine::{Setting, SwitchedBy};
+use crate::decider::{Setting, SwitchedBy};
 use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
@@ -34,7 +34,7 @@ struct Put {
 /// `GET /v1/switches`: every switch of policies or of the section `switches`.
 pub(crate) fn list(app: &App) -> Response {
     json::shown(
-        &json!({ "switches": app.engine.conditions.switches().iter().map(switch_json).collect::<Vec<Value>>() }),
+        &json!({ "switches": app.decider.conditions.switches().iter().map(switch_json).collect::<Vec<Value>>() }),
     )
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
     let (by, setting) = wanted(&put)?;
-    app.engine.conditions.turn_switch(name, by, setting).map_err(|unknown| {
+    app.decider.conditions.turn_switch(name, by, setting).map_err(|unknown| {
         let advice = advice(&unknown.name, &unknown.known, "there are");
         Problem::not_found(format!("there is no switch {}{advice}", quoted(&unknown.name)))
     })?;
@@ -66,7 +66,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
             "a switch is turned by hand"
         );
     }
-    let all = app.engine.conditions.switches();
+    let all = app.decider.conditions.switches();
     let one = all.iter().filter(|one| one.name == name);
     Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
 }
@@ -185,7 +185,7 @@ const MAX_REPORT: usize = 1 << 10;
 /// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value. `value` is what
 /// they go by: null if none is known or the last one is stale for all of them.
 pub(crate) fn list_signals(app: &App) -> Response {
-    let numbers = app.engine.conditions.sources().into_iter().map(|one| {
+    let numbers = app.decider.conditions.sources().into_iter().map(|one| {
         json!({
             "name": one.source.to_string(),
             "value": one.value,
@@ -205,7 +205,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let name = path.strip_prefix("/v1/signals/").unwrap_or_default();
     let bytes = request_body::read(request, MAX_REPORT).await?;
     let value = request_body::signal(&bytes)?;
-    app.engine.conditions.report_signal(name, value).map_err(|error| match error {
+    app.decider.conditions.report_signal(name, value).map_err(|error| match error {
         SignalError::Unknown { name, known } => {
             let advice = advice(&name, &known, "they use");
             Problem::not_found(format!("no policy and no switch uses a signal {}{advice}", quoted(&name)))

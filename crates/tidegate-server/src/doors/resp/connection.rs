@@ -53,7 +53,7 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPla
             connection.run(door, session).await
         };
         if let Some(reason) = ended.cut() {
-            door.app.engine.metrics.connection_cut(reason);
+            door.app.decider.metrics.connection_cut(reason);
         }
         connection.close(&ended).await;
     };

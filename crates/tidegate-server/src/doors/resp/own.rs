@@ -18,7 +18,7 @@ use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::{redis, throttle};
 use crate::auth::Scope;
-use crate::engine::{SettleError, Settlement, Spent};
+use crate::decider::{SettleError, Settlement, Spent};
 use crate::metrics::Transport;
 use crate::otlp::CallEnd;
 use crate::requests::{self, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, STATUSES, WorkEnd};
@@ -39,9 +39,9 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
     if let Err((code, what)) = session.may(required_scope(words[0])) {
         if session.is_trusted() {
-            door.app.engine.metrics.auth_failed(Transport::resp);
+            door.app.decider.metrics.auth_failed(Transport::resp);
             let why = Misdirected::NoToken("the address for Redis clients", what.to_string());
-            door.app.engine.live().unmet.note_misdirected(&why, None);
+            door.app.decider.live().unmet.note_misdirected(&why, None);
         }
         return replies.error(code, &what);
     }
@@ -94,7 +94,7 @@ async fn decided(
 /// `TG.RESET policy name value [name value ...]`: resets what a key has spent, and ends its block.
 async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
-    let live = door.app.engine.live();
+    let live = door.app.decider.live();
     let at = requests::find(&live.set, &text(policy)).map_err(|none| Refusal::wrong(none.to_string()))?;
     let pairs = rest.chunks(2).map(|pair| match pair {
         [name, value] => read_pair(name, value),
@@ -103,7 +103,7 @@ async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resul
     let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
     let key = requests::key_of(&live.set, at, pairs);
     let key = key.map_err(|wrong| Refusal::wrong(wrong.to_string()))?;
-    let let_go = door.app.engine.keys.let_go(&live, at, &key).await;
+    let let_go = door.app.decider.keys.let_go(&live, at, &key).await;
     let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
     replies.simple("OK");
     Ok(())
@@ -209,9 +209,9 @@ async fn settle(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resu
     };
     let settlement = Settlement { part: Part::All, outcome, spent };
     let ticket: Ticket = text(ticket).parse().map_err(|error: TicketError| refused(&error.into()))?;
-    let live = door.app.engine.live();
+    let live = door.app.decider.live();
     let settled =
-        door.app.engine.tickets.settle(&live, &ticket, &settlement, |told| told.charges.len()).await;
+        door.app.decider.tickets.settle(&live, &ticket, &settlement, |told| told.charges.len()).await;
     let charges = settled.map_err(|error| refused(&error))?;
     replies.integer(i64::try_from(charges).unwrap_or(i64::MAX));
     Ok(())

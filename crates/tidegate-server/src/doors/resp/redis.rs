@@ -29,7 +29,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
     } else if is("POST") || is("GET") && words.len() == 3 || is("HOST:") {
         // A web page can make a browser send a request here, whose body holds commands.
         if words.last().is_some_and(|word| word.starts_with(b"HTTP/1.")) {
-            door.app.engine.telemetry.misdirected(&Misdirected::HttpAtResp);
+            door.app.decider.telemetry.misdirected(&Misdirected::HttpAtResp);
         }
         replies.error("ERR", "this is not an HTTP server");
         session.closing = true;
@@ -86,7 +86,7 @@ fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Rep
         Shown::Needless => replies.error("ERR", "AUTH is not needed: this server has no token"),
         Shown::Right => replies.simple("OK"),
         Shown::Wrong => {
-            door.app.engine.metrics.auth_failed(Transport::resp);
+            door.app.decider.metrics.auth_failed(Transport::resp);
             replies.error("WRONGPASS", "the token is wrong");
         }
     }
@@ -123,7 +123,7 @@ fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut 
             [] => break,
             [word, _, secret, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
                 if session.show(&door.app.access, secret) == Shown::Wrong {
-                    door.app.engine.metrics.auth_failed(Transport::resp);
+                    door.app.decider.metrics.auth_failed(Transport::resp);
                     return replies.error("WRONGPASS", "the token is wrong");
                 }
                 rest
@@ -199,7 +199,7 @@ fn settings(session: &Session, names: &[&[u8]], replies: &mut Replies) {
 
 fn info(door: &RespDoor) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let occupancy = door.app.engine.storage.occupancy();
+    let occupancy = door.app.decider.storage.occupancy();
     format!(
         "# Server\r\nredis_version:{LIKE}\r\ntidegate_version:{version}\r\nredis_mode:standalone\r\n\
          # Replication\r\nrole:master\r\n# Keyspace\r\ndb0:keys={}\r\n",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::Cost;
 use tidegate::limiter::{Rate, Retry};
 use tidegate::policy::CALLER_LIMIT;
-use tidegate::store::{Charge, Op, Settled};
+use tidegate::store::{Charge, Executed, Op};
 use tidegate::visible::excerpt;
 
 use super::redis;
@@ -34,32 +34,32 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     let mut own = smallvec::SmallVec::<[u8; 64]>::from_slice(&CALLER_LIMIT);
     own.extend_from_slice(key);
     // Declared here and passed by reference: it holds several charges, and moving it costs as much as deciding one.
-    let mut settled = Settled::default();
+    let mut executed = Executed::default();
     // 0 only looks.
     let (op, cost) = Cost::new(quantity).map_or((Op::Peek, Cost::ONE), |cost| (Op::Take, cost));
     let charge = Charge::new(&own, quota, cost);
-    let decided = door.app.engine.deciding.settle_brought(op, charge, &mut settled).await;
+    let decided = door.app.decider.deciding.execute_brought(op, charge, &mut executed).await;
     // A look is never refused.
-    settled.allowed |= quantity == 0;
+    executed.allowed |= quantity == 0;
     span_attributes::note(|notes| {
         notes.outcome = Some(match decided {
-            Ok(()) if settled.allowed => "allowed",
+            Ok(()) if executed.allowed => "allowed",
             Ok(()) => "denied",
             Err(_) => "error",
         });
     });
     if quantity > 0 {
         let (decision, outcome) = match decided {
-            Ok(()) if settled.allowed => (Decided::allowed, RequestOutcome::allowed),
+            Ok(()) if executed.allowed => (Decided::allowed, RequestOutcome::allowed),
             Ok(()) => (Decided::denied, RequestOutcome::denied),
             // The client gets an error, and decides by itself.
             Err(_) => (Decided::error, RequestOutcome::invalid),
         };
-        door.app.engine.metrics.throttled.count(decision);
-        door.app.engine.metrics.requests.count(Transport::resp, outcome);
+        door.app.decider.metrics.throttled.count(decision);
+        door.app.decider.metrics.requests.count(Transport::resp, outcome);
     }
     match decided {
-        Ok(()) => answer(&settled, replies),
+        Ok(()) => answer(&executed, replies),
         Err(error) => replies.error("UNAVAILABLE", &error.to_string()),
     }
 }
@@ -109,22 +109,22 @@ fn digits(text: &[u8]) -> Option<u64> {
 
 /// Writes whether it is refused, the limit, what remains, the seconds until asking again (-1 if allowed, or if no
 /// wait is long enough), and until the limit is full. Rounded up, as redis-cell has done since 2022.
-fn answer(settled: &Settled, replies: &mut Replies) {
-    let Some(line) = settled.lines.first() else {
+fn answer(executed: &Executed, replies: &mut Replies) {
+    let Some(line) = executed.lines.first() else {
         return replies.error("UNAVAILABLE", "the store has not decided");
     };
     let standing = &line.decision.standing;
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let seconds = |span: Duration| whole(span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)));
     let retry = match line.decision.retry() {
-        _ if settled.allowed => -1,
+        _ if executed.allowed => -1,
         Retry::After(wait) => seconds(wait),
         Retry::Unknown => 1,
         // No wait is long enough for this quantity. redis-cell answers the same.
         Retry::Never => -1,
     };
     replies.five_integers([
-        i64::from(!settled.allowed),
+        i64::from(!executed.allowed),
         whole(standing.limit),
         whole(standing.remaining),
         retry,

@@ -9,7 +9,7 @@ use tidegate_core::division::Bucket as Portion;
 use super::super::envoy::{
     AbandonAction, BlanketRule, BucketAction, QuotaAssignmentAction, RateLimitStrategy, Strategy, TokenBucket,
 };
-use super::pools::Pace;
+use super::pools::TokenPace;
 
 /// The field of an answer with the action for a bucket.
 const ACTIONS: u32 = 1;
@@ -20,7 +20,7 @@ const BUCKET_ID: u32 = 1;
 /// The part of a limit that a bucket of a proxy gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AssignedPart {
-    pub(super) pace: Pace,
+    pub(super) pace: TokenPace,
     pub(super) burst: u32,
 }
 
@@ -62,13 +62,14 @@ impl AssignedPart {
     /// The fewest tokens of a part: rounding costs at most a hundredth.
     const FINE: u128 = 100;
 
-    /// Returns the part that grants `requests` in the [longest](Pace::LONGEST) interval, in an interval of at least
+    /// Returns the part that grants `requests` in the [longest](TokenPace::LONGEST) interval, in an interval of at least
     /// 10 to the `power` seconds; `None` below one token. Tokens beyond `u32::MAX` are dropped.
     pub(super) fn of(requests: u128, burst: u64, power: u8) -> Option<Self> {
-        let tokens = |power: u8| requests / 10_u128.pow(u32::from(Pace::LONGEST.saturating_sub(power)));
-        let power =
-            (power..Pace::LONGEST).find(|power| tokens(*power) >= Self::FINE).unwrap_or(Pace::LONGEST);
-        let pace = Pace { tokens: u32::try_from(tokens(power)).unwrap_or(u32::MAX), power };
+        let tokens = |power: u8| requests / 10_u128.pow(u32::from(TokenPace::LONGEST.saturating_sub(power)));
+        let power = (power..TokenPace::LONGEST)
+            .find(|power| tokens(*power) >= Self::FINE)
+            .unwrap_or(TokenPace::LONGEST);
+        let pace = TokenPace { tokens: u32::try_from(tokens(power)).unwrap_or(u32::MAX), power };
         let burst = u32::try_from(burst).unwrap_or(u32::MAX);
         (pace.tokens > 0 && burst > 0).then_some(Self { pace, burst })
     }

@@ -12,7 +12,7 @@ use tidegate_core::division::{Bucket as Portion, Division, HolderId};
 
 use super::super::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};
 use super::assignment::{AssignedPart, Assignment};
-use super::pools::{Divided, Pace, Pool, Pools, Reserved};
+use super::pools::{Divided, Pool, Pools, Reserved, TokenPace};
 use crate::metrics::{Assigned, Counted};
 
 /// How long the limits found for a bucket are valid: conditions change with time.
@@ -272,7 +272,7 @@ impl Locked<'_> {
         for (at, line) in lines.iter_mut().enumerate() {
             let offered = line.division.offer(line.holder, now)?;
             let requests =
-                u128::from(offered.rate) * scale(Pace::LONGEST - line.power) / u128::from(line.cost);
+                u128::from(offered.rate) * scale(TokenPace::LONGEST - line.power) / u128::from(line.cost);
             if requests < least {
                 (least, binding) = (requests, at);
             }

@@ -21,7 +21,7 @@ use super::assignment::Assignment;
 use super::bucket::Bucket;
 use super::reports::Report;
 use crate::active_config::ActiveConfig;
-use crate::engine::{Conclusion, Want};
+use crate::decider::{Conclusion, Want};
 use crate::metrics::{Assigned, Transport};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
@@ -75,7 +75,7 @@ impl Buckets {
     ) -> Result<Bytes, Status> {
         let mut report = Report::read(&message)?;
         self.check_domain(std::mem::take(&mut report.domain))?;
-        let (live, now) = (service.app.engine.live(), service.app.engine.now());
+        let (live, now) = (service.app.decider.live(), service.app.decider.now());
         let mut answer = framing::open();
         while let Some(usage) = report.next()? {
             let (allowed, denied) = (usage.allowed, usage.denied);
@@ -84,7 +84,7 @@ impl Buckets {
                 return Err(Status::new(Code::InvalidArgument, message));
             }
             let (assignment, assigned) = self.one(service, &live, now, usage.pairs, allowed, denied).await;
-            service.app.engine.metrics.quotas.reported(allowed, denied, assigned);
+            service.app.decider.metrics.quotas.reported(allowed, denied, assigned);
             assignment.write(&usage.id, self.ttl, &mut answer);
             hold(message.len() + answer.len())?;
             consume_budget().await;
@@ -95,8 +95,8 @@ impl Buckets {
     /// Books what answered reports allowed, even beyond the limit. What the store does not book in time comes after
     /// the next report; what it refuses is lost, and logged once per call.
     pub(super) async fn book(&mut self, service: &Service) {
-        let engine = &service.app.engine;
-        let live = engine.live();
+        let decider = &service.app.decider;
+        let live = decider.live();
         let (mut refused, mut why) = (0_usize, None);
         let booking = async {
             for bucket in self.buckets.values_mut().filter(|bucket| bucket.unbooked > 0) {
@@ -104,7 +104,7 @@ impl Buckets {
                 if let Ok(descriptors) = descriptors::read(&bucket.call, &service.quotas, &live)
                     && let [descriptor] = &*descriptors
                     && descriptor.refused.is_none()
-                    && let Err(error) = engine.tickets.book(check(descriptor), requests).await
+                    && let Err(error) = decider.tickets.book(check(descriptor), requests).await
                 {
                     (refused, why) = (refused + 1, Some(error));
                 }
@@ -157,7 +157,7 @@ impl Buckets {
         allowed: u64,
         denied: u64,
     ) -> (Assignment, Assigned) {
-        let engine = &service.app.engine;
+        let decider = &service.app.decider;
         if !self.buckets.contains_key(&entries) && !self.insert(service, &entries) {
             return (Assignment::Deny, Assigned::deny);
         }
@@ -168,7 +168,7 @@ impl Buckets {
             return (Assignment::Abandon, Assigned::abandoned);
         }
         bucket.unbooked = bucket.unbooked.saturating_add(allowed);
-        let number = engine.keys.number_in_force(live);
+        let number = decider.keys.number_in_force(live);
         if !bucket.knows_its_limits(number, now) {
             find_limits(service, live, bucket, number, now).await;
         }
@@ -178,7 +178,7 @@ impl Buckets {
     /// Makes a bucket. Returns `false` if there is no room for it, or if the pairs are too many or too long to be
     /// judged.
     fn insert(&mut self, service: &Service, entries: &[Entry]) -> bool {
-        let quotas = &service.app.engine.metrics.quotas;
+        let quotas = &service.app.decider.metrics.quotas;
         let can_be_judged = entries.len() <= MAX_ATTRIBUTES - 2
             && entries
                 .iter()
@@ -222,8 +222,8 @@ async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket
     if descriptor.refused.is_some() {
         return bucket.blanket(false, number, now);
     }
-    let engine = &service.app.engine;
-    match engine
+    let decider = &service.app.decider;
+    match decider
         .deciding
         .decide(live, check(&descriptor).peek(), None, Want::Peek, None, Transport::grpc)
         .await
@@ -233,8 +233,8 @@ async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
             // Noted, since a proxy that has no limit for a bucket asks no more.
-            if !engine.telemetry.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
-                engine.telemetry.note_looked_at(live, &decision);
+            if !decider.telemetry.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
+                decider.telemetry.note_looked_at(live, &decision);
             }
             // A fallback does not know all limits, so they are looked up with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };

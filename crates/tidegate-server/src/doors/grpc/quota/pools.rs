@@ -24,7 +24,7 @@ const HOLDER: usize = 160;
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) number: u64,
-    pub(super) pace: Pace,
+    pub(super) pace: TokenPace,
     pub(super) division: Mutex<Division>,
 }
 
@@ -115,10 +115,10 @@ impl PoolTable {
 }
 
 /// A rate as proxies are told it: tokens per interval, both whole numbers (intervals in seconds). The interval is
-/// the shortest power of ten in seconds in which the limit has [`Pace::FINE`] tokens, so that it can be divided
+/// the shortest power of ten in seconds in which the limit has [`TokenPace::FINE`] tokens, so that it can be divided
 /// finely. Envoy refills evenly, so nobody notices its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pace {
+pub(super) struct TokenPace {
     pub(super) tokens: u32,
     /// The interval is 10 to this power seconds.
     pub(super) power: u8,
@@ -130,11 +130,11 @@ pub(super) struct Divided {
     /// The key in the store; it has the policy's name.
     pub(super) key: Box<[u8]>,
     pub(super) limit: usize,
-    pub(super) pace: Pace,
+    pub(super) pace: TokenPace,
     pub(super) burst: u32,
 }
 
-impl Pace {
+impl TokenPace {
     /// Tokens per interval: each of a thousand parts is accurate to a hundredth.
     const FINE: u128 = 100_000;
     /// The exponent of the longest interval, about three hundred years.
@@ -159,7 +159,7 @@ impl Divided {
     pub(super) fn of(key: Vec<u8>, limit: usize, quota: &Quota, now: Tick) -> Option<Self> {
         let (count, period, burst) = even_fill(quota, now)?;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX).max(1);
-        Some(Self { key: key.into(), limit, pace: Pace::of(count, period), burst })
+        Some(Self { key: key.into(), limit, pace: TokenPace::of(count, period), burst })
     }
 }
 
@@ -295,8 +295,8 @@ mod tests {
             (u64::MAX, 1, u32::MAX, 0),
             (1, 10_u64.pow(12), 1, 10),
         ] {
-            let pace = Pace::of(count, Duration::from_secs(seconds));
-            assert_eq!(pace, Pace { tokens, power }, "{count} in {seconds} s");
+            let pace = TokenPace::of(count, Duration::from_secs(seconds));
+            assert_eq!(pace, TokenPace { tokens, power }, "{count} in {seconds} s");
         }
     }
 

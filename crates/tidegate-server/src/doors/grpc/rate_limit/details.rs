@@ -16,8 +16,8 @@ use super::super::status::{Code, Status};
 use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
 use crate::active_config::ActiveConfig;
+use crate::decider::{Conclusion, Decider};
 use crate::doors::http::mode;
-use crate::engine::{Conclusion, Engine};
 use crate::problem::{Problem, STORE_RETRY};
 use crate::requests::MAX_VALUE;
 use crate::span_attributes;
@@ -71,7 +71,7 @@ impl Details {
     /// request pass over their limits.
     pub(super) fn write(
         self,
-        engine: &Engine,
+        decider: &Decider,
         live: &ActiveConfig,
         descriptors: &[CallDescriptor<'_>],
         conclusions: &[Conclusion],
@@ -89,7 +89,7 @@ impl Details {
         let in_header = || wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait));
         match conclusion {
             Conclusion::Decided(decision) if self.headers => {
-                headers(engine, live, deciding, conclusion, decision, allowed, answer);
+                headers(decider, live, deciding, conclusion, decision, allowed, answer);
             }
             Conclusion::Unsettled { policy, .. } if self.headers && !allowed => {
                 problem(Refusal::undecided(policy.as_deref()).public(ANSWERED, None).to_json(), answer);
@@ -106,7 +106,7 @@ impl Details {
         if !self.decision && !span_attributes::wanted() {
             return;
         }
-        let id = engine.telemetry.name(live, &deciding.check(), None, conclusion).to_string();
+        let id = decider.telemetry.name(live, &deciding.check(), None, conclusion).to_string();
         if self.decision {
             let to = if allowed {
                 &mut answer.request_headers_to_add
@@ -205,7 +205,7 @@ fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
 
 /// Adds the headers of the policy file and, to a refusal, the problem document.
 fn headers(
-    engine: &Engine,
+    decider: &Decider,
     live: &ActiveConfig,
     deciding: &CallDescriptor<'_>,
     conclusion: &Conclusion,
@@ -213,7 +213,7 @@ fn headers(
     allowed: bool,
     answer: &mut RateLimitResponse,
 ) {
-    let facts = conclusion.facts(live, &engine.metrics);
+    let facts = conclusion.facts(live, &decider.metrics);
     let mut out = HeaderMap::new();
     let shown = ShownLimits::of(decision, &deciding.request, |policy, quota| {
         facts[policy].window(quota, decision.at)

@@ -27,8 +27,8 @@ use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::response;
 use crate::active_config::ActiveConfig;
+use crate::decider::{Committed, Conclusion, Decider, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::doors::HungUp;
-use crate::engine::{Committed, Conclusion, Engine, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::metrics::{RequestOutcome, Transport};
 
 pub(in super::super) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
@@ -92,20 +92,20 @@ struct CommitResponse {
 /// As [`super::answer`].
 pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     let request = super::read(&message)?;
-    let engine = &service.app.engine;
-    let live = engine.live();
+    let decider = &service.app.decider;
+    let live = decider.live();
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
-        engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
+        decider.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&response::refused(&descriptors)));
     }
-    let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
+    let together = decide(decider, &live, &descriptors, Check::peek, None).await?;
     let Together { conclusions, allowed, .. } = together;
-    let facts = |conclusion: &Conclusion| conclusion.facts(&live, &engine.metrics);
+    let facts = |conclusion: &Conclusion| conclusion.facts(&live, &decider.metrics);
     let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
     // Kuadrant's filter refuses what is over its limit.
     Details { enforces: true, ..Details::default() }.write(
-        engine,
+        decider,
         &live,
         &descriptors,
         &conclusions,
@@ -139,16 +139,16 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let ReserveRequest { domain, descriptors, amount, ttl } =
         ReserveRequest::decode(message).map_err(|error| not_a("ReserveRequest", &error))?;
     let request = call(domain, descriptors, amount);
-    let engine = &service.app.engine;
-    let live = engine.live();
+    let decider = &service.app.decider;
+    let live = decider.live();
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let refused = ReserveResponse { code: RateLimitCode::OverLimit as i32, reservation_id: String::new() };
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
-        engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
+        decider.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
-    let mut hung_up = HungUp { engine, held: Some(Charged::default()), ticket: None };
-    let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
+    let mut hung_up = HungUp { decider, held: Some(Charged::default()), ticket: None };
+    let together = decide(decider, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
     }
@@ -157,12 +157,12 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     }
     let ticket = match (descriptors.first(), together.conclusions.first(), &hung_up.held) {
         (Some(first), Some(conclusion), Some(held)) => {
-            let id = engine.telemetry.name(&live, &first.check(), None, conclusion);
-            engine.tickets.make(
+            let id = decider.telemetry.name(&live, &first.check(), None, conclusion);
+            decider.tickets.make(
                 &first.request,
                 conclusion,
                 held,
-                TicketFor::Reservation(holds(engine, ttl)),
+                TicketFor::Reservation(holds(decider, ttl)),
                 id,
             )
         }
@@ -172,7 +172,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         None => UNLIMITED.to_owned(),
         Some(answer) => match (answer.ticket, answer.error) {
             (Some(ticket), _) => {
-                engine.tickets.remember_reservation(&ticket);
+                decider.tickets.remember_reservation(&ticket);
                 ticket.to_string()
             }
             // A client's long header may have made the keys too long for a ticket, and an error would let the request
@@ -194,14 +194,14 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
 pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     let CommitRequest { domain, descriptors, reservation_id, actual_amount } =
         CommitRequest::decode(message).map_err(|error| not_a("CommitRequest", &error))?;
-    let engine = &service.app.engine;
+    let decider = &service.app.decider;
     if let Ok(ticket) = reservation_id.parse::<Ticket>() {
         let (outcome, spent) = match actual_amount {
             0 => (Outcome::Ignored, Spent::Undone),
             units => (Outcome::Success, Spent::Usage(Usage::cost(units))),
         };
         let settlement = Settlement { part: Part::All, outcome, spent };
-        match engine.tickets.commit(&ticket, &settlement).await {
+        match decider.tickets.commit(&ticket, &settlement).await {
             Ok(Committed::Settled) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: true }));
             }
@@ -223,8 +223,8 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
 }
 
 /// Returns how long a reservation holds: the longest possible time if `ttl` is missing or invalid.
-fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
-    let longest = engine.tickets.longest_reservation();
+fn holds(decider: &Decider, ttl: Option<prost_types::Duration>) -> Duration {
+    let longest = decider.tickets.longest_reservation();
     ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
@@ -238,20 +238,20 @@ fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -
 }
 
 async fn decide<'a, 'r>(
-    engine: &Engine,
+    decider: &Decider,
     live: &ActiveConfig,
     descriptors: &'a [CallDescriptor<'r>],
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
     held: Option<&mut Charged>,
 ) -> Result<Together, Status> {
     let checks: Vec<Check<'_, '_>> = descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
-    let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;
+    let together = decider.deciding.decide_together(live, &checks, held, Transport::grpc).await;
     together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
 
 async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Status> {
-    let engine = &service.app.engine;
-    let live = engine.live();
+    let decider = &service.app.decider;
+    let live = decider.live();
     for descriptor in descriptors::read(request, &service.quotas, &live)? {
         // A value that is too long has no key under which it could be booked.
         if descriptor.refused.is_some() {
@@ -260,9 +260,9 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
         match descriptor.units {
             Units::Peek => {}
             Units::GiveBack(units) => {
-                engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
+                decider.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
             }
-            Units::Take(_) => engine.tickets.book(descriptor.check(), 1).await.map_err(|error| {
+            Units::Take(_) => decider.tickets.book(descriptor.check(), 1).await.map_err(|error| {
                 tracing::warn!(%error, "units that were spent elsewhere were not booked");
                 Status::new(Code::Unavailable, error.to_string())
             })?,

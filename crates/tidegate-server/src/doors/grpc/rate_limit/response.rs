@@ -9,7 +9,7 @@ use tidegate::limiter::Retry;
 use super::super::envoy::{DescriptorStatus, RateLimit, RateLimitCode, RateLimitResponse, Unit};
 use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::active_config::Facts;
-use crate::engine::Conclusion;
+use crate::decider::Conclusion;
 
 /// Answers a call whose limits were not asked, since some descriptors are refused whatever their limits say.
 pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {

@@ -11,7 +11,7 @@ use tidegate::priority::Priority;
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
 use super::{Refusal, add, cost, once, shown, text, too_few};
-use crate::engine::{Conclusion, TicketFor, Want};
+use crate::decider::{Conclusion, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
 
@@ -56,8 +56,8 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
     let (request, options) = read(rest)?;
-    let engine = &door.app.engine;
-    let live = engine.live();
+    let decider = &door.app.decider;
+    let live = decider.live();
     let only: Option<SmallVec<[usize; 1]>> = match *policy {
         b"*" => None,
         name => {
@@ -76,9 +76,9 @@ pub(super) async fn run(
     };
     let mut held = Charged::default();
     let keep = wanted.keeps(&live).then_some(&mut held);
-    let conclusion = engine.deciding.decide(&live, check, only, want, keep, Transport::resp).await;
-    let id = (want == Want::Take).then(|| engine.telemetry.name(&live, &check, only, &conclusion));
-    let ticket = engine.tickets.make_or_undo(&request, &conclusion, &held, wanted, id).await;
+    let conclusion = decider.deciding.decide(&live, check, only, want, keep, Transport::resp).await;
+    let id = (want == Want::Take).then(|| decider.telemetry.name(&live, &check, only, &conclusion));
+    let ticket = decider.tickets.make_or_undo(&request, &conclusion, &held, wanted, id).await;
     let ticket = ticket.map_err(|none| {
         Refusal::wrong(format!("refused, since the place that it takes could not be returned: {none}"))
     })?;

@@ -17,7 +17,7 @@ use tidegate::{Outcome, Tick};
 
 use super::Tickets;
 use super::settling::{SettleError, Settlement, Spent};
-use crate::engine::LEASES_EVERY;
+use crate::decider::LEASES_EVERY;
 use crate::metrics::SettlementResult;
 
 /// How long a ticket can be settled after its reservation. A store outage shorter than this does not keep the units
@@ -153,14 +153,14 @@ impl Tickets {
 
 /// The open reservations of this node, by end.
 #[derive(Debug, Default)]
-pub(super) struct Reservations(Mutex<Open>);
+pub(super) struct Reservations(Mutex<OpenReservations>);
 
 /// The end, and the number of the ticket.
-type Key = (Tick, u128);
+type ReservationKey = (Tick, u128);
 
 #[derive(Debug, Default)]
-struct Open {
-    by_end: BTreeMap<Key, Ticket>,
+struct OpenReservations {
+    by_end: BTreeMap<ReservationKey, Ticket>,
     bytes: usize,
     /// Whether the last reservation found no room. One line is logged each time the table gets full.
     full: bool,
@@ -171,13 +171,13 @@ pub(super) fn life(holds: Duration) -> Duration {
 }
 
 /// Returns the key of a reservation, by its ticket.
-fn key(ticket: &OpenTicket) -> Key {
+fn key(ticket: &OpenTicket) -> ReservationKey {
     (ticket.expires().before(AFTERWARDS), ticket.id())
 }
 
 impl Reservations {
     /// Remembers a reservation; `false` if there is no room. Holds a lock for a short time.
-    fn keep(&self, key: Key, ticket: &Ticket) -> bool {
+    fn keep(&self, key: ReservationKey, ticket: &Ticket) -> bool {
         let mut all = self.0.lock();
         let bytes = all.bytes + ticket.as_bytes().len();
         if all.by_end.len() >= MOST || bytes > MOST_BYTES {
@@ -189,7 +189,7 @@ impl Reservations {
     }
 
     /// Forgets a reservation that was settled.
-    fn forget(&self, key: Key) {
+    fn forget(&self, key: ReservationKey) {
         let mut all = self.0.lock();
         if let Some(ticket) = all.by_end.remove(&key) {
             all.bytes -= ticket.as_bytes().len();

@@ -26,7 +26,7 @@ use tidegate::cluster::{self, Coordinator, Part};
 use tidegate::limiter::Rate;
 use tidegate::policy::{PolicySet, Share};
 use tidegate::store::{
-    Answer, Later, Leased, MemoryStore, Occupancy, Op, Regional, Settled, Settling, Split, Step, Store,
+    Executed, Execution, Later, Leased, MemoryStore, Occupancy, Op, Regional, Split, Step, StepAnswer, Store,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -88,7 +88,7 @@ pub(crate) fn shared_gate(
     name: &str,
 ) -> (Gate, EngineSharing) {
     let runtime = Handle::current();
-    let demand = Demand::default();
+    let demand = AskedUnits::default();
     let member = Membership::of(sharing, clock, name, &demand);
     // Demand does not divide the region's engine among the nodes of the region: each has an even part.
     let agreed = member.as_ref().map(|(_, part)| part.clone());
@@ -123,7 +123,12 @@ pub(crate) fn shared_gate(
 
 impl Membership {
     /// Joins the agreement on parts, if a coordinator is configured. Returns this node's part too.
-    fn of(sharing: &Sharing, clock: &Arc<dyn Clock>, name: &str, demand: &Demand) -> Option<(Self, Part)> {
+    fn of(
+        sharing: &Sharing,
+        clock: &Arc<dyn Clock>,
+        name: &str,
+        demand: &AskedUnits,
+    ) -> Option<(Self, Part)> {
         let (coordinator, most) = match (&sharing.region, &sharing.coordinator) {
             (Some(region), _) => (&region.coordinator, region.most),
             (None, coordinator) => (coordinator.as_ref()?, sharing.nodes),
@@ -153,12 +158,12 @@ impl Membership {
 /// The units asked of stores whose limits nodes divide, whether allowed or not: the demand by which nodes divide
 /// limits among themselves. Clones share the count.
 #[derive(Clone, Debug, Default)]
-struct Demand(Arc<AtomicU64>);
+struct AskedUnits(Arc<AtomicU64>);
 
-impl Demand {
+impl AskedUnits {
     /// Counts the units of a store's `take` steps.
     fn of(&self, store: impl Store + 'static) -> impl Store + 'static {
-        Counted { store, demand: self.clone() }
+        MeteredStore { store, demand: self.clone() }
     }
 
     /// Returns how many units were asked for since the start.
@@ -178,20 +183,20 @@ impl Demand {
 }
 
 #[derive(Debug)]
-struct Counted<S> {
+struct MeteredStore<S> {
     store: S,
-    demand: Demand,
+    demand: AskedUnits,
 }
 
-impl<S: Store> Store for Counted<S> {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+impl<S: Store> Store for MeteredStore<S> {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         self.demand.note(step);
-        self.store.settle_into(step, out)
+        self.store.execute_into(step, out)
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         steps.iter().for_each(|step| self.demand.note(step));
-        self.store.settle_each(steps, out)
+        self.store.execute_each(steps, out)
     }
 
     fn beneath(&self) -> Option<&dyn Store> {
@@ -213,16 +218,16 @@ mod tests {
     /// Regression: batches were not counted, a check of a hundred units counted as one, and peeks were counted.
     #[test]
     fn units_that_are_asked_for_count_alone_or_in_a_batch_and_looks_do_not() {
-        let demand = Demand::default();
+        let demand = AskedUnits::default();
         let store = demand.of(PlainStore::default());
         let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
         let charges = [Charge::new(b"key", &quota, Cost::new(7).unwrap())];
         let step = |op| Step::new(Tick::from_secs(1000), op, &charges);
-        let _ = store.blocking_settle(&step(Op::Take));
+        let _ = store.blocking_execute(&step(Op::Take));
         assert_eq!(demand.units(), 7);
-        let _ = store.blocking_settle(&step(Op::Peek));
+        let _ = store.blocking_execute(&step(Op::Peek));
         assert_eq!(demand.units(), 7);
-        assert!(store.settle_each(&[step(Op::Take), step(Op::Take)], &mut Vec::new()).is_none());
+        assert!(store.execute_each(&[step(Op::Take), step(Op::Take)], &mut Vec::new()).is_none());
         assert_eq!(demand.units(), 21);
     }
 }

@@ -13,7 +13,8 @@ use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
 use tidegate::store::{
-    Answer, CapacityError, Caps, Fallback, Home, Later, Occupancy, Settled, Settling, Step, Store, StoreError,
+    CapacityError, Caps, Executed, Execution, Fallback, Home, Later, Occupancy, Step, StepAnswer, Store,
+    StoreError,
 };
 
 pub(super) use self::shared_gate::shared_gate;
@@ -245,16 +246,16 @@ impl<S: Store> fmt::Debug for OnFirstUse<S> {
 }
 
 impl<S: Store> Store for OnFirstUse<S> {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         match self.made() {
-            Ok(made) => made.settle_into(step, out),
-            Err(error) => Settling::Done(Err(error)),
+            Ok(made) => made.execute_into(step, out),
+            Err(error) => Execution::Done(Err(error)),
         }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
         match self.made() {
-            Ok(made) => made.settle_each(steps, out),
+            Ok(made) => made.execute_each(steps, out),
             Err(error) => {
                 out.clear();
                 out.extend(steps.iter().map(|_| Err(error.clone())));
@@ -301,11 +302,11 @@ mod tests {
         let quota = Arc::new(Quota::per_minute(1).gcra().unwrap());
         let charges = [Charge::new(b"key", &quota, Cost::ONE)];
         let take =
-            || lazy.blocking_settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed;
+            || lazy.blocking_execute(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed;
         assert_eq!([take(), take()], [true, false]);
         assert!(lazy.occupancy().capacity >= 100);
         let none = OnFirstUse::new(|| MemoryStore::with_capacity(usize::MAX));
-        let refused = none.blocking_settle(&Step::new(Tick::EPOCH, Op::Take, &charges)).unwrap_err();
+        let refused = none.blocking_execute(&Step::new(Tick::EPOCH, Op::Take, &charges)).unwrap_err();
         assert!(refused.to_string().contains("a table cannot have room"), "{refused}");
     }
 }

@@ -29,12 +29,12 @@ use crate::time::{Rate, Tick, onward};
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::following::Following;
+/// use tidegate_core::signal_rate::SignalRate;
 /// use tidegate_core::{Rate, Tick};
 ///
 /// let per_second = |count| Rate::new(count, Duration::from_secs(1));
 /// // 1000 a second up to 700 thousandths of the memory, and 100 from 900 on.
-/// let law = Following::new(per_second(100)?..=per_second(1000)?, 700.0..=900.0)?;
+/// let law = SignalRate::new(per_second(100)?..=per_second(1000)?, 700.0..=900.0)?;
 /// let mut state = law.start(Tick::EPOCH);
 /// assert_eq!(law.rate(&state), per_second(1000)?);
 ///
@@ -45,7 +45,7 @@ use crate::time::{Rate, Tick, onward};
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Following {
+pub struct SignalRate {
     floor: Rate,
     ceiling: Rate,
     low: f64,
@@ -55,15 +55,15 @@ pub struct Following {
     climb: Duration,
 }
 
-/// The state of [`Following`]: 32 bytes.
+/// The state of [`SignalRate`]: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FollowingState {
+pub struct SignalRateState {
     last: Tick,
     smoothed: Option<f64>,
     held: f64,
 }
 
-impl Following {
+impl SignalRate {
     /// Makes a law from a floor and a ceiling over one period, and the two marks between which the rate falls.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Following {
     /// Makes a law without damping: each reading gives its rate at once.
     ///
     /// # Errors
-    /// As [`Following::new`].
+    /// As [`SignalRate::new`].
     pub fn sentinel(rates: RangeInclusive<Rate>, marks: RangeInclusive<f64>) -> Result<Self, QuotaError> {
         let law = Self::new(rates, marks)?;
         Ok(Self { smoothing: 0.0, band: 0.0, climb: Duration::ZERO, ..law })
@@ -123,13 +123,13 @@ impl Following {
 
     /// Returns the state before the first reading: the rate is the ceiling.
     #[must_use]
-    pub const fn start(&self, now: Tick) -> FollowingState {
-        FollowingState { last: now, smoothed: None, held: self.low }
+    pub const fn start(&self, now: Tick) -> SignalRateState {
+        SignalRateState { last: now, smoothed: None, held: self.low }
     }
 
     /// Updates the state by a reading of the signal; NaN is ignored. A reading counts as at most the high mark, and as
     /// at least the low mark minus the band, so that one extreme reading does not last long.
-    pub fn sense(&self, state: &mut FollowingState, at: Tick, signal: f64) {
+    pub fn sense(&self, state: &mut SignalRateState, at: Tick, signal: f64) {
         if signal.is_nan() {
             return;
         }
@@ -147,7 +147,7 @@ impl Following {
 
     /// Returns the rate: from the floor to the ceiling, its count rounded to the nearest whole number.
     #[must_use]
-    pub fn rate(&self, state: &FollowingState) -> Rate {
+    pub fn rate(&self, state: &SignalRateState) -> Rate {
         let range = self.ceiling.count() - self.floor.count();
         let share = (state.held - self.low) / (self.high - self.low);
         // Both ends are exact, even for a count with more digits than a float; between them the float only has to
@@ -176,12 +176,12 @@ mod tests {
     }
 
     /// 1000 a second up to 1024 bytes, 100 a second from 2048 bytes on.
-    fn sentinel() -> Following {
-        Following::sentinel(rate(100)..=rate(1000), 1024.0..=2048.0).unwrap()
+    fn sentinel() -> SignalRate {
+        SignalRate::sentinel(rate(100)..=rate(1000), 1024.0..=2048.0).unwrap()
     }
 
     /// Returns the rates after readings, each a number of milliseconds after the one before.
-    fn rates(law: &Following, readings: &[(u64, f64)]) -> Vec<u64> {
+    fn rates(law: &SignalRate, readings: &[(u64, f64)]) -> Vec<u64> {
         let (mut now, mut state) = (Tick::EPOCH, law.start(Tick::EPOCH));
         let sense = |&(millis, signal): &(u64, f64)| {
             now = now.after(Duration::from_millis(millis));
@@ -201,7 +201,7 @@ mod tests {
     /// at 92 %, 2 + 598·0.3 = 181.4 s. In tenths, since a rate counts in whole numbers.
     #[test]
     fn the_line_is_that_of_envoys_scaled_triggers() {
-        let law = Following::sentinel(rate(20)..=rate(6000), 85.0..=95.0).unwrap();
+        let law = SignalRate::sentinel(rate(20)..=rate(6000), 85.0..=95.0).unwrap();
         let readings = [84.0, 85.0, 92.0, 95.0, 96.0].map(|percent| (0, percent));
         assert_eq!(rates(&law, &readings), [6000, 6000, 1814, 20, 20]);
     }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_signal_that_rests_at_the_low_mark_has_the_ceiling() {
         for law in
-            [Following::new(rate(100)..=rate(1000), 0.0..=1000.0).unwrap(), sentinel().band(1024.0).unwrap()]
+            [SignalRate::new(rate(100)..=rate(1000), 0.0..=1000.0).unwrap(), sentinel().band(1024.0).unwrap()]
         {
             let mut readings = vec![(0, 5000.0); 10];
             readings.extend([(200, law.low); 100]);
@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn what_is_not_a_number_is_no_reading_and_what_is_infinite_is_the_mark() {
-        let law = Following::new(rate(100)..=rate(1000), 0.0..=100.0).unwrap().climb(Duration::ZERO).unwrap();
+        let law =
+            SignalRate::new(rate(100)..=rate(1000), 0.0..=100.0).unwrap().climb(Duration::ZERO).unwrap();
         assert_eq!(rates(&law, &[(0, f64::NAN)]), [1000]);
         let readings = [(0, f64::INFINITY), (1, f64::NAN), (1, f64::NEG_INFINITY)];
         let after = rates(&law, &readings);
@@ -251,13 +252,13 @@ mod tests {
     #[test]
     fn the_ends_are_exact_for_counts_that_no_float_can_hold() {
         let most = Rate::MAX_COUNT;
-        let law = Following::sentinel(rate(3)..=rate(most - 1), 0.0..=1.0).unwrap();
+        let law = SignalRate::sentinel(rate(3)..=rate(most - 1), 0.0..=1.0).unwrap();
         assert_eq!(rates(&law, &[(0, 0.0), (0, 1.0)]), [most - 1, 3]);
     }
 
     #[test]
     fn knobs_out_of_range_are_refused() {
-        let text = |floor, ceiling, marks| Following::new(floor..=ceiling, marks).unwrap_err().to_string();
+        let text = |floor, ceiling, marks| SignalRate::new(floor..=ceiling, marks).unwrap_err().to_string();
         assert_eq!(text(rate(5), rate(4), 0.0..=1.0), "floor 5 is not a floor; use 1 to the ceiling");
         let minute = Rate::new(1, Duration::from_secs(60)).unwrap();
         let want = "period of the floor 60s is not that of the ceiling; use one period for both";
@@ -265,18 +266,18 @@ mod tests {
         let want = "marks 1.0 and 1.0 are not a band; use a low and a higher one";
         assert_eq!(text(rate(1), rate(4), 1.0..=1.0), want);
         for marks in [f64::NAN..=1.0, 0.0..=f64::INFINITY, -f64::MAX..=f64::MAX, 0.0..=1e-320] {
-            assert!(Following::new(rate(1)..=rate(4), marks).is_err());
+            assert!(SignalRate::new(rate(1)..=rate(4), marks).is_err());
         }
         assert!(sentinel().band(-1.0).is_err() && sentinel().band(1025.0).is_err());
         assert!(sentinel().smoothing(1.0).is_err() && sentinel().climb(Duration::MAX).is_err());
     }
 
-    fn any_law() -> impl Strategy<Value = Following> {
+    fn any_law() -> impl Strategy<Value = SignalRate> {
         let rates = (1u64..1000, 0u64..Rate::MAX_COUNT / 2);
         let marks = (-1e6f64..1e6, 1e-3f64..1e6);
         (rates, marks, 0.0f64..0.99, 0.0f64..=1.0, 0u64..20).prop_map(|(rates, marks, kept, band, climb)| {
             let (floor, ceiling) = (rate(rates.0), rate(rates.0 + rates.1));
-            let law = Following::new(floor..=ceiling, marks.0..=marks.0 + marks.1).unwrap();
+            let law = SignalRate::new(floor..=ceiling, marks.0..=marks.0 + marks.1).unwrap();
             let band = band * (law.high - law.low);
             law.smoothing(kept).unwrap().band(band).unwrap().climb(Duration::from_secs(climb)).unwrap()
         })
@@ -319,6 +320,6 @@ mod tests {
     /// The size that the documentation gives.
     #[test]
     fn the_state_is_as_small_as_documented() {
-        assert_eq!(size_of::<FollowingState>(), 32);
+        assert_eq!(size_of::<SignalRateState>(), 32);
     }
 }

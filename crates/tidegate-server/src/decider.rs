@@ -1,4 +1,4 @@
-//! The decision engine behind every door.
+//! What decides behind every door.
 //!
 //! The [`Gate`] decides; this adds what only a server needs. [`deciding`] turns decisions into answers, also without
 //! the store; [`tickets`] has what follows a decision; [`breakers`], [`keys`] and [`conditions`] are for operators;
@@ -54,9 +54,9 @@ use crate::settings::{Refused, Settings};
 use crate::stores::OpenStore;
 use crate::text::Redact;
 
-/// The parts of the engine, and the few operations that take several of them.
+/// The parts of the decider, and the few operations that take several of them.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct Decider {
     base: Arc<Base>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Arc<Events>,
@@ -71,23 +71,23 @@ pub(crate) struct Engine {
 
 /// The options of an engine that are not in the policy file.
 #[derive(Debug, Default)]
-pub(crate) struct EngineOptions {
+pub(crate) struct DeciderOptions {
     /// Counted by the writer of the log.
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
     pub(crate) metrics_names: Option<Peer>,
     pub(crate) grpc: Option<Address>,
 }
 
-impl Engine {
+impl Decider {
     /// Makes the engine. Call it inside a tokio runtime: background messages to the store are spawned on it.
     pub(crate) fn new(
         settings: &Settings,
         opened: OpenStore,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
-        options: EngineOptions,
+        options: DeciderOptions,
     ) -> Self {
-        let EngineOptions { log_lines_dropped, metrics_names, grpc } = options;
+        let DeciderOptions { log_lines_dropped, metrics_names, grpc } = options;
         let mut metrics = Metrics::new();
         metrics.log_lines_dropped = log_lines_dropped;
         let (metrics, events) = (Arc::new(metrics), Arc::new(Events::default()));
@@ -239,7 +239,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    //! The parts of an engine together: one limit in memory, and a clock that stands still.
+    //! The parts of a decider together: one limit in memory, and a clock that stands still.
 
     use std::net::{Ipv4Addr, SocketAddr};
 
@@ -254,59 +254,60 @@ mod tests {
     use crate::metrics::Transport;
     use crate::ticket_options::TicketOptions;
 
-    /// Makes an engine with one policy: one request a minute, for all together.
-    fn engine() -> Engine {
+    /// Makes a decider with one policy: one request a minute, for all together.
+    fn decider() -> Decider {
         let quota = Quota::per_minute(1).gcra().unwrap();
         let policies = PolicySet::new(vec![Policy::new("all", Limit::new(quota, "1/minute"))]).unwrap();
         let store = OpenStore::in_memory(&StoreSettings::default(), Some(100)).unwrap();
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let seal = TicketSeal::of(&TicketOptions::default(), &here.into()).unwrap();
         let clock = Arc::new(ManualClock::at(Tick::from_secs(1000)));
-        Engine::new(&Settings::new(policies), store, clock, seal, EngineOptions::default())
+        Decider::new(&Settings::new(policies), store, clock, seal, DeciderOptions::default())
     }
 
-    async fn take(engine: &Engine, check: Check<'_, '_>, held: Option<&mut Charged>) -> Conclusion {
-        engine.deciding.decide(&engine.live(), check, None, Want::Take, held, Transport::http).await
+    async fn take(decider: &Decider, check: Check<'_, '_>, held: Option<&mut Charged>) -> Conclusion {
+        decider.deciding.decide(&decider.live(), check, None, Want::Take, held, Transport::http).await
     }
 
     #[tokio::test]
     async fn a_refusal_is_found_by_its_id_and_a_permission_is_not() {
-        let (engine, request) = (engine(), Descriptor::new());
+        let (decider, request) = (decider(), Descriptor::new());
         let check = Check::of(&request);
-        let (first, second) = (take(&engine, check, None).await, take(&engine, check, None).await);
+        let (first, second) = (take(&decider, check, None).await, take(&decider, check, None).await);
         assert_eq!((first.allowed(), second.allowed()), (true, false));
-        let name = |conclusion: &Conclusion| engine.telemetry.name(&engine.live(), &check, None, conclusion);
-        assert!(engine.telemetry.find(name(&first)).is_none());
-        let refused = engine.telemetry.find(name(&second)).unwrap();
+        let name =
+            |conclusion: &Conclusion| decider.telemetry.name(&decider.live(), &check, None, conclusion);
+        assert!(decider.telemetry.find(name(&first)).is_none());
+        let refused = decider.telemetry.find(name(&second)).unwrap();
         assert_eq!((refused.record.policy.as_deref(), refused.record.by), (Some("all"), "limit"));
     }
 
     #[tokio::test]
     async fn a_ticket_gives_its_units_back_once() {
-        let (engine, request, mut held) = (engine(), Descriptor::new(), Charged::default());
+        let (decider, request, mut held) = (decider(), Descriptor::new(), Charged::default());
         let check = Check::of(&request);
-        let decided = take(&engine, check, Some(&mut held)).await;
-        let id = engine.telemetry.name(&engine.live(), &check, None, &decided);
+        let decided = take(&decider, check, Some(&mut held)).await;
+        let id = decider.telemetry.name(&decider.live(), &check, None, &decided);
         let wanted = TicketFor::Caller(Some(true));
-        let made = engine.tickets.make_or_undo(&request, &decided, &held, wanted, Some(id)).await;
+        let made = decider.tickets.make_or_undo(&request, &decided, &held, wanted, Some(id)).await;
         let ticket = made.unwrap().and_then(|answer| answer.ticket).unwrap();
         let undone = Settlement { part: Part::All, outcome: Outcome::Ignored, spent: Spent::Undone };
-        let live = engine.live();
-        let settled = engine.tickets.settle(&live, &ticket, &undone, |settled| settled.id).await;
+        let live = decider.live();
+        let settled = decider.tickets.settle(&live, &ticket, &undone, |settled| settled.id).await;
         assert_eq!(settled.unwrap(), id);
-        let again = engine.tickets.settle(&live, &ticket, &undone, |settled| settled.id).await;
+        let again = decider.tickets.settle(&live, &ticket, &undone, |settled| settled.id).await;
         assert!(matches!(again, Err(SettleError::Ticket(TicketError::Settled))), "{again:?}");
-        assert!(take(&engine, check, None).await.allowed());
-        assert!(!take(&engine, check, None).await.allowed());
+        assert!(take(&decider, check, None).await.allowed());
+        assert!(!take(&decider, check, None).await.allowed());
     }
 
     #[tokio::test]
     async fn a_key_that_is_let_go_has_its_units_again() {
-        let (engine, request) = (engine(), Descriptor::new());
+        let (decider, request) = (decider(), Descriptor::new());
         let check = Check::of(&request);
-        assert!(take(&engine, check, None).await.allowed());
-        let let_go = engine.keys.let_go(&engine.live(), 0, &request).await.unwrap();
+        assert!(take(&decider, check, None).await.allowed());
+        let let_go = decider.keys.let_go(&decider.live(), 0, &request).await.unwrap();
         assert_eq!((let_go.unblocked, let_go.places, let_go.still_forced), (false, Some(0), Some(0)));
-        assert!(take(&engine, check, None).await.allowed());
+        assert!(take(&decider, check, None).await.allowed());
     }
 }

@@ -1,14 +1,14 @@
-//! Settles one step over several cells: the function that every store runs.
+//! Executes one step over several cells: the function that every store runs.
 
 use std::time::Duration;
 
 use super::cell::Cell;
 use super::draw::draw;
-use super::step::{Charge, Op, Settled, Step};
+use super::step::{Charge, Executed, Op, Step};
 use super::take::take;
 use super::{breaker, ending};
 
-/// Settles a step over its cells, one per charge in the same order; `None` is a key never seen.
+/// Executes a step over its cells, one per charge in the same order; `None` is a key never seen.
 ///
 /// Pure except for `cells`. The second result is whether the cells changed: only then is there anything to write back.
 /// A peek changes nothing. A denied take changes nothing either, with one exception: a key that is new, denied by its
@@ -17,31 +17,35 @@ use super::{breaker, ending};
 ///
 /// # Panics
 /// When there are fewer `cells`, or fewer endings, than charges: a mistake of the store, never of a caller.
-pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
+pub fn execute(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Executed, bool) {
     assert!(cells.len() >= step.charges.len(), "a cell for each charge");
-    let mut settled = Settled { at: step.now, ..Settled::default() };
+    let mut executed = Executed { at: step.now, ..Executed::default() };
     let changed = match step.op {
-        Op::Take => take(step, cells, true, &mut settled),
-        Op::Draw => draw(step, cells, &mut settled),
-        Op::Peek => take(step, cells, false, &mut settled),
-        Op::Finish(endings) => ending::finish(step, cells, endings, &mut settled),
-        Op::Reset => ending::reset(step, cells, &mut settled),
-        Op::Breaker(handling) => breaker::handle(step, cells, handling, &mut settled),
+        Op::Take => take(step, cells, true, &mut executed),
+        Op::Draw => draw(step, cells, &mut executed),
+        Op::Peek => take(step, cells, false, &mut executed),
+        Op::Finish(endings) => ending::finish(step, cells, endings, &mut executed),
+        Op::Reset => ending::reset(step, cells, &mut executed),
+        Op::Breaker(handling) => breaker::handle(step, cells, handling, &mut executed),
     };
-    (settled, changed)
+    (executed, changed)
 }
 
-/// Settles a step like [`settle`], for a store that takes cells of at most `largest` bytes.
+/// Executes a step like [`execute`], for a store that takes cells of at most `largest` bytes.
 ///
 /// A charge that would wait, and whose promise would make its cell larger, does not wait: it is refused until it can act
 /// at once. Promises that were made are kept, since one that is forgotten could not be undone. A settlement is never
 /// refused: where it leaves a cell too large, the oldest gaps between the promises of a bucket are forgotten.
-pub fn settle_within(step: &Step<'_>, cells: &mut [Option<Cell>], largest: Option<usize>) -> (Settled, bool) {
+pub fn execute_within(
+    step: &Step<'_>,
+    cells: &mut [Option<Cell>],
+    largest: Option<usize>,
+) -> (Executed, bool) {
     let promises = matches!(step.op, Op::Take | Op::Draw)
         && step.charges.iter().any(|charge| !charge.max_wait.is_zero());
-    let Some(most) = largest else { return settle(step, cells) };
+    let Some(most) = largest else { return execute(step, cells) };
     if !promises {
-        let answer = settle(step, cells);
+        let answer = execute(step, cells);
         for cell in cells.iter_mut().flatten() {
             if let Some(shorter) = cell.quota.shortened(&cell.state).filter(|_| cell.encode().len() > most) {
                 cell.state = shorter;
@@ -50,7 +54,7 @@ pub fn settle_within(step: &Step<'_>, cells: &mut [Option<Cell>], largest: Optio
         return answer;
     }
     let before = cells.to_vec();
-    let answer = settle(step, cells);
+    let answer = execute(step, cells);
     let large = |cell: &Option<Cell>| cell.as_ref().is_some_and(|cell| cell.encode().len() > most);
     if !answer.1 || !cells.iter().any(large) {
         return answer;
@@ -62,7 +66,7 @@ pub fn settle_within(step: &Step<'_>, cells: &mut [Option<Cell>], largest: Optio
     let charges: Vec<Charge<'_>> =
         step.charges.iter().zip(waits).map(|(charge, max_wait)| Charge { max_wait, ..*charge }).collect();
     cells.clone_from_slice(&before);
-    settle(&Step { charges: &charges, ..*step }, cells)
+    execute(&Step { charges: &charges, ..*step }, cells)
 }
 
 #[cfg(test)]
@@ -80,11 +84,11 @@ mod tests {
         let (now, two) = (Tick::from_secs(1), Cost::new(2).unwrap());
         let charges = [Charge::new(b"a", &wide, two), Charge::new(b"b", &narrow, two)];
         let mut cells = [None, None];
-        let (settled, changed) = settle(&Step::new(now, Op::Take, &charges), &mut cells);
-        assert!(!settled.allowed && !changed);
+        let (executed, changed) = execute(&Step::new(now, Op::Take, &charges), &mut cells);
+        assert!(!executed.allowed && !changed);
         assert_eq!(cells, [None, None]);
-        assert!(settled.lines[0].decision.is_allowed(), "the first alone would have passed");
-        assert_eq!(settled.lines[0].decision.standing.remaining, 10, "and has spent nothing");
+        assert!(executed.lines[0].decision.is_allowed(), "the first alone would have passed");
+        assert_eq!(executed.lines[0].decision.standing.remaining, 10, "and has spent nothing");
     }
 
     #[test]
@@ -94,9 +98,9 @@ mod tests {
         let charges = [Charge::new(b"a", &wide, Cost::ONE), shadow];
         let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
         let mut cells = [None, None];
-        assert!(settle(&step, &mut cells).0.lines[1].decision.is_allowed());
-        let (settled, _) = settle(&step, &mut cells);
-        assert!(settled.allowed && !settled.lines[1].decision.is_allowed());
+        assert!(execute(&step, &mut cells).0.lines[1].decision.is_allowed());
+        let (executed, _) = execute(&step, &mut cells);
+        assert!(executed.allowed && !executed.lines[1].decision.is_allowed());
     }
 
     #[test]
@@ -106,7 +110,7 @@ mod tests {
         let mut cells = [None];
         let take = |quota: &Arc<Quota>, cells: &mut [Option<Cell>; 1]| {
             let charges = [Charge::new(b"a", quota, Cost::new(3).unwrap())];
-            settle(&Step::new(now, Op::Take, &charges), cells).0
+            execute(&Step::new(now, Op::Take, &charges), cells).0
         };
         assert_eq!(take(&old, &mut cells).lines[0].decision.standing.remaining, 7);
         assert!(!take(&new, &mut cells).allowed, "three of five are spent");
@@ -122,12 +126,12 @@ mod tests {
         let mut cells = [None];
         let mut receipts = Vec::new();
         let refused = loop {
-            let (settled, changed) =
-                settle_within(&Step { charges: &charges, ..at(0) }, &mut cells, Some(1000));
-            assert!(cells[0].as_ref().unwrap().encode().len() <= 1000 && changed == settled.allowed);
-            match settled.lines[0].receipt {
+            let (executed, changed) =
+                execute_within(&Step { charges: &charges, ..at(0) }, &mut cells, Some(1000));
+            assert!(cells[0].as_ref().unwrap().encode().len() <= 1000 && changed == executed.allowed);
+            match executed.lines[0].receipt {
                 Some(receipt) => receipts.push(receipt),
-                None => break settled,
+                None => break executed,
             }
         };
         let promised = receipts.len() as u64;
@@ -135,14 +139,14 @@ mod tests {
         assert_eq!(refused.lines[0].decision.retry(), Retry::After(Duration::from_secs(60 * promised)));
         for receipt in receipts {
             let endings = [Ending::new(receipt, Finish::UNDONE)];
-            settle_within(
+            execute_within(
                 &Step { charges: &charges, ..Step::new(Tick::EPOCH, Op::Finish(&endings), &[]) },
                 &mut cells,
                 Some(1000),
             );
         }
         assert!(
-            settle(&Step { charges: &[Charge::new(b"a", &log, Cost::ONE)], ..at(1) }, &mut cells).0.allowed
+            execute(&Step { charges: &[Charge::new(b"a", &log, Cost::ONE)], ..at(1) }, &mut cells).0.allowed
         );
     }
 
@@ -155,12 +159,12 @@ mod tests {
         let charges = [Charge { max_wait: Duration::MAX, ..Charge::new(b"a", &bucket, Cost::ONE) }];
         let mut cells = [None];
         let made: Vec<_> = (0..1000)
-            .map(|_| settle(&Step::new(now, Op::Take, &charges), &mut cells).0.lines[0].receipt.unwrap())
+            .map(|_| execute(&Step::new(now, Op::Take, &charges), &mut cells).0.lines[0].receipt.unwrap())
             .collect();
         for receipt in made.into_iter().step_by(2) {
             let endings = [Ending::new(receipt, Finish::UNDONE)];
             let step = Step::new(now, Op::Finish(&endings), &charges);
-            settle_within(&step, &mut cells, Some(4096));
+            execute_within(&step, &mut cells, Some(4096));
             let cell = cells[0].as_ref().unwrap();
             assert!(cell.encode().len() <= 4096);
             assert_eq!(Cell::decode(&cell.encode()).as_ref(), Ok(cell));

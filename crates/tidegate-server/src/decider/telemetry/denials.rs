@@ -15,9 +15,9 @@ use ulid::Ulid;
 
 use super::Telemetry;
 use crate::active_config::ActiveConfig;
-use crate::engine::Conclusion;
+use crate::decider::Conclusion;
 use crate::global_deny_list;
-use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
+use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
 use crate::span_attributes;
 
 /// The log target: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns these lines off.
@@ -73,7 +73,7 @@ impl Telemetry {
     }
 
     /// Returns what is remembered of a refusal.
-    pub(crate) fn find(&self, id: Ulid) -> Option<Refused> {
+    pub(crate) fn find(&self, id: Ulid) -> Option<RememberedRefusal> {
         self.refused.find(id)
     }
 
@@ -116,13 +116,13 @@ impl Telemetry {
         record.retry = decision.retry();
         let Some(refuser) = Refuser::of(decision, request) else { return record };
         record.by = refuser.by;
-        if let Source::Policy(at) = refuser.source {
+        if let DeniedBy::Policy(at) = refuser.source {
             let policy = &decision.policies.policies()[at];
             let key = key_text(&decision.policies, policy, request);
             record.policy = Some(policy.name.as_str().into());
             record.key = Some(if key.len() > RECORDED_KEY { excerpt(&key) } else { key }.into());
         }
-        if let (Source::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
+        if let (DeniedBy::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
             record.key = Some(global_deny_list::key(entry).into());
         }
         if let Some(refusal) = &decision.refusal {
@@ -142,11 +142,11 @@ impl Telemetry {
         let Some(refuser) = Refuser::of(decision, request) else { return };
         let facts = live.facts(&decision.policies, &self.base.metrics);
         let (log, policy, key) = match refuser.source {
-            Source::GlobalDenyList(entry) => {
+            DeniedBy::GlobalDenyList(entry) => {
                 let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
                 (&list.denials, list.name, global_deny_list::key(entry))
             }
-            Source::Policy(at) => {
+            DeniedBy::Policy(at) => {
                 let policy = &decision.policies.policies()[at];
                 let key = key_text(&decision.policies, policy, request);
                 (&*facts[at].denials, policy.name.as_str(), key)
@@ -173,12 +173,12 @@ impl Telemetry {
 
 /// What refused a request.
 struct Refuser<'d> {
-    source: Source<'d>,
+    source: DeniedBy<'d>,
     /// A word of the documented list.
     by: &'static str,
 }
 
-enum Source<'d> {
+enum DeniedBy<'d> {
     /// The whole file's deny list or a block for all policies, by this entry.
     GlobalDenyList(&'d AccessEntry),
     /// The policy with this index.
@@ -194,7 +194,7 @@ impl<'d> Refuser<'d> {
                 (None, Some(_)) => "deadline",
                 (None, None) => "list",
             };
-            let source = refusal.policy.map_or(Source::GlobalDenyList(&refusal.entry), Source::Policy);
+            let source = refusal.policy.map_or(DeniedBy::GlobalDenyList(&refusal.entry), DeniedBy::Policy);
             return Some(Self { source, by });
         }
         let line = &decision.limits[decision.binding?];
@@ -206,7 +206,7 @@ impl<'d> Refuser<'d> {
             Some(limit) if limit.is_guard() => "concurrency",
             _ => "limit",
         };
-        Some(Self { source: Source::Policy(line.policy), by })
+        Some(Self { source: DeniedBy::Policy(line.policy), by })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate::gate::{Charged, Check, GateDecision, LimitDecision};
 use tidegate::policy::{Among, Descriptor, Limit, Mode, OnStoreError, Policy, PolicySet};
-use tidegate::store::{Charge, DecidedBy, Op, Settled, StoreError};
+use tidegate::store::{Charge, DecidedBy, Executed, Op, StoreError};
 
 #[cfg(feature = "grpc")]
 pub(crate) use self::together::Together;
@@ -14,7 +14,7 @@ use super::storage::Storage;
 use super::telemetry::Telemetry;
 use super::{Base, Conclusion, Want};
 use crate::active_config::ActiveConfig;
-use crate::engine::telemetry::tally;
+use crate::decider::telemetry::tally;
 use crate::metrics::{Decided, Transport};
 
 /// Decides requests under the policies in force.
@@ -135,7 +135,7 @@ impl Deciding {
             .collect()
     }
 
-    /// Decides a request under policies that the store can serve ([`super::Engine::fits`]). Charges and counts
+    /// Decides a request under policies that the store can serve ([`super::Decider::fits`]). Charges and counts
     /// nothing, and makes no series.
     ///
     /// # Cancel safety
@@ -166,22 +166,22 @@ impl Deciding {
     }
 
     /// Settles a limit that a caller brings along, under a key of no policy. Writes the result to `out`.
-    pub(crate) async fn settle_brought(
+    pub(crate) async fn execute_brought(
         &self,
         op: Op<'_>,
         charge: Charge<'_>,
-        out: &mut Settled,
+        out: &mut Executed,
     ) -> Result<(), StoreError> {
-        let settled = if self.base.decides_at_once {
+        let executed = if self.base.decides_at_once {
             let start = self.base.metrics.start();
-            let settled = self.base.gate.keys().settle(op, charge, out).now();
+            let executed = self.base.gate.keys().settle(op, charge, out).now();
             self.base.metrics.note_time(Transport::resp, start);
-            settled
+            executed
         } else {
-            let settling = pin!(self.base.gate.keys().settle(op, charge, out));
-            self.base.metrics.time(Transport::resp, settling).await
+            let execution = pin!(self.base.gate.keys().settle(op, charge, out));
+            self.base.metrics.time(Transport::resp, execution).await
         };
-        settled.inspect_err(|_| self.base.count_store_error())
+        executed.inspect_err(|_| self.base.count_store_error())
     }
 
     fn conclude(
@@ -323,7 +323,7 @@ mod together {
 
     use super::Deciding;
     use crate::active_config::ActiveConfig;
-    use crate::engine::{Conclusion, Want};
+    use crate::decider::{Conclusion, Want};
     use crate::metrics::{RequestOutcome, Transport};
 
     /// The result of checks that were decided as one.

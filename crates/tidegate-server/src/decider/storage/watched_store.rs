@@ -11,7 +11,7 @@ use serde_json::json;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{
-    Answer, Charge, Fallback, Later, Occupancy, Op, Settled, Settling, Step, Store, StoreError,
+    Charge, Executed, Execution, Fallback, Later, Occupancy, Op, Step, StepAnswer, Store, StoreError,
 };
 use tidegate::{Cost, Limiter, Quota, Tick, visible};
 
@@ -61,7 +61,7 @@ pub(crate) fn find_away(fallback: &Fallback, now: Tick) {
     let charges = [Charge::new(&[0], &quota, Cost::ONE)];
     // The fallback answers at once. The answer does not matter: no policy uses this key.
     for _ in 0..OUTAGE_AFTER {
-        let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
+        let _ = fallback.execute_into(&Step::new(now, Op::Peek, &charges), &mut Executed::default());
     }
 }
 
@@ -126,19 +126,21 @@ impl Drop for Timer {
 }
 
 impl<S: Store> Store for TimedStore<S> {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        match self.store.settle_into(step, out) {
-            Settling::Later(later) => {
-                Settling::Later(self.timed(StoreOp::of(step.op), later, |answer, errors| errors.note(answer)))
+    fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
+        match self.store.execute_into(step, out) {
+            Execution::Later(later) => {
+                Execution::Later(
+                    self.timed(StoreOp::of(step.op), later, |answer, errors| errors.note(answer)),
+                )
             }
             done => done,
         }
     }
 
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        let later = self.store.settle_each(steps, out)?;
+    fn execute_each(&self, steps: &[Step<'_>], out: &mut Vec<StepAnswer>) -> Option<Later<Vec<StepAnswer>>> {
+        let later = self.store.execute_each(steps, out)?;
         let each =
-            |answers: &Vec<Answer>, errors: &KeyErrors| answers.iter().for_each(|one| errors.note(one));
+            |answers: &Vec<StepAnswer>, errors: &KeyErrors| answers.iter().for_each(|one| errors.note(one));
         Some(self.timed(StoreOp::batch, later, each))
     }
 
@@ -169,7 +171,7 @@ impl KeyErrors {
         Self { store, often: Limiter::new(quota).expect("a quota in range"), left_out: AtomicU64::new(0) }
     }
 
-    fn note(&self, answer: &Answer) {
+    fn note(&self, answer: &StepAnswer) {
         let Err(error) = answer else { return };
         if !matches!(
             error,
@@ -203,8 +205,8 @@ mod tests {
     struct Hanging;
 
     impl Store for Hanging {
-        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-            Settling::Later(Box::pin(std::future::pending()))
+        fn execute_into(&self, _: &Step<'_>, _: &mut Executed) -> Execution {
+            Execution::Later(Box::pin(std::future::pending()))
         }
 
         fn occupancy(&self) -> Occupancy {
@@ -220,7 +222,9 @@ mod tests {
         let charges = [Charge::new(b"key", &quota, Cost::ONE)];
         let asked = |op| {
             let step = Step::new(Tick::from_secs(1000), op, &charges);
-            let Settling::Later(later) = store.settle_into(&step, &mut Settled::default()) else { panic!() };
+            let Execution::Later(later) = store.execute_into(&step, &mut Executed::default()) else {
+                panic!()
+            };
             later
         };
         drop(asked(Op::Peek));

@@ -1,4 +1,4 @@
-//! What all parts of the engine stand on: the gate, the configuration in force, and where they tell what they do.
+//! What all parts of the decider stand on: the gate, the configuration in force, and where they tell what they do.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// As [`super::Engine::live`].
+    /// As [`super::Decider::live`].
     pub(super) fn live(&self) -> Guard<Arc<ActiveConfig>> {
         self.live.load()
     }
