@@ -316,7 +316,7 @@ impl MemoryStore {
             StepClock::Fresh(clock) => time.glimpse(clock.now()),
             _ => step.now,
         };
-        if table.settle_unspent(&step, || fresh(&step), &fingerprint, executed).is_some() {
+        if table.execute_unspent(&step, || fresh(&step), &fingerprint, executed).is_some() {
             let later = time.latest();
             if executed.allowed || later <= executed.at || !waited(&step, executed, later) {
                 return Ok(());

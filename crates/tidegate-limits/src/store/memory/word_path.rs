@@ -145,7 +145,7 @@ impl Table {
     /// `clock` is asked after the words are read: every charge in them then has an earlier tick, and no request is refused
     /// that the clock would allow.
     #[inline(never)]
-    pub(super) fn settle_unspent(
+    pub(super) fn execute_unspent(
         &self,
         step: &Step<'_>,
         clock: impl FnOnce() -> Tick,
