@@ -76,7 +76,7 @@ pub mod concurrency {
     #[doc(inline)]
     pub use tidegate_core::concurrency::*;
     #[doc(inline)]
-    pub use tidegate_core::{codel, following, throttle};
+    pub use tidegate_core::{codel, signal_rate, throttle};
     #[doc(inline)]
     pub use tidegate_limits::signals;
 }

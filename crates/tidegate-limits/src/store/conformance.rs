@@ -432,7 +432,7 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
                 })
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().expect("a worker only settles")).sum()
+        workers.into_iter().map(|worker| worker.join().expect("a worker only executes")).sum()
     });
     let charges = [Charge::new(b"all", &shared, Cost::ONE)];
     let left = execute(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");

@@ -286,7 +286,7 @@ impl MemoryStore {
         self.execute_step::<true, false>(step, &mut executed).map(|()| executed)
     }
 
-    /// Settles a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
+    /// Executes a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
     /// change.
     #[inline(always)]
     fn execute_step<const RECEIPTS: bool, const TRACK: bool>(
