@@ -38,7 +38,7 @@ impl<'g> Keys<'g> {
 
     /// Settles a charge of a key that belongs to no policy, in the store that the gate was created with: a limit that a
     /// caller brings under its own name. Such a key begins with
-    /// [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
+    /// [`CALLER_LIMIT`](crate::policy::CALLER_LIMIT).
     ///
     /// Writes to `out`, which the caller can reuse; the result contains no receipts.
     pub const fn execute(self, op: Op<'g>, charge: Charge<'g>, out: &'g mut Executed) -> SettlingCharge<'g> {
@@ -274,7 +274,7 @@ mod tests {
         let quota = Arc::new(Quota::per_second(1).burst(2).gcra().unwrap());
         let mut out = Executed::default();
         let mut ask = |op| {
-            gate.keys().settle(op, Charge::new(b"key", &quota, Cost::ONE), &mut out).now().unwrap();
+            gate.keys().execute(op, Charge::new(b"key", &quota, Cost::ONE), &mut out).now().unwrap();
             let line = out.lines[0].decision;
             (out.lines.len(), out.allowed, line.standing.remaining, line.retry())
         };

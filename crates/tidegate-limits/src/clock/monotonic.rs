@@ -81,13 +81,6 @@ impl HeldTime {
         Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
     }
 
-    /// Returns what [`HeldTime::hold`] would, and writes nothing where the tick is not far behind: for refusals, which
-    /// charge nothing at the tick.
-    #[inline]
-    pub(crate) fn glimpse(&self, tick: Tick) -> Tick {
-        if tick > self.latest() { tick } else { self.hold(tick) }
-    }
-
     /// Returns the latest tick.
     #[must_use]
     pub fn latest(&self) -> Tick {

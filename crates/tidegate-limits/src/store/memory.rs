@@ -313,7 +313,7 @@ impl MemoryStore {
         let mut step = Step { now: executed.at, ..*step };
         // The step may be refused: it is decided by a fresh clock, if it has one.
         let fresh = |step: &Step<'_>| match step.clock {
-            StepClock::Fresh(clock) => time.glimpse(clock.now()),
+            StepClock::Fresh(clock) => time.hold(clock.now()),
             _ => step.now,
         };
         if table.execute_unspent(&step, || fresh(&step), &fingerprint, executed).is_some() {
@@ -322,7 +322,7 @@ impl MemoryStore {
                 return Ok(());
             }
         }
-        step.now = time.hold(fresh(&step));
+        step.now = fresh(&step);
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
         // Two keys of one step that the table cannot tell apart would be executed on one slot twice. Different keys

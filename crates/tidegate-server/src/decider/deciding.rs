@@ -174,11 +174,11 @@ impl Deciding {
     ) -> Result<(), StoreError> {
         let executed = if self.base.decides_at_once {
             let start = self.base.metrics.start();
-            let executed = self.base.gate.keys().settle(op, charge, out).now();
+            let executed = self.base.gate.keys().execute(op, charge, out).now();
             self.base.metrics.note_time(Transport::resp, start);
             executed
         } else {
-            let execution = pin!(self.base.gate.keys().settle(op, charge, out));
+            let execution = pin!(self.base.gate.keys().execute(op, charge, out));
             self.base.metrics.time(Transport::resp, execution).await
         };
         executed.inspect_err(|_| self.base.count_store_error())

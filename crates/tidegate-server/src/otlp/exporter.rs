@@ -72,6 +72,10 @@ impl SpanExporter for Counted {
         outcome
     }
 
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.otlp.shutdown_with_timeout(timeout)
+    }
+
     fn set_resource(&mut self, resource: &Resource) {
         // The batch processor sets the resource before it sends anything, so there is no other reference.
         if let Some(otlp) = Arc::get_mut(&mut self.otlp) {
