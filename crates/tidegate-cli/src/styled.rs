@@ -171,11 +171,13 @@ impl Layout<'_> {
             let free = width.saturating_sub(cell.text.width());
             let (before, after) = if self.right.contains(&at) { (free, 0) } else { (0, free) };
             blanks += before;
-            if !cell.text.is_empty() {
+            // A line has no blanks at its end.
+            let text: &str = if at + 1 == row.len() { cell.text.trim_end() } else { &cell.text };
+            if !text.is_empty() {
                 out.push(" ".repeat(blanks));
                 match cell.look {
-                    Some(look) => out.push_as(look, &cell.text),
-                    None => out.push(&*cell.text),
+                    Some(look) => out.push_as(look, text),
+                    None => out.push(text),
                 }
                 blanks = 0;
             }
