@@ -220,7 +220,7 @@ impl Gate {
     /// [`Event::binding`](tidegate_limits::observer::Event::binding) is the index of the limit within its policy, and
     /// [`Event::shadow`](tidegate_limits::observer::Event::shadow) says that the limit refuses
     /// nothing. Peeks are not told, nor requests that meet no limit because a list, a block or a deadline refuses them, nor
-    /// single charges ([`Keys::settle`]). A
+    /// single charges ([`Keys::execute`]). A
     /// change that an engine makes while no caller waits for its answer is not told.
     ///
     /// A gate without an observer pays a branch for each check.

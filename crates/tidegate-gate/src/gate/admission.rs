@@ -79,7 +79,7 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// let request = Descriptor::new();
 /// let Entry::Admitted(admission) = gate.admit(Check::of(&request).cost(800)).now()? else { panic!("800 of 1000") };
 /// admission.finish(Outcome::Success).used(|_| Some(300)).now()?;
-/// assert_eq!(gate.check(Check::of(&request).peek()).now().now()?.limits[0].decision.standing.remaining, 700);
+/// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 700);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "an admission that is dropped at once gives its places back"]

@@ -54,8 +54,12 @@ impl<'a, 'd> CheckingEach<'a, 'd> {
     }
 
     /// Decides without waiting. A request for which an engine would have to be asked gets [`StoreError::MustWait`].
+    ///
+    /// # Panics
+    /// If the future was polled before.
     pub fn now(self) -> Vec<Result<GateDecision, StoreError>> {
-        let Self { gate, checks, charged, most_limits, .. } = self;
+        let Self { gate, checks, charged, most_limits, later } = self;
+        assert!(later.is_none(), "not polled before");
         run_without_waiting(gate.decide_list(checks, charged, most_limits, Waits::No))
     }
 }

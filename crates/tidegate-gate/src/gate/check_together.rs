@@ -69,8 +69,12 @@ impl<'a, 'd> CheckingTogether<'a, 'd> {
     ///
     /// # Errors
     /// As [`CheckingTogether`] says; [`StoreError::MustWait`] if an engine would have to be asked.
+    ///
+    /// # Panics
+    /// If the future was polled before.
     pub fn now(self) -> Result<Together, StoreError> {
-        let Self { gate, checks, charged, .. } = self;
+        let Self { gate, checks, charged, progress } = self;
+        assert!(matches!(progress, Progress::Asked), "not polled before");
         match charged {
             None => run_without_waiting(gate.decide_together(checks, &mut (), Waits::No, Tried::Nothing)),
             Some(charged) => {

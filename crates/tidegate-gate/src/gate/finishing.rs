@@ -108,7 +108,8 @@ where
     G: Deref<Target = Gate>,
     U: FnMut(&ChargedLine<'_>) -> Option<u64>,
 {
-    /// Settles what was really spent: `used` returns the units of each charge; `None`: the units charged.
+    /// Settles what was really spent: `used` returns the units of each charge; `None`: the units charged. Work that is
+    /// cancelled has spent nothing, whatever this says.
     pub fn used<V>(self, used: V) -> Finishing<'f, G, V>
     where
         V: FnMut(&ChargedLine<'_>) -> Option<u64>,
@@ -120,7 +121,7 @@ where
         Finishing { work, progress: Progress::Asked }
     }
 
-    /// Settles by the usage that the work reported, such as `llm.output`, if it reported any. Each policy computes its real
+    /// Settles by the usage that the work reported, such as `llm.output`, if it reported any and is not cancelled. Each policy computes its real
     /// cost from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it, under the policies of the
     /// admission; policies that learn an estimate learn it once that is done. A charge stays as it was made if no usage for
     /// its policy was reported, or if the usage yields no valid cost.
@@ -139,12 +140,13 @@ where
     /// let gate = Gate::in_memory(PolicySet::new(vec![requests, tokens])?, 1000)?.with_clock(ManualClock::default());
     /// let Entry::Admitted(call) = gate.admit(&Descriptor::new()).now()? else { panic!("a full limit") };
     /// call.finish(Outcome::Success).usage(&Usage::default().with("llm.output", 300)).now()?;
-    /// let left = |limit: usize| gate.check(Check::of(&Descriptor::new()).peek()).now().now().unwrap().limits[limit].decision.standing.remaining;
+    /// let left = |limit: usize| gate.check(Check::of(&Descriptor::new()).peek()).now().unwrap().limits[limit].decision.standing.remaining;
     /// assert_eq!([left(0), left(1)], [59, 700]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn usage<'u, 'v: 'u>(mut self, usage: impl Into<Option<&'u Usage<'v>>>) -> Self {
-        if let (Some(usage), Some(work)) = (usage.into(), &mut self.work) {
+        let ends = self.work.as_mut().filter(|work| !work.cancels);
+        if let (Some(usage), Some(work)) = (usage.into(), ends) {
             work.real = Some(RealCosts::of(&work.policies, usage, work.held.charged.lines()));
         }
         self
@@ -200,12 +202,20 @@ where
     /// let request = Descriptor::new();
     /// let Entry::Admitted(stream) = gate.admit(Check::of(&request).cost(800)).now()? else { panic!("800 of 1000") };
     /// stream.finish(Outcome::Ignored).usage(&Usage::cost(300)).unwatched()?; // its reader hung up after 300 tokens
-    /// assert_eq!(gate.check(Check::of(&request).peek()).now().now()?.limits[0].decision.standing.remaining, 700);
+    /// assert_eq!(gate.check(Check::of(&request).peek()).now()?.limits[0].decision.standing.remaining, 700);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn unwatched(self) -> Result<(), StoreError> {
         self.work.expect("not polled before").unwatched()
     }
+}
+
+/// Returns what was used: nothing by work that is cancelled.
+fn unless(
+    cancels: bool,
+    used: &mut impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+) -> impl FnMut(&ChargedLine<'_>) -> Option<u64> {
+    move |line| if cancels { Some(0) } else { used(line) }
 }
 
 impl<G, U> Work<G, U>
@@ -215,6 +225,7 @@ where
 {
     fn now(mut self) -> Result<(), StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
+        let used = unless(*cancels, used);
         held.is_done(!*cancels);
         let ended = match real {
             Some(real) => held.gate.finish_changes(&held.charged, *outcome, real.used()),
@@ -228,6 +239,7 @@ where
 
     async fn later(mut self) -> Result<(), StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
+        let used = unless(*cancels, used);
         // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. Parts that no store was asked
         // for yet are undone on drop if the admission is cancelled.
         held.has_ended(false, *cancels);
@@ -244,6 +256,7 @@ where
 
     fn tell<T>(mut self, report: impl FnOnce(&Finished<'_>) -> T) -> Result<T, StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
+        let used = unless(*cancels, used);
         held.is_done(!*cancels);
         let finished = match real {
             Some(real) => held.gate.settle_now(&held.charged, Part::All, *outcome, real.used()),
@@ -264,6 +277,7 @@ where
 
     fn unwatched(mut self) -> Result<(), StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
+        let used = unless(*cancels, used);
         let part = if *outcome == Outcome::Ignored && !*cancels { Part::Spent } else { Part::All };
         held.is_done(*outcome != Outcome::Ignored);
         // The work was done, or may have been, so a drop leaves places and keeps charges.

@@ -134,7 +134,7 @@ impl KeyedView {
 }
 
 /// A charge that is settled when that is asked for: at once by [`SettlingCharge::now`], or awaited as a future, which also
-/// waits for an engine that answers later. See [`Keys::settle`].
+/// waits for an engine that answers later. See [`Keys::execute`].
 ///
 /// # Errors
 /// [`StoreError`] if the store did not settle it.
@@ -157,7 +157,11 @@ impl SettlingCharge<'_> {
     /// # Errors
     /// [`StoreError`] if the store did not settle it; [`StoreError::MustWait`] if an engine would have to be asked,
     /// which was not done.
+    ///
+    /// # Panics
+    /// If the future was polled before.
     pub fn now(self) -> Result<(), StoreError> {
+        assert!(self.later.is_none(), "not polled before");
         match self.gate.begin_charge(self.op, self.charge, self.out)? {
             Execution::Done(done) => done,
             // Dropped without being polled, so the engine was not asked.

@@ -139,8 +139,8 @@ impl Table {
     }
 
     /// Executes a step that spends nothing: a refusal, or a look at what is there. Returns `None` for any other step, and
-    /// where a key has no word under the limit that the step names. Writes nothing, so threads that are refused do not
-    /// keep each other waiting.
+    /// where a key has no word under the limit that the step names. Writes to no slot. Several words are read twice, so that
+    /// they are of one moment.
     ///
     /// `clock` is asked after the words are read: every charge in them then has an earlier tick, and no request is refused
     /// that the clock would allow.
@@ -179,6 +179,10 @@ impl Table {
             words.push(Word { form, now: 0, word });
         }
         let now = clock();
+        let changed = |(slot, read): (&&Slot, &Word)| slot.word() != read.word;
+        if words.len() > 1 && slots.iter().zip(&words).any(changed) {
+            return None;
+        }
         for word in &mut words {
             word.now = word.form.scaled(now)?;
         }
