@@ -225,11 +225,10 @@ where
 {
     fn now(mut self) -> Result<(), StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
-        let used = unless(*cancels, used);
         held.is_done(!*cancels);
         let ended = match real {
             Some(real) => held.gate.finish_changes(&held.charged, *outcome, real.used()),
-            None => held.gate.finish_changes(&held.charged, *outcome, used),
+            None => held.gate.finish_changes(&held.charged, *outcome, unless(*cancels, used)),
         };
         held.has_ended(ended.is_ok(), *cancels);
         ended?;
@@ -239,14 +238,13 @@ where
 
     async fn later(mut self) -> Result<(), StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
-        let used = unless(*cancels, used);
         // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. Parts that no store was asked
         // for yet are undone on drop if the admission is cancelled.
         held.has_ended(false, *cancels);
         held.is_done(!*cancels);
         let ended = match real {
             Some(real) => held.gate.finish_changes_async(&held.charged, *outcome, real.used()).await,
-            None => held.gate.finish_changes_async(&held.charged, *outcome, used).await,
+            None => held.gate.finish_changes_async(&held.charged, *outcome, unless(*cancels, used)).await,
         };
         held.has_ended(ended.is_ok(), *cancels);
         ended?;
@@ -256,11 +254,10 @@ where
 
     fn tell<T>(mut self, report: impl FnOnce(&Finished<'_>) -> T) -> Result<T, StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
-        let used = unless(*cancels, used);
         held.is_done(!*cancels);
         let finished = match real {
             Some(real) => held.gate.settle_now(&held.charged, Part::All, *outcome, real.used()),
-            None => held.gate.settle_now(&held.charged, Part::All, *outcome, used),
+            None => held.gate.settle_now(&held.charged, Part::All, *outcome, unless(*cancels, used)),
         };
         let told = finished.map(|finished| {
             // Set before `report` is called, since `report` is the caller's code and may panic.
@@ -277,7 +274,6 @@ where
 
     fn unwatched(mut self) -> Result<(), StoreError> {
         let Self { held, outcome, used, real, cancels, .. } = &mut self;
-        let used = unless(*cancels, used);
         let part = if *outcome == Outcome::Ignored && !*cancels { Part::Spent } else { Part::All };
         held.is_done(*outcome != Outcome::Ignored);
         // The work was done, or may have been, so a drop leaves places and keeps charges.
@@ -288,7 +284,9 @@ where
                 real.keep_only(charged, part);
                 held.gate.settle_unwatched(charged, charged.of(part), *outcome, real.used())?;
             }
-            None => held.gate.settle_unwatched(charged, charged.of(part), *outcome, used)?,
+            None => {
+                held.gate.settle_unwatched(charged, charged.of(part), *outcome, unless(*cancels, used))?
+            }
         }
         self.teach();
         Ok(())
