@@ -25,6 +25,7 @@ pub mod observer;
 mod precision;
 pub mod priority;
 pub mod queue;
+mod refusal_reason;
 mod reservation;
 pub mod retries;
 mod rng;

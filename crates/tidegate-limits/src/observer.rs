@@ -17,8 +17,8 @@ pub use self::events::{
     CoalesceDid, Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, PoolDid, RefusalCause, RetryDecided,
     StepDid, SwitchTurned, TurnedBy, TurnedOff,
 };
-use crate::breaker::RefusalReason;
 use crate::no_place::NoPlace;
+use crate::refusal_reason::RefusalReason;
 
 /// Receives the events of limiters, guards, switches, layers, pools, coalesced calls, steps and retriers.
 ///

@@ -1,12 +1,12 @@
 //! Rule: the manual names every metric, and none that does not exist.
 //!
-//! Metrics are read where the server registers them: `registry.register("name", ..)`, in a
-//! `Registry::with_prefix("..")`. A registry that is passed to a function may have any prefix of the server.
+//! Metrics are read where the server registers them: `registry.register("name", ..)` or `new_series(registry, "name", ..)`, in
+//! a `Registry::with_prefix("..")`. In a table of those that are registered alike, `("name", "help", ..)`. A registry that is passed to a function may have any prefix of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprMethodCall, LitStr, Local, Pat};
+use syn::{Expr, ExprCall, ExprMethodCall, ExprTuple, LitStr, Local, Pat};
 
 use super::code::literal;
 use super::fault::{Allowed, Fault};
@@ -14,6 +14,9 @@ use super::markdown::{is_page, words};
 use super::tree::Tree;
 
 const SOURCES: &str = "crates/tidegate-server/src/";
+
+/// Where tables of metrics are, besides those of tests and of the names that other servers give them.
+const TABLES: &str = "crates/tidegate-server/src/metrics";
 
 /// The suffixes of a series' name beyond the registered name: those of the type and the unit, and of a histogram's
 /// parts.
@@ -105,6 +108,15 @@ fn prefix(call: &ExprCall) -> Option<String> {
     call.args.first().filter(|_| makes_one).and_then(literal).map(LitStr::value)
 }
 
+impl Found {
+    /// Notes a metric that is registered in the registry with this name.
+    fn found(&mut self, registry: Option<String>, metric: &LitStr) {
+        let prefix = registry.and_then(|registry| self.prefixes.get(&registry).cloned());
+        let line = metric.span().start().line;
+        self.metrics.push(Metric { path: self.path.clone(), line, prefix, name: metric.value() });
+    }
+}
+
 impl<'ast> Visit<'ast> for Found {
     fn visit_local(&mut self, local: &'ast Local) {
         let made = local.init.as_ref().and_then(|init| match &*init.expr {
@@ -119,15 +131,29 @@ impl<'ast> Visit<'ast> for Found {
 
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         self.all.extend(prefix(call));
+        if let (Some("new_series"), Some(registry), Some(metric)) =
+            (name(&call.func).as_deref(), call.args.first(), call.args.get(1).and_then(literal))
+        {
+            self.found(name(registry), metric);
+        }
         visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_tuple(&mut self, row: &'ast ExprTuple) {
+        let of_metrics = self.path.starts_with(TABLES)
+            && !self.path.ends_with("peer_names.rs")
+            && !self.path.ends_with("tests.rs");
+        let (metric, help) = (row.elems.first().and_then(literal), row.elems.get(1).and_then(literal));
+        if let (true, Some(metric), Some(_)) = (of_metrics, metric, help) {
+            self.found(None, metric);
+        }
+        visit::visit_expr_tuple(self, row);
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         let registers = call.method.to_string().starts_with("register");
         if let (true, Some(metric)) = (registers, call.args.first().and_then(literal)) {
-            let prefix = name(&call.receiver).and_then(|registry| self.prefixes.get(&registry).cloned());
-            let line = call.method.span().start().line;
-            self.metrics.push(Metric { path: self.path.clone(), line, prefix, name: metric.value() });
+            self.found(name(&call.receiver), metric);
         }
         visit::visit_expr_method_call(self, call);
     }
@@ -138,7 +164,7 @@ mod tests {
     use crate::tidy::found;
 
     const SOURCE: &str = "fn f() {\n    let mut main = Registry::with_prefix(\"tidegate\");\n    \
-        main.register(\"denied\", \"help\", counter);\n    \
+        new_series(&mut main, \"denied\", \"help\");\n    \
         main.register_with_unit(\"decision\", \"help\", Unit::Seconds, histogram);\n    \
         let mut log = Registry::with_prefix(\"tidegate_log\");\n    log.register(\"lost\", \"help\", counter);\n}\n\
         fn g(handed: &mut Registry) { handed.register(\"late\", \"help\", gauge); }\n";

@@ -285,7 +285,7 @@ where
                 held.gate.settle_unwatched(charged, charged.of(part), *outcome, real.used())?;
             }
             None => {
-                held.gate.settle_unwatched(charged, charged.of(part), *outcome, unless(*cancels, used))?
+                held.gate.settle_unwatched(charged, charged.of(part), *outcome, unless(*cancels, used))?;
             }
         }
         self.teach();

@@ -15,16 +15,16 @@ mod quota;
 mod rate_limit;
 mod reading;
 mod reflection;
+mod service;
 mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use self::quota::pools::{Budget, Pools};
+use self::service::Service;
 use crate::app::App;
 use crate::connections::{ConnectionPlace, Door, NotEncrypted, Stream, Tls};
 use crate::options::Timeouts;
-use crate::requests::InlineQuotas;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
@@ -67,23 +67,5 @@ impl Door for GrpcDoor {
             },
         };
         connection::serve(stream, Arc::clone(&self.service), Arc::clone(place), timeouts).await;
-    }
-}
-
-/// What all calls of the door share.
-#[derive(Debug)]
-struct Service {
-    app: Arc<App>,
-    /// For the limits that callers bring along.
-    quotas: InlineQuotas,
-    /// The limits divided over proxies.
-    pools: Pools,
-    /// For the pairs of the proxies' buckets.
-    pairs: Budget,
-}
-
-impl Service {
-    fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: InlineQuotas::default(), pools: Pools::default(), pairs: Budget::default() }
     }
 }

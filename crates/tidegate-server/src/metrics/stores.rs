@@ -112,14 +112,18 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
         ConstGauge::new(outstanding),
     );
     for (name, help, count) in [
-        ("granted", "Charges granted from units drawn before, without asking the engine", health.granted),
-        ("refused", "Charges refused without asking the engine", health.refused),
-        ("messages", "Calls that leases made to the engine", health.messages),
-        ("drawn_units", "Units drawn from the engine", health.drawn),
-        ("returned_units", "Units given back because they were not needed in time", health.returned),
-        ("burned_units", "Units that may or may not have been given back", health.burned),
+        (
+            "lease_granted",
+            "Charges granted from units drawn before, without asking the engine",
+            health.granted,
+        ),
+        ("lease_refused", "Charges refused without asking the engine", health.refused),
+        ("lease_messages", "Calls that leases made to the engine", health.messages),
+        ("lease_drawn_units", "Units drawn from the engine", health.drawn),
+        ("lease_returned_units", "Units given back because they were not needed in time", health.returned),
+        ("lease_burned_units", "Units that may or may not have been given back", health.burned),
     ] {
-        registry.register(format!("lease_{name}"), help, ConstCounter::new(count));
+        registry.register(name, help, ConstCounter::new(count));
     }
 }
 

@@ -18,10 +18,10 @@ use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::Service;
 use super::counts::{CallCounts, Guesses, Memory, Turn, WAITING_CALL};
 use super::methods::Method;
 use super::reading::{self, Messages, head_bytes, pieces};
+use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
 use super::{framing, health, quota, rate_limit, reflection};
 use crate::auth::Access;

@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::Service;
 use super::call::{self, Accepted, Calls};
+use super::service::Service;
 use crate::connections::{
     ConnectionPlace, ConnectionStage, LINGER, NEVER, Order, Stream, after, linger, now,
 };

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
-use super::Service;
 use super::counts::Turn;
 use super::rate_limit::limitador;
+use super::service::Service;
 use super::status::{Code, Status};
 use super::{health, quota, rate_limit, reflection};
 use crate::auth::Scope;

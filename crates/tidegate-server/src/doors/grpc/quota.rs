@@ -30,9 +30,9 @@ use tidegate::visible::excerpt;
 use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
-use super::Service;
 use super::counts::OpenCall;
 use super::reading::{Answers, Holding, Messages, over};
+use super::service::Service;
 use super::status::{Code, Status};
 
 pub(super) const PATH: &str =

@@ -25,10 +25,10 @@ use tidegate::gate::{Charged, Check};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
-use super::Service;
 use super::counts::Turn;
 use super::envoy::{RateLimitRequest, RateLimitResponse};
 use super::framing;
+use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
 use crate::decider::{Conclusion, Decider, Together, Want};
@@ -336,9 +336,9 @@ pub(crate) mod fuzzing {
     use tidegate::clock::Clock;
     use tokio::runtime::Runtime;
 
-    use super::super::Service;
     use super::super::counts::Turn;
     use super::super::framing;
+    use super::super::service::Service;
     use crate::fuzzed_app;
 
     /// A door without its connections.

@@ -12,10 +12,10 @@ use tidegate::visible::excerpt;
 use tokio::task::consume_budget;
 use tokio::time::timeout;
 
-use super::super::Service;
 use super::super::envoy::Entry;
 use super::super::framing;
 use super::super::rate_limit::descriptors::{self, CallDescriptor};
+use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::assignment::Assignment;
 use super::bucket::Bucket;

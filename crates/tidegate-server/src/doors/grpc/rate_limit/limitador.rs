@@ -19,9 +19,9 @@ use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Charged, Check, Part};
 use tidegate::policy::Usage;
 
-use super::super::Service;
 use super::super::envoy::{RateLimitCode, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::super::framing;
+use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
