@@ -21,6 +21,11 @@ use crate::time::{Tick, onward};
 
 /// Decides which work of a waiting queue is served.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-queue-orders.svg)
+/// of a simulated service in and after an overload, with its queue in this order, first come first served, and newest
+/// first ([figures](https://github.com/tidegate/tidegate/blob/main/docs/protection/bulkheads.md#the-adaptive-order)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

@@ -20,6 +20,11 @@ use crate::time::Tick;
 
 /// Grows by one for each success while the limit is needed, shrinks by a tenth for each overload.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-aimd.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

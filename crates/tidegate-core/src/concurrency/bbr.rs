@@ -31,6 +31,11 @@ use best_moments::{Counting, Served};
 
 /// A limit that holds while the processor is busy: the highest throughput multiplied by the least latency.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-bbr.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

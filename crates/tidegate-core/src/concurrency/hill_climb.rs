@@ -49,6 +49,12 @@ const OVERLOADED: f64 = 1.1;
 
 /// Moves the limit to the value at which most work succeeds.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-capacity-steps.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside other laws, and
+/// [the limit](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-limit.svg) on four services
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

@@ -31,6 +31,11 @@ const LATER: f64 = 0.15;
 
 /// A limit that compares the median latency with one that was measured while few were inside.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-envoy.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

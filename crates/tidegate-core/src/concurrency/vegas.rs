@@ -36,6 +36,11 @@ use probe::Probe;
 
 /// A limit that keeps a short queue, whose length it infers from latencies.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-vegas.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

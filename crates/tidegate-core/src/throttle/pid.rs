@@ -31,6 +31,11 @@ const KEPT: f64 = 0.95;
 
 /// Refuses arrivals so that the queue in front of the places stays short.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-pid.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside the default
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use tidegate_core::throttle::{Arrival, Pid, Room, Throttle};

@@ -33,6 +33,11 @@ const OPENING: f64 = 2.0;
 
 /// Refuses the least important arrivals while the queue behind it turns some away.
 ///
+/// # Picture
+/// [A storm of retries](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-storm.svg)
+/// on three simulated services in a chain, which shed in this way, beside Vegas and no protection
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;
