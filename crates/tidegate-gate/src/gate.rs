@@ -64,7 +64,7 @@ use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use sensing::Signals;
-pub use single_keys::{KeyedView, Keys, SettlingCharge};
+pub use single_keys::{ExecutingCharge, KeyedView, Keys};
 #[cfg(feature = "ticket")]
 pub use ticket::FinishedBy;
 pub use unsupported::Unfit;

@@ -295,11 +295,11 @@ impl Home {
 #[non_exhaustive]
 pub enum StoreError {
     /// Two charges of one step name the same key; add their costs or make two steps.
-    #[error("two charges of one step have the same key; add their costs or settle them one after the other")]
+    #[error("two charges of one step have the same key; add their costs or execute them one after the other")]
     RepeatedKey,
     /// The store asks an engine and has to be awaited, but the call was one that does not wait. The engine was not
     /// asked.
-    #[error("the store must be awaited, but this call does not wait; use the async method of the same name")]
+    #[error("the store must be awaited, but this call does not wait; await it in place of calling `now`")]
     MustWait,
     /// A state is larger than the engine takes.
     #[error(

@@ -69,7 +69,7 @@ pub(crate) struct Decider {
     pub(crate) telemetry: Arc<Telemetry>,
 }
 
-/// The options of an engine that are not in the policy file.
+/// The options of a decider that are not in the policy file.
 #[derive(Debug, Default)]
 pub(crate) struct DeciderOptions {
     /// Counted by the writer of the log.
@@ -79,7 +79,7 @@ pub(crate) struct DeciderOptions {
 }
 
 impl Decider {
-    /// Makes the engine. Call it inside a tokio runtime: background messages to the store are spawned on it.
+    /// Makes the decider. Call it inside a tokio runtime: background messages to the store are spawned on it.
     pub(crate) fn new(
         settings: &Settings,
         opened: OpenStore,

@@ -138,7 +138,7 @@ impl Metrics {
             store_errors: new_series(
                 &mut registry,
                 "store_errors",
-                "Steps that the store could not settle, also while it was gone",
+                "Steps that the store could not execute, also while it was gone",
             ),
             store_up: new_series(
                 &mut registry,

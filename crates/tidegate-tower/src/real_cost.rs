@@ -114,7 +114,7 @@ impl Spent {
         self.settle_by(Usage::cost(units))
     }
 
-    /// Settles the charge like [`execute`](Self::settle), by the usage that the work reported, such as `llm.output`, for
+    /// Settles the charge like [`settle`](Self::settle), by the usage that the work reported, such as `llm.output`, for
     /// policies of a gate that settle by such names. A rate limit uses [`Usage::cost`](field@Usage::cost) alone, and is not
     /// settled without it.
     pub fn settle_by(&self, usage: Usage<'static>) -> bool {

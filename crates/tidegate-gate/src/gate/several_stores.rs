@@ -45,7 +45,7 @@ pub(super) struct Run<'g, 'p> {
     parts: SmallVec<[StorePart; 2]>,
     /// The index of the part that is executed next.
     next: usize,
-    /// the answer to each line so far.
+    /// The answer to each line so far.
     charge_answers: ChargeAnswers,
     allowed: bool,
     wait: Duration,

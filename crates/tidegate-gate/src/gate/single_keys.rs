@@ -27,7 +27,7 @@ impl<'g> Keys<'g> {
     /// back, as with [`Op::Reset`]. The keys must be distinct.
     ///
     /// # Errors
-    /// [`StoreError`] if a store did not settle it. The other stores were asked all the same, and the call can be
+    /// [`StoreError`] if a store did not execute it. The other stores were asked all the same, and the call can be
     /// repeated.
     ///
     /// # Cancel safety
@@ -36,13 +36,13 @@ impl<'g> Keys<'g> {
         Asking::new(move |waits| self.0.reset_parts(charges, waits))
     }
 
-    /// Settles a charge of a key that belongs to no policy, in the store that the gate was created with: a limit that a
+    /// Executes a charge of a key that belongs to no policy, in the store that the gate was created with: a limit that a
     /// caller brings under its own name. Such a key begins with
     /// [`CALLER_LIMIT`](crate::policy::CALLER_LIMIT).
     ///
     /// Writes to `out`, which the caller can reuse; the result contains no receipts.
-    pub const fn execute(self, op: Op<'g>, charge: Charge<'g>, out: &'g mut Executed) -> SettlingCharge<'g> {
-        SettlingCharge { gate: self.0, op, charge, out, later: None }
+    pub const fn execute(self, op: Op<'g>, charge: Charge<'g>, out: &'g mut Executed) -> ExecutingCharge<'g> {
+        ExecutingCharge { gate: self.0, op, charge, out, later: None }
     }
 
     /// Reads the standing of a charge's key in the store that decides policies with this `share`; charges nothing.
@@ -70,7 +70,7 @@ impl<'g> Keys<'g> {
     /// with the store.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not settle it.
+    /// [`StoreError`] if the store did not execute it.
     ///
     /// # Cancel safety
     /// If dropped before completion, an engine that is being asked carries out the step all the same.
@@ -133,17 +133,17 @@ impl KeyedView {
     }
 }
 
-/// A charge that is settled when that is asked for: at once by [`SettlingCharge::now`], or awaited as a future, which also
+/// A charge that is executed when that is asked for: at once by [`ExecutingCharge::now`], or awaited as a future, which also
 /// waits for an engine that answers later. See [`Keys::execute`].
 ///
 /// # Errors
-/// [`StoreError`] if the store did not settle it.
+/// [`StoreError`] if the store did not execute it.
 ///
 /// # Cancel safety
-/// If the future is dropped before completion, an engine that is being asked settles the charge all the same, and the
+/// If the future is dropped before completion, an engine that is being asked executes the charge all the same, and the
 /// answer is not written.
-#[must_use = "a charge is not settled before that is asked for: call `now`, or await it"]
-pub struct SettlingCharge<'a> {
+#[must_use = "a charge is not executed before that is asked for: call `now`, or await it"]
+pub struct ExecutingCharge<'a> {
     gate: &'a Gate,
     op: Op<'a>,
     charge: Charge<'a>,
@@ -151,11 +151,11 @@ pub struct SettlingCharge<'a> {
     later: Option<InFlight<'a, StepAnswer>>,
 }
 
-impl SettlingCharge<'_> {
-    /// Settles without waiting.
+impl ExecutingCharge<'_> {
+    /// Executes it without waiting.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not settle it; [`StoreError::MustWait`] if an engine would have to be asked,
+    /// [`StoreError`] if the store did not execute it; [`StoreError::MustWait`] if an engine would have to be asked,
     /// which was not done.
     ///
     /// # Panics
@@ -170,7 +170,7 @@ impl SettlingCharge<'_> {
     }
 }
 
-impl Future for SettlingCharge<'_> {
+impl Future for ExecutingCharge<'_> {
     type Output = Result<(), StoreError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -187,9 +187,9 @@ impl Future for SettlingCharge<'_> {
     }
 }
 
-impl fmt::Debug for SettlingCharge<'_> {
+impl fmt::Debug for ExecutingCharge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SettlingCharge").field("op", &self.op).finish_non_exhaustive()
+        f.debug_struct("ExecutingCharge").field("op", &self.op).finish_non_exhaustive()
     }
 }
 

@@ -229,7 +229,7 @@ mod loom_model {
             None
         }
 
-        /// As `LimiterState::execute`: undoes a charge, unless the limit was changed since. Returns whether it did.
+        /// As `LimiterState::settle`: undoes a charge, unless the limit was changed since. Returns whether it did.
         fn undo(&self, (receipt, terms): (Receipt, u64)) -> bool {
             self.under_lock(|limits| {
                 let same = self.terms.load(Ordering::Acquire) == terms;

@@ -41,7 +41,7 @@ impl Base {
         self.gate.now()
     }
 
-    /// Counts a step that the store could not settle.
+    /// Counts a step that the store could not execute.
     pub(super) fn count_store_error(&self) {
         self.metrics.store_error(self.store_kind);
     }

@@ -153,7 +153,7 @@ impl<S: Store> Store for TimedStore<S> {
     }
 }
 
-/// Logs, in part, steps that a store could not settle because of the data under their keys, and counts the rest.
+/// Logs, in part, steps that a store could not execute because of the data under their keys, and counts the rest.
 ///
 /// Nothing else reports them: the store answers, and `on_store_error` decides. A foreign program overwrote keys, or
 /// too many nodes write one at once. Meanwhile each node grants its own part of the limit.
