@@ -213,7 +213,7 @@ impl Explanation {
     ///
     /// let quota = Quota::from(tidegate::concurrency::Concurrency::new(5)?);
     /// let set = PolicySet::new(vec![Policy::new("work", Limit::new(quota, "concurrency 5"))])?;
-    /// let told = Gate::in_memory(set, 1)?.explain(&Descriptor::new())?.over_fresh_counters();
+    /// let told = Gate::in_memory(set, 1)?.explain(&Descriptor::new()).now()?.over_fresh_counters();
     /// assert!(told.remarks[0].starts_with("only a running server knows how many places of work are in use"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
