@@ -14,6 +14,7 @@ use super::build::BulkheadRules;
 use super::moving::Moving;
 use super::shared::{Parts, Throttling};
 use super::*;
+use crate::answer::TakeError;
 use crate::clock::ManualClock;
 use crate::sync::{explore, short_or_long};
 
