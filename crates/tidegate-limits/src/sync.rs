@@ -138,6 +138,8 @@ pub fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'sta
     let counted = std::sync::Arc::new(Count::new(0));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
+    // A step of the memory table reads more cells than loom's default of 1,000 branches lets a model of several steps read.
+    builder.max_branches = 5_000;
     let count = std::sync::Arc::clone(&counted);
     builder.check(move || {
         count.fetch_add(1, Ordering::Relaxed);
