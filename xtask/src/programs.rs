@@ -14,9 +14,6 @@ use serde::Deserialize;
 
 use crate::step::{self, STEP, root};
 
-/// Programs that run at the same time on each core: most wait for servers, timers and disks half of their time.
-const PER_CORE: usize = 1;
-
 /// Makes cargo compile the workspace's own crates with Clippy.
 pub(crate) const LINTED: (&str, &str) = ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
 
@@ -104,7 +101,8 @@ impl Programs {
         let (waiting, failed) = (Mutex::new(VecDeque::from(self.0)), Mutex::new(Vec::new()));
         let next = || waiting.lock().ok()?.pop_front();
         thread::scope(|scope| {
-            for _ in 0..cores * PER_CORE {
+            // Most wait for servers, timers and disks half of their time.
+            for _ in 0..cores {
                 scope.spawn(|| {
                     while let Some(program) = next() {
                         if let Err(error) = program.run(environment)

@@ -62,7 +62,7 @@ pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
 pub use compiled::LimitRules;
 pub(crate) use compiled::{Stated, UNKNOWN as UNKNOWN_COST};
-#[cfg(feature = "config")]
+#[cfg(any(test, feature = "config"))]
 #[doc(hidden)]
 pub use cost::is_attribute_name;
 pub use cost::{CostErrors, CostRule, OnCostError};

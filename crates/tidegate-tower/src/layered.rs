@@ -12,8 +12,6 @@ pub struct Layered<S, L> {
     pub(crate) layer: L,
 }
 
-// Readiness belongs to the instance that was polled, and may hold a resource until that instance is called or dropped.
-
 /// Takes the service that is ready, and leaves a clone, which has not been polled.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
