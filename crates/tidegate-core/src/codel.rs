@@ -90,11 +90,17 @@ impl Default for Codel {
 impl Codel {
     /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h; 5 ms by default. While
     /// it is overloaded, work that waited more than twice this is dropped.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn target(self, wait: Duration) -> Result<Self, QuotaError> {
         Ok(Self { target: up_to_an_hour("target", wait)?, ..self })
     }
 
     /// Sets the span over which a least wait is taken, 1 ns to 1 h; 100 ms by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
         Ok(Self { interval: up_to_an_hour("interval", span)?, ..self })
     }

@@ -83,7 +83,8 @@ impl Timeouts {
         self.margin
     }
 
-    /// Returns the tick by which a request that came at `now` must be answered. `asked` is the time that its caller gives.
+    /// Returns the tick by which a request that came at `now` must be answered. `asked` is the time that its caller
+    /// gives: `None` means the default, and more than the ceiling counts as the ceiling.
     ///
     /// A caller that gives a time of zero has given up already: its deadline is `now`.
     #[must_use]

@@ -105,6 +105,9 @@ impl RetryBudget {
 
     /// Sets the time for which calls and retries count, 10 ms to an hour. A tenth of it is
     /// forgotten at a time, so between nine tenths and all of it counts.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn with_span(self, span: Duration) -> Result<Self, QuotaError> {
         if span < Duration::from_millis(10) || span > Self::MAX_SPAN {
             let want = "is not a span to count calls in; use 10 ms to an hour";

@@ -99,6 +99,9 @@ impl SignalRate {
     }
 
     /// Sets the share of its weight that an old reading keeps with each new one, 0 to 0.999; 0.5 by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
@@ -106,6 +109,9 @@ impl SignalRate {
 
     /// Sets by how much the signal has to fall before the rate rises: 0 to the distance between the marks; a tenth of
     /// that by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn band(self, width: f64) -> Result<Self, QuotaError> {
         let want = "is not a band; use 0 to the distance between the marks";
         Ok(Self { band: in_range("band", width, &(0.0..=self.high - self.low), want)?, ..self })

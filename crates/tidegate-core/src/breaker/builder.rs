@@ -166,7 +166,8 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets the longest time for which the breaker opens.
+    /// Sets the longest time for which the breaker opens, from the first open time to
+    /// [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD).
     pub const fn open_at_most(mut self, longest: Duration) -> Self {
         self.open.1 = longest;
         self

@@ -95,7 +95,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Returns the state that a person has forced the breaker into, if any.
+    /// Returns the state that a person has forced the breaker into; `None` if it is not forced.
     #[must_use]
     pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
         self.at(state, now).0.inner.forced.clone()

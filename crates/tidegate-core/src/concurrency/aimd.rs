@@ -82,13 +82,18 @@ impl Aimd {
         Self { bounds, ..self }
     }
 
-    /// Sets the share of the limit that remains after an overload, 0.1 to 0.999; the new limit is rounded down.
+    /// Sets the share of the limit that remains after an overload, 0.1 to 0.999; 0.9 by default. The new limit is
+    /// rounded down.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
     }
 
-    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] means never.
+    /// Sets the latency above which work counts as overload, from 1 ns; 5 s by default, [`Duration::MAX`] means
+    /// never.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is zero.

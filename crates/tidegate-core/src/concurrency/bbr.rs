@@ -134,15 +134,21 @@ impl Bbr {
         Self { bounds, ..self }
     }
 
-    /// Sets the reading from which the processor is busy, 1 to 1000 thousandths.
+    /// Sets the reading from which the processor is busy, 1 to 1000 thousandths; 800 by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn threshold(self, thousandths: u16) -> Result<Self, QuotaError> {
         let want = "is not a share of the processor's time; use 1 to 1000 thousandths";
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets the weight of the old average at each new reading, 0 to 0.999. Averaged readings ([`Signal::CpuAveraged`])
-    /// are taken as they are, since smoothing twice would delay them twice, and so are all in an
-    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency).
+    /// Sets the weight of the old average at each new reading, 0 to 0.999; 0.95 by default. Averaged readings
+    /// ([`Signal::CpuAveraged`]) are taken as they are, since smoothing twice would delay them twice, and so are all in
+    /// an [`AdaptiveConcurrency`](super::AdaptiveConcurrency).
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
@@ -159,6 +165,9 @@ impl Bbr {
     ///
     /// It ends a pile of work in progress that fills the memory; it does not help against memory that idle state
     /// takes.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn memory(self, thousandths: u16) -> Result<Self, QuotaError> {
         let want = "is not a share of the memory; use 1 to 1000 thousandths";
         Ok(Self { memory: Some(in_range("memory", thousandths, &(1..=1000), want)?), ..self })

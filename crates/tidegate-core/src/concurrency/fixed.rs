@@ -83,6 +83,9 @@ impl Concurrency {
     /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]: longer than any
     /// work takes, since work that outlives its place runs beside the work that got the place next. A place never
     /// lapses early, and late by less than a thousandth of this.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn ttl(self, ttl: Duration) -> Result<Self, QuotaError> {
         if ttl.is_zero() || ttl > Rate::MAX_PERIOD {
             let want = "is not a time to live; use 1 ns to 146 years";

@@ -103,7 +103,10 @@ impl Gradient {
         Self { bounds, ..self }
     }
 
-    /// Sets how many times the long average a latency may be before the limit shrinks, 1 to 10.
+    /// Sets how many times the long average a latency may be before the limit shrinks, 1 to 10; 1.5 by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn tolerance(self, times: f64) -> Result<Self, QuotaError> {
         let want = "is not a tolerance; use 1 to 10";
         Ok(Self { tolerance: in_range("tolerance", times, &(1.0..=10.0), want)?, ..self })
@@ -122,7 +125,11 @@ impl Gradient {
         })
     }
 
-    /// Sets the share of the limit that remains after an overload, 0.1 to 0.999. [`Gradient::netflix`] ignores it.
+    /// Sets the share of the limit that remains after an overload, 0.1 to 0.999; 0.9 by default.
+    /// [`Gradient::netflix`] ignores it.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })

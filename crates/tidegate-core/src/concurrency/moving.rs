@@ -91,6 +91,9 @@ impl AdaptiveConcurrency {
     }
 
     /// Sets the time to live of a place whose holder never comes back, as [`Concurrency::ttl`] does.
+    ///
+    /// # Errors
+    /// As [`Concurrency::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, QuotaError> {
         self.parameters.places = self.parameters.places.ttl(ttl)?;
         Ok(self)
@@ -99,6 +102,9 @@ impl AdaptiveConcurrency {
     /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`]; an
     /// hour by default, after which it is no better than the law's start. With [`Duration::MAX`] it is kept for ever,
     /// and such a key takes memory for ever, wherever it is kept.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
         let want = "is not a time to forget after; use 1 s to 146 years";

@@ -45,6 +45,9 @@ impl Default for Partition {
 
 impl Partition {
     /// Sets the weight.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn weight(self, weight: u32) -> Result<Self, QuotaError> {
         if !(1..=1_000_000).contains(&weight) {
             let want = "is not a weight; use 1 to 1000000";
@@ -54,11 +57,17 @@ impl Partition {
     }
 
     /// Sets the partition's own part, in percent of the limit.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is above 100.
     pub fn guaranteed(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { guaranteed: checked("guaranteed", percent)?, ..self })
     }
 
     /// Sets how much of its own part the partition lends, in percent of that part.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is above 100.
     pub fn lends(self, percent: u8) -> Result<Self, QuotaError> {
         Ok(Self { lends: checked("lends", percent)?, ..self })
     }

@@ -64,7 +64,7 @@ impl Gcra {
         self.pace.at_once
     }
 
-    /// Returns the report of the limit when `spent` is the scaled time until it is full.
+    /// Returns the report of the limit when `spent` is the time until it is full, scaled as in [`Gcra::state`].
     #[must_use]
     #[inline]
     pub const fn report(&self, spent: u64) -> GcraReport {
@@ -114,7 +114,8 @@ impl Bytes for Gcra {
     }
 }
 
-/// The report of one word of a limit at one tick. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
+/// The standing and the retry time of a limit at one tick, computed when they are read. Four numbers, `Copy`: making it
+/// costs a subtraction, reading it divisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraReport {
     unit: u64,

@@ -81,20 +81,29 @@ impl Default for Pid {
 }
 
 impl Pid {
-    /// Sets the gains of the error and of its integral over seconds; each 0 to 100.
+    /// Sets the gains of the error and of its integral over seconds, each 0 to 100; 0.1 and 1.4 by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when one is out of range.
     pub fn gains(self, proportional: f64, integral: f64) -> Result<Self, QuotaError> {
         let gain = |name, gain| in_range(name, gain, &(0.0..=100.0), "is not a gain; use 0 to 100");
         let (proportional, integral) = (gain("proportional", proportional)?, gain("integral", integral)?);
         Ok(Self { proportional, integral, ..self })
     }
 
-    /// Sets how often the share changes, 1 ms to 60 s.
+    /// Sets how often the share changes: every 1 ms to 60 s, 500 ms by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
-    /// Sets the largest share that is refused, 0 to 0.999.
+    /// Sets the largest share that is refused, 0 to 0.999, which is the default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn most(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to refuse; use 0 to 0.999";
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })

@@ -81,13 +81,19 @@ impl Default for Shedding {
 }
 
 impl Shedding {
-    /// Sets how often the share changes, 1 ms to 60 s.
+    /// Sets how often the share changes: every 1 ms to 60 s, 100 ms by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
         Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
-    /// Sets how many are admitted for each that finds room, 1.01 to 10.
+    /// Sets how many are admitted for each that finds room, 1.01 to 10; 1.2 by default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn surplus(self, surplus: f64) -> Result<Self, QuotaError> {
         Ok(Self {
             surplus: in_range("surplus", surplus, &(1.01..=10.0), "is not a surplus; use 1.01 to 10")?,

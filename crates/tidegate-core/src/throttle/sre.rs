@@ -93,23 +93,33 @@ impl Sre {
     }
 
     /// Sets how many requests per accept are allowed, 1 to 100; 2 by default. More reacts later.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn k(self, requests: f64) -> Result<Self, QuotaError> {
         let want = "is not a number of requests per accept; use 1 to 100";
         Ok(Self { k: in_range("k", requests, &(1.0..=100.0), want)?, ..self })
     }
 
-    /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
+    /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000; 2 min in 120 by
+    /// default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when one is out of range.
     pub fn window(self, window: Duration, buckets: u32) -> Result<Self, QuotaError> {
         Ok(Self { window: Buckets::new(window, buckets)?, ..self })
     }
 
-    /// Sets the number of requests in the window below which nothing is refused.
+    /// Sets the number of requests in the window below which nothing is refused; 0 by default.
     #[must_use]
     pub const fn least_requests(self, requests: u64) -> Self {
         Self { least_requests: requests, ..self }
     }
 
-    /// Sets the largest share that is refused, 0 to 0.999.
+    /// Sets the largest share that is refused, 0 to 0.999, which is the default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
     pub fn most(self, share: f64) -> Result<Self, QuotaError> {
         let want = "is not a share to refuse; use 0 to 0.999";
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })
