@@ -35,13 +35,14 @@ impl Background {
         Self(Arc::new(run))
     }
 
-    /// Runs a future to its end, or until 30 seconds have passed.
+    /// Runs a future to its end, or drops it after 30 seconds.
     pub fn run(&self, later: Later<()>) {
         (self.0)(Box::pin(Bounded { later, over: Delay::new(LONGEST) }));
     }
 }
 
 impl Default for Background {
+    /// One thread, which runs up to 1,024 futures at once. Beyond that futures are dropped.
     fn default() -> Self {
         let worker: OnceLock<Option<(SyncSender<Later<()>>, Thread)>> = OnceLock::new();
         Self::new(move |later| {

@@ -19,7 +19,7 @@ pub(crate) fn thread_waker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
 }
 
-/// Runs a future to its end on the calling thread.
+/// Runs a future to its end on the calling thread, which it blocks: not for async code.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);

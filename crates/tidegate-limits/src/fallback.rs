@@ -195,7 +195,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         drop(gone);
     }
 
-    /// Returns the last real answer for the key and its age, if it is recent enough.
+    /// Returns the last real answer for the key and its age; `None` if there is none that is recent enough.
     #[must_use]
     pub fn last<Q>(&self, key: &Q) -> Option<(T, Duration)>
     where

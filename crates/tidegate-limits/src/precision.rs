@@ -2,8 +2,8 @@
 
 /// How exactly a limiter measures time, and so how much a check costs.
 ///
-/// All variants count exactly: no permit is lost and none is granted twice, whatever the threads do. They differ in how
-/// old the tick under which a permit is booked may be. With `rate` units returning per second, over any span of time:
+/// All variants count exactly: no unit is lost and none is granted twice, whatever the threads do. They differ in how
+/// old the tick under which a unit is charged may be. With `rate` units returning per second, over any span of time:
 ///
 /// | precision | admitted at most | a check costs |
 /// |---|---|---|
@@ -13,11 +13,11 @@
 ///
 /// `tick` is the greatest age of [`crate::Clock::recent`]: a millisecond for the [`crate::SystemClock`] under load,
 /// zero while it is read seldom, and zero for clocks without a cheaper reading. No precision refuses by an old tick:
-/// the clock is read before a refusal, so no request is refused too early and `retry_after` is exact.
+/// the clock is read before a refusal, so no request is refused too early and the retry time is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Precision {
-    /// Permits by the process's shared tick and refuses by the clock. The default: the extra term `rate × tick` is at
+    /// Allows by the process's shared tick and refuses by the clock. The default: the extra term `rate × tick` is at
     /// most a thousandth of what the limit grants in a second.
     #[default]
     Shared,

@@ -162,7 +162,7 @@ pub trait Store: Debug + Send + Sync {
     }
 }
 
-/// Executes steps one after the other.
+/// Executes steps one after the other, as [`Store::execute_each`] does by default.
 pub fn one_by_one<S: Store + ?Sized>(
     store: &S,
     steps: &[Step<'_>],
@@ -252,7 +252,7 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// The capabilities of an engine: it may answer later, and takes cells of at most 4 KiB.
+    /// The properties of an engine: it may answer later, and takes cells of at most 4 KiB.
     pub const ENGINE: Self = Self {
         own_clock: false,
         one_tag: false,

@@ -59,8 +59,8 @@ impl KeyedBreaker {
     /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the setting that is out of range, or the capacity if the system has too little memory for
-    /// it.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if it is out of range or the system has
+    /// too little memory for it.
     pub fn new<L>(law: L, capacity: usize) -> Result<Self, QuotaError>
     where
         L: TryInto<CircuitBreaker>,

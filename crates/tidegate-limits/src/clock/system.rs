@@ -38,6 +38,8 @@ static WALL: WallSteps = WallSteps::new();
 /// second: while the clock is in use, it looks at the wall clock once a second. All values of this type in a process
 /// are one clock, so their ticks can be compared.
 ///
+/// While many checks are made, one thread, the *keeper*, reads the clock for all of them, once a millisecond.
+///
 /// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself uses
 /// the processor's counter (`tsc` on x86-64, the architected counter on ARM), it reads that counter relative to the
 /// keeper's last reading, about 9 ns. With either source it never steps back by more than the nanosecond of rounding.

@@ -187,7 +187,7 @@ pub struct SwitchTurned<'a> {
     pub name: &'a str,
     /// Who turned it. What a hand sets decides alone until it ends; signals are told of in the meantime too.
     pub by: TurnedBy,
-    /// What is off because of them from now on; `None` if they turned it on.
+    /// What [`SwitchTurned::by`] keeps off from now on; `None` if it turned the switch on.
     pub off: Option<TurnedOff<'a>>,
 }
 
@@ -213,7 +213,8 @@ pub enum TurnedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TurnedOff<'a> {
-    /// The least level for which it stays on; `None` if it is off for all. The least of all levels: a hand keeps it on.
+    /// The least level for which it stays on; `None` if it is off for all. [`Criticality::Sheddable`], the least
+    /// of all: a hand keeps it on.
     pub on_from: Option<Criticality>,
     /// When it turns on by itself; `None` if it has to be turned on.
     pub until: Option<Tick>,

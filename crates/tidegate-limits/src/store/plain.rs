@@ -61,6 +61,9 @@ impl Store for PlainStore {
 }
 
 /// Refuses a step that names a key twice: its second charge would not see the first.
+///
+/// # Errors
+/// [`StoreError::RepeatedKey`].
 pub fn refuse_repeated(step: &Step<'_>) -> Result<(), StoreError> {
     // Steps hold a handful of charges, for which comparing all pairs beats hashing them.
     let repeated = |(at, charge): (usize, &super::Charge<'_>)| {

@@ -193,7 +193,7 @@ pub enum DecidedBy {
     Fallback,
 }
 
-/// The operation of a settlement on one key.
+/// What a step with [`Op::Finish`] does to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Ends a charge that was made before.
@@ -221,7 +221,7 @@ pub enum Ending {
     /// Forgets the key, as [`Op::Reset`] does.
     Forget,
     /// Charges the key as [`Op::Take`] does, without waiting. If that is refused, the whole step is refused, and
-    /// nothing has changed. So a limit of one unit lets a settlement happen only once.
+    /// nothing has changed. So a limit of one unit lets a step happen only once.
     ///
     /// A charge that is not [binding](Charge::binding) refuses no step: it is charged if there is room and the step is
     /// not refused, and only then is there a receipt in the answer. So of several different steps, one learns that it
