@@ -123,6 +123,9 @@ async fn read(coordinator: &dyn Coordinator, name: &str) -> Result<(Option<Versi
 ///
 /// # Errors
 /// [`PutError::Coordinator`] if the engine does not answer; [`PutError::Foreign`] for a document in an unknown form.
+///
+/// # Cancel safety
+/// If dropped, nothing has changed.
 pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, PutError> {
     Ok(read(coordinator, NAME).await?.0)
 }
@@ -201,6 +204,9 @@ async fn keep(coordinator: &dyn Coordinator, version: &Version) -> Result<(), Pu
 ///
 /// # Errors
 /// [`PutError::Coordinator`] if the engine does not answer.
+///
+/// # Cancel safety
+/// If dropped, nothing has changed.
 pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutError> {
     let mut versions = Vec::new();
     for slot in 0..KEPT {
@@ -211,11 +217,13 @@ pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutE
     Ok(versions)
 }
 
-/// Puts an earlier version in force again, as a new version, and returns the new number. Dropping the future is as for
-/// [`put`].
+/// Puts an earlier version in force again, as a new version, and returns the new number.
 ///
 /// # Errors
 /// As [`put`]; [`PutError::NoVersion`] if the version is not kept.
+///
+/// # Cancel safety
+/// As [`put`].
 pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64, PutError> {
     let found = current(coordinator).await?.map_or(0, |held| held.version);
     let mut versions = history(coordinator).await?;
@@ -232,6 +240,9 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
 ///
 /// # Errors
 /// [`CoordinatorError`] if the engine does not answer.
+///
+/// # Cancel safety
+/// If dropped, nothing has changed.
 pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, CoordinatorError> {
     let members = coordinator.members().await?;
     let following = |member: super::Member| {
@@ -249,7 +260,7 @@ pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, Coor
 /// the present policies stay in force.
 ///
 /// # Cancel safety
-/// The node stops following; the result of a version that is being applied is not reported.
+/// If dropped, the node stops following; the result of a version that is being applied is not reported.
 pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,

@@ -26,13 +26,14 @@ const LOOK_SOON: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// This node's number, while it is a member.
+    /// This node's number ([`Member::joined`]); `None` while it is not a member.
     pub joined: Option<u64>,
     /// Whether it leads.
     pub leads: bool,
     /// The number of members at this node's last look.
     pub members: usize,
-    /// The turn of the shares that it follows.
+    /// The turn of the shares that it follows: how often their document was written since it was
+    /// begun; 0 before the first.
     pub turn: u64,
     /// Its part of the [whole](Part::WHOLE), its permanent part included.
     pub part: u32,
