@@ -22,7 +22,8 @@ const KEYS: usize = 1_000_000;
 /// its other users.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 
-/// The options of a [`DiskStore`](crate::DiskStore).
+/// The options of a [`DiskStore`](crate::DiskStore). Keys, an interval or a pause out of range are refused by
+/// [`DiskStore::open`](crate::DiskStore::open).
 ///
 /// # Examples
 /// ```

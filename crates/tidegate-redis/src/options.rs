@@ -30,7 +30,8 @@ const CLUSTER_SHARDS: u32 = 1024;
 /// The servers of a store, and how to use them. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`],
 /// [`RedisOptions::cluster`].
 ///
-/// Its `Debug` form shows neither user nor password.
+/// A value that is out of range is refused by [`RedisStore::connect`](crate::RedisStore::connect). The `Debug` form
+/// shows neither user nor password.
 #[derive(Clone)]
 pub struct RedisOptions {
     pub(crate) servers: Servers,
