@@ -59,13 +59,19 @@ pub struct Curve {
 
 impl Curve {
     /// Makes a curve of the averages of one lane of the series.
+    ///
+    /// # Panics
+    /// If there is no such lane in a series that has bins.
     pub fn averages(name: impl Into<String>, series: &Series, lane: usize) -> Self {
         let steps: Vec<_> = series.points(lane).map(|point| (point.at, point.per_second)).collect();
         let end = steps.last().map_or(Tick::EPOCH, |(at, _)| at.after(series.width()));
         Self { name: name.into(), steps, end }
     }
 
-    /// Makes a curve of the highest value of one lane in each interval of the series.
+    /// Makes a curve of the peaks of one lane of the series, one for each bin.
+    ///
+    /// # Panics
+    /// As [`Curve::averages`].
     pub fn peaks(name: impl Into<String>, series: &Series, lane: usize) -> Self {
         let averages = Self::averages(name, series, lane);
         let steps = series.points(lane).map(|point| (point.at, point.peak_per_second)).collect();

@@ -286,7 +286,8 @@ impl Replay {
         self.is_recorded
     }
 
-    /// Returns the curves of a run: lanes offered, admitted and denied, in requests. `None` if there is no such run.
+    /// Returns the curves of a run, in requests: lane 0 is offered, 1 admitted, 2 denied, and 3 admitted although a shadow
+    /// would have denied it. `None` if there is no such run.
     #[must_use]
     pub fn series(&self, run: usize) -> Option<&Series> {
         self.runs.get(run).map(|run| &run.series)

@@ -145,6 +145,9 @@ impl Series {
     }
 
     /// Returns the bins of a lane in order; empty if nothing was added.
+    ///
+    /// # Panics
+    /// While it is iterated, if there is no such lane.
     pub fn points(&self, lane: usize) -> impl Iterator<Item = Point> {
         let start = self.start.unwrap_or(0);
         let mut whole = self.clone();

@@ -129,7 +129,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the number of the first segment with requests but without durations, from 1.
+    /// Returns the number of the first segment with requests but without durations, from 1; `None` if there is none.
     #[must_use]
     pub fn untimed(&self) -> Option<usize> {
         let untimed = |segment: &Segment| segment.taking.is_none() && segment.shape.requests() > 0;

@@ -9,13 +9,13 @@ pub struct ReplayOptions {
     pub peak_keys: usize,
     /// Whether requests and paths are counted for each of these keys: up to 2 KiB more each, usually about 200 bytes.
     pub details: bool,
-    /// The bins of each curve.
+    /// The bins of each curve, raised to an even number of at least two.
     pub bins: usize,
     /// The width of a bin at first, and the resolution of its peaks.
     pub bin_width: Duration,
-    /// The IPv6 prefix by which clients are named.
+    /// The IPv6 prefix by which clients are named, 1 to 128.
     pub ipv6_prefix: u8,
-    /// How long a request is in flight if the log does not have its duration.
+    /// How long a request is in flight if the log does not have its duration; `None`: it is over at once.
     pub hold: Option<Duration>,
 }
 

@@ -224,7 +224,7 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
-    /// Returns the name of the policy in the expression, if any.
+    /// Returns the name of the policy in the expression; `None` if it names none.
     #[must_use]
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()

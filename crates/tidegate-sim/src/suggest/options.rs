@@ -35,7 +35,7 @@ pub struct SuggestOptions {
     pub trust: Trust,
     /// The most keys remembered at once, about 700 bytes each.
     pub keys: usize,
-    /// The IPv6 prefix by which clients are keyed.
+    /// The IPv6 prefix by which clients are keyed, 1 to 128.
     pub ipv6_prefix: u8,
 }
 

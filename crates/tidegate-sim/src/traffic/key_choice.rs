@@ -73,7 +73,7 @@ impl FromStr for KeyChoice {
 
 /// A small random generator that gives the same numbers on every platform and in every version.
 ///
-/// The number is its state: at first the seed.
+/// The number inside is its state: at first the seed.
 ///
 /// # Source
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 (SplitMix64).
@@ -90,7 +90,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `count`; its bias, below 2⁻³², is negligible.
+    /// Returns a number below `count`, or 0 if that is 0; its bias, below 2⁻³², is negligible.
     pub fn below(&mut self, count: u32) -> u32 {
         ((u64::from((self.bits() >> 32) as u32) * u64::from(count)) >> 32) as u32
     }
