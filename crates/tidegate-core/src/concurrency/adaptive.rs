@@ -19,8 +19,8 @@ macro_rules! laws {
     ($($(#[$doc:meta])* $byte:literal $word:literal => $name:ident($law:ty, $state:ty);)*) => {
         /// One of the control laws, chosen by its word.
         ///
-        /// Parsed from its word, with the law's default knobs: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or
-        /// `bbr`.
+        /// Parsed from its word, with the law's default parameters: `hill-climb`, `aimd`, `vegas`, `gradient`,
+        /// `min-latency` or `bbr`.
         ///
         /// # Examples
         /// ```
@@ -48,7 +48,7 @@ macro_rules! laws {
                 [$(Self::$name(<$law>::default()),)*]
             }
 
-            /// Returns the law's word: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
+            /// Returns the law's word, as it is parsed.
             #[must_use]
             pub const fn as_str(&self) -> &'static str {
                 match self { $(Self::$name(_) => $word,)* }

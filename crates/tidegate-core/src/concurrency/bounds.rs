@@ -1,4 +1,4 @@
-//! The bounds of a law's limit and its start: the knobs that every law has.
+//! The bounds of a law's limit and its start: the parameters that every law has.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};

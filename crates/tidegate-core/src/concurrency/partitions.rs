@@ -22,7 +22,7 @@ const SCALE: u128 = 1 << 20;
 
 /// The terms of one partition.
 ///
-/// | knob | default | range |
+/// | parameter | default | range |
 /// |---|---|---|
 /// | `weight`: its share of the borrowed places, relative to other borrowers | 1 | 1 to 1,000,000 |
 /// | `guaranteed`: its own part of the limit, in percent | 0 | 0 to 100, all partitions together at most 100 |

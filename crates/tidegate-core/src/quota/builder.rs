@@ -146,7 +146,7 @@ impl QuotaBuilder {
 impl TryFrom<QuotaBuilder> for Quota {
     type Error = QuotaError;
 
-    /// Finishes with the default algorithm, GCRA: smallest state, exact `retry_after`.
+    /// Finishes with the default algorithm, GCRA: smallest state, exact retry times.
     fn try_from(builder: QuotaBuilder) -> Result<Self, QuotaError> {
         builder.gcra()
     }

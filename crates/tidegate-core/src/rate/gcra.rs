@@ -1,5 +1,5 @@
 //! The generic cell rate algorithm: a token bucket kept as a schedule of one number, the tick at which the limit
-//! would be full again if nothing more were asked. It is the smallest state of all, and `retry_after` takes one
+//! would be full again if nothing more were asked. It is the smallest state of all, and the retry time takes one
 //! subtraction. The arithmetic, settling included, is in [`schedule`](super::schedule); a state that fits one word has
 //! a form of its own, [`GcraWord`](super::GcraWord).
 
