@@ -14,10 +14,10 @@ use crate::store::Ending;
 
 /// Capacity that is charged now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. Its holder may have passed the tick on, and a refund would then let the capacity be
-/// spent twice. A holder that does not use the capacity calls [`Reservation::cancel`], and one that spent more or less
-/// than was reserved calls [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use
-/// [`crate::Limiter::wait`]: there the future is the holder.
+/// Dropping it keeps the charge. Its holder may have passed the tick on, and giving the charge back would then let
+/// the capacity be spent twice. A holder that does not use the capacity calls [`Reservation::cancel`], and one that
+/// spent more or less than was reserved calls [`Reservation::settle`]. For capacity that is given back when its holder
+/// goes away, use [`crate::Limiter::wait`]: there the future is the holder.
 ///
 /// # Examples
 /// ```
@@ -46,7 +46,7 @@ pub(crate) struct HeldCharge {
     pub(crate) event: Event,
     /// One receipt per quota of the limiter.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// How often the limit had been changed when the charge was made: after a further change nothing is refunded.
+    /// How often the limit had been changed when the charge was made: after a further change nothing is given back.
     pub(crate) terms: u64,
     /// The quota that the key was charged under; `None` for a limiter without keys.
     pub(crate) quota: Option<Arc<Quota>>,
@@ -92,12 +92,12 @@ impl Reservation {
     }
 
     /// Settles the charge, on all quotas, with the units really spent, before or after the work started. If fewer were
-    /// spent than charged, the rest is refunded; 0 undoes the charge; if more, the excess is booked as a debt, which
+    /// spent than charged, the rest is given back; 0 undoes the charge; if more, the excess is booked as a debt, which
     /// later requests wait off.
     ///
     /// No limit ends up fuller than if only `used` had been charged; if nothing was charged since, it is exactly as
     /// full. Later reservations keep their times, so the capacity that those times rely on is not granted again.
-    /// Nothing is refunded after a change of the limit, nor if time has returned the units already; a cost above the
+    /// Nothing is given back after a change of the limit, nor if time has returned the units already; a cost above the
     /// charge is booked in any case.
     pub fn settle(self, used: u64) {
         self.source.settle(&self.held, used);

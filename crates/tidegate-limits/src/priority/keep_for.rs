@@ -1,4 +1,4 @@
-//! The part of a limit that is reserved for requests of higher priority.
+//! The part of a limit that is kept for requests of higher priority.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm as _, Ask, Cost, Criticality, Priority, Quota, Rat
 
 use crate::store::kept_back;
 
-/// How much of a limit is reserved.
+/// How much of a limit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// A number of units or places.
@@ -73,20 +73,20 @@ pub struct KeepFor {
 }
 
 impl KeepFor {
-    /// Reserves a part for requests of at least a level; replaces an earlier part of that level.
+    /// Keeps a part for requests of at least a level; replaces an earlier part of that level.
     #[must_use]
     pub const fn with(mut self, level: Criticality, kept: Kept) -> Self {
         self.kept[level as usize] = Some(kept);
         self
     }
 
-    /// Reports whether nothing is reserved.
+    /// Says whether nothing is kept.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the reserved parts with their levels, the least important level first.
+    /// Returns the kept parts with their levels, the least important level first.
     pub fn parts(&self) -> impl Iterator<Item = (Criticality, Kept)> {
         Criticality::ALL.into_iter().zip(self.kept).filter_map(|(level, kept)| Some((level, kept?)))
     }
@@ -178,7 +178,7 @@ impl KeepFor {
     /// Checks the parts against a limit that delays requests by at most `max_wait`.
     ///
     /// # Errors
-    /// [`KeepForError`] for the first part that the limit cannot reserve.
+    /// [`KeepForError`] for the first part that the limit cannot keep.
     pub fn check(&self, quota: &Quota, max_wait: Duration) -> Result<(), KeepForError> {
         if !self.is_nothing() && grants_any_cost(quota) {
             return Err(KeepForError::AnyCost);
@@ -235,7 +235,7 @@ const fn grants_any_cost(quota: &Quota) -> bool {
     matches!(quota, Quota::WarmUp(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_))
 }
 
-/// Why a limit cannot reserve a part. Prints as a sentence about `keep_for`.
+/// Why a limit cannot keep a part. Prints as a sentence about `keep_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeepForError {
@@ -244,7 +244,7 @@ pub enum KeepForError {
         "keep_for: this limit grants any cost as soon as it grants one, so no part of it can be reserved; use gcra or token-bucket"
     )]
     AnyCost,
-    /// A part is reserved for all requests.
+    /// A part is kept for all requests.
     #[error(
         "keep_for.sheddable keeps a part for everybody, since no request is below sheddable; name a higher level"
     )]
@@ -257,7 +257,7 @@ pub enum KeepForError {
         /// The share.
         percent: u8,
     },
-    /// The whole limit is reserved.
+    /// The whole limit is kept.
     #[error(
         "keep_for.{level}: {kept} is all of a limit of {capacity}, and nothing would be left for others; keep less, or write 100%"
     )]
@@ -277,7 +277,7 @@ pub enum KeepForError {
     MaxWait {
         /// The level of the part.
         level: Criticality,
-        /// The reserved units or places.
+        /// The kept units or places.
         units: u64,
         /// How many units or places are granted at once or within the longest delay.
         most: u64,
@@ -290,7 +290,7 @@ pub enum KeepForError {
         /// The part.
         kept: Kept,
     },
-    /// More is reserved for a higher level than for a lower one.
+    /// More is kept for a higher level than for a lower one.
     #[error(
         "keep_for.{level}: {kept} is more than the {part} kept for {lower}; {level} may use all that is kept for {lower}, so keep {part} or less for it"
     )]
@@ -307,7 +307,7 @@ pub enum KeepForError {
 }
 
 impl KeepForError {
-    /// Returns the level whose part cannot be reserved; `None` if the limit cannot reserve any part.
+    /// Returns the level whose part cannot be kept; `None` if the limit cannot keep any part.
     #[must_use]
     pub const fn level(&self) -> Option<Criticality> {
         match self {
