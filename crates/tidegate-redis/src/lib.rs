@@ -8,8 +8,8 @@
 //!
 //! A script on the server decides [`GCRA`](tidegate_core::rate::Gcra) limits and fixed windows in one round trip.
 //! Several limits of one request are decided in one call, all or nothing. This library decides all other limits, and
-//! all refunds, resets and changes of quota: it reads the cells, decides, and writes them if unchanged, in two round
-//! trips. Both ways use the same arithmetic and the server's clock.
+//! all settlements, resets and changes of quota: it reads the cells, decides, and writes them if unchanged, in two
+//! round trips. Both ways use the same arithmetic and the server's clock.
 //!
 //! ```no_run
 //! use std::time::Duration;
