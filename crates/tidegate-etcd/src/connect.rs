@@ -50,6 +50,9 @@ impl Etcd {
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy.
     ///
+    /// # Panics
+    /// If it is polled outside a tokio runtime.
+    ///
     /// # Cancel safety
     /// If the future is dropped, the connection is closed. Nothing is written to etcd.
     pub async fn connect(options: EtcdOptions) -> Result<Self, ConnectError> {
