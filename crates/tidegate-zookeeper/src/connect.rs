@@ -72,6 +72,9 @@ impl ZooKeeper {
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy.
     ///
+    /// # Panics
+    /// If it is polled outside a tokio runtime.
+    ///
     /// # Cancel safety
     /// If the future is dropped, nodes that it has already made stay; a later call uses them.
     pub async fn connect(options: ZooKeeperOptions) -> Result<Self, ConnectError> {
