@@ -24,7 +24,7 @@ use tidegate_limits::visible::excerpt;
 pub struct Explanation {
     /// `allowed`, `delayed` or `denied`.
     pub decision: &'static str,
-    /// The policy that binds; absent if no policy limits the request, or if the list of the whole set refused it.
+    /// The policy that binds; absent if no policy limits the request, or if a list or a block for all policies refused it.
     pub policy: Option<String>,
     /// When the request is worth repeating: `after` a known wait, `unknown`, or `never`; absent if it passes.
     pub retry: Option<&'static str>,

@@ -145,7 +145,7 @@ pub struct Limit {
     pub max_wait: Duration,
     /// How a changed limit takes over what was spent.
     pub replace: Replace,
-    /// The part that is reserved for requests of higher priority.
+    /// The part that is kept back for requests of higher priority.
     pub keep_for: KeepFor,
     /// The number that the rate follows; [`Limit::terms`] are then the terms at the ceiling. Tiers and overrides are
     /// ignored for such a limit.
@@ -266,7 +266,8 @@ pub struct Policy {
     pub shed: Deny,
     /// The policy's allow-list and deny-list.
     pub access: Access,
-    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's service.
+    /// The share of a limit, in percent from 1 to 100, from which a key counts as near it; 80 by default, as in Envoy's
+    /// service.
     pub near_limit: u8,
     /// What happens to a request whose cost `cost` does not determine.
     pub on_cost_error: OnCostError,

@@ -42,7 +42,7 @@ impl<'g> Tickets<'g> {
     /// the number of a decision: of two tickets with the same id, only one can be settled.
     ///
     /// If policies use `in-flight`, the ticket counts until its work ends: until the outcome is settled, or, if no
-    /// charge waits for one, either half; or until it expires. Each ticket ends once, whoever settles it how often. To
+    /// charge waits for one, either half; or until it expires. Each ticket ends once, however often it is settled. To
     /// know that, the store keeps up to two more marks of a ticket while policies read `in-flight` or `latency`.
     ///
     /// # Errors
