@@ -153,7 +153,7 @@ pub struct SharedPolicies {
 }
 
 impl SharedPolicies {
-    /// Replaces the policies of a node's own file by these.
+    /// Replaces the policies of a node's own file by these. Returns the configuration and the warnings.
     ///
     /// # Errors
     /// [`Refused`] with every mistake in them. Positions refer to a file named `policies@` and the version.
