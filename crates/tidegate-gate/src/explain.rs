@@ -77,7 +77,7 @@ pub struct Reason {
 pub struct BreakerState {
     /// The state in words, as `is forced open by a person`.
     pub words: String,
-    /// The share of calls that is admitted, 0 to 1, for a breaker that sheds.
+    /// The share of calls that is admitted, 0 to 1, for a breaker that sheds; `None` for others.
     pub admitted_share: Option<f64>,
 }
 

@@ -513,7 +513,8 @@ impl Gate {
     }
 
     /// Returns the refusal that a check would meet before any limit is asked: by a deny-list, a deadline, or a block of
-    /// its key or for all policies. For doors that let some requests pass without asking the limits.
+    /// its key or for all policies; `None` if there is none. For doors that let some requests pass without asking the
+    /// limits.
     #[must_use]
     pub fn refusal_before_limits(&self, check: &Check<'_, '_>) -> Option<Refusal> {
         self.refusal(&self.policies.load(), check)

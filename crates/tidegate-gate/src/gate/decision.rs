@@ -67,7 +67,7 @@ pub struct GateDecision {
     /// one with least remaining. `None` if no limit that can refuse was checked, or if only another check of the same
     /// call refuses.
     pub binding: Option<usize>,
-    /// The refusal by a deny-list, a deadline or a block of the key; in that case no limit was checked.
+    /// The refusal by a deny-list, a deadline or a block; in that case no limit was checked.
     pub refusal: Option<Box<Refusal>>,
     /// What policies with [`ChargeOn::Always`](crate::policy::ChargeOn::Always) were charged although a limit refused;
     /// `None` if there was nothing of the kind to charge.
@@ -139,7 +139,7 @@ impl GateDecision {
         }
     }
 
-    /// Returns the name of the policy at [`GateDecision::policy`].
+    /// Returns the name of the policy at [`GateDecision::policy`]; `None` as there.
     #[must_use]
     pub fn policy_name(&self) -> Option<&str> {
         self.policy().map(|at| self.policies.policies()[at].name.as_str())

@@ -216,7 +216,7 @@ impl Limit {
     }
 }
 
-/// One named policy, for a [`super::PolicySet`].
+/// One named policy, for a [`PolicySet`](super::PolicySet).
 ///
 /// # Examples
 /// ```
@@ -340,8 +340,8 @@ impl Policy {
         self
     }
 
-    /// Returns the limit with the index of [`super::Line::limit`]: the policy's own limits first, then the shadow
-    /// limit. `None` if there is no such limit.
+    /// Returns the limit with the index of [`Line::limit`](super::Line::limit): the policy's own limits first, then
+    /// the shadow limit. `None` if there is no such limit.
     #[must_use]
     pub fn limit(&self, index: usize) -> Option<&Limit> {
         self.limits.iter().chain(&self.shadow_limit).nth(index)
