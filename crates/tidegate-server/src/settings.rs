@@ -184,8 +184,8 @@ impl Source {
 
     /// Makes a source from a config file, YAML or TOML, that reloads whenever its content changes.
     ///
-    /// Addresses and the store are read by the program that starts the server ([`crate::ServerOptions::of`]);
-    /// changing them needs a restart.
+    /// Addresses and the store are read by the program that starts the server
+    /// ([`ServerOptions::of`](crate::ServerOptions::of)); changing them needs a restart.
     pub fn file(path: impl AsRef<Path>) -> Self {
         let watched = path.as_ref().to_owned();
         let load = {
