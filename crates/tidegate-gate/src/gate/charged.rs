@@ -19,8 +19,8 @@ use tidegate_limits::store::{Charge, DecidedBy, Executed};
 ///
 /// Takes two allocations: the keys and, from the second charge on, a list with 104 bytes per charge. Each charge must
 /// be settled once, here or by one ticket. This value remembers which of its charges
-/// [`Gate::finish`](super::Gate::finish) has settled, and settles none of them twice. A clone or a ticket does not see what happens to the original, and is not a second
-/// charge.
+/// [`Gate::finish`](super::Gate::finish) has settled, and settles none of them twice. A clone or a ticket does
+/// not see what happens to the original, and is not a second charge.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,

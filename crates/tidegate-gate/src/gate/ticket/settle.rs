@@ -36,7 +36,8 @@ impl<'g> Tickets<'g> {
     ///
     /// Seal each charge only once, and do not settle it in another way: the store remembers that a ticket was settled,
     /// so two tickets of one charge count as two.
-    /// [`Admission::into_ticket`](super::super::Admission::into_ticket) ensures that; with this method the caller must. The caller may keep `charged` to undo the charges if the ticket cannot be delivered.
+    /// [`Admission::into_ticket`](super::super::Admission::into_ticket) ensures that; with this method the caller
+    /// must. The caller may keep `charged` to undo the charges if the ticket cannot be delivered.
     ///
     /// `id` identifies the ticket among all others of the store; `None`: a random id. A given id must be new, such as
     /// the number of a decision: of two tickets with the same id, only one can be settled.
