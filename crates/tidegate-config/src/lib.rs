@@ -96,8 +96,8 @@ impl Default for Server {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TicketSettings {
-    /// The file with the keys that seal tickets; not read here. `None`: the server's environment names keys, or it makes
-    /// a random one.
+    /// The file with the keys that seal tickets; not read here. `None`: the environment names keys, or the server
+    /// makes a random one.
     pub key_file: Option<PathBuf>,
     /// How long a ticket can be settled after its decision: more than zero, at most 30 days; `None`: the server's
     /// default.
