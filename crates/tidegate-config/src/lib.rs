@@ -96,11 +96,13 @@ impl Default for Server {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TicketSettings {
-    /// The file with the keys that seal tickets. The configuration stores the path and does not read the file.
+    /// The file with the keys that seal tickets; not read here. `None`: the environment names keys, or the server
+    /// makes a random one.
     pub key_file: Option<PathBuf>,
-    /// How long a ticket can be settled after its decision.
+    /// How long a ticket can be settled after its decision: more than zero, at most 30 days; `None`: the server's
+    /// default.
     pub ttl: Option<Duration>,
-    /// The name of this node.
+    /// The name of this node; `None`: the address that the server listens on.
     pub issuer: Option<String>,
 }
 

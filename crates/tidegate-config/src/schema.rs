@@ -7,8 +7,8 @@ use super::keys::{ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FIL
 
 /// Returns the JSON Schema (2020-12) of the file.
 ///
-/// It accepts every file that [`super::Config::parse`] accepts, and refuses unknown keys and values of the wrong kind.
-/// It does not know relations between values, nor keys that are not available in this version.
+/// It accepts every file that [`Config::parse`](super::Config::parse) accepts, and refuses unknown keys and values of the
+/// wrong kind. It does not know relations between values, nor keys that are not available in this version.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = table(&FILE);

@@ -18,7 +18,7 @@ use tidegate_limits::store::{AfterLoss, CapacityError, MemoryStore};
 pub struct StoreSettings {
     /// The kind of store.
     pub kind: StoreKind,
-    /// The most keys that this process holds.
+    /// The most keys that this process holds, 1 to 2³².
     pub keys: usize,
     /// Whether this process stores full keys, in twice the memory, instead of their fingerprints.
     pub full_keys: bool,
@@ -55,19 +55,21 @@ pub struct EngineSettings {
     pub engine: EngineKind,
     /// The addresses of the engine, at least one.
     pub urls: Vec<String>,
-    /// The user name at the engine.
+    /// The user name at the engine; `None`: none is sent.
     pub user: Option<String>,
-    /// The file with the password; not read here.
+    /// The file with the password, in its first line; not read here. `None`: none is sent.
     pub password_file: Option<PathBuf>,
-    /// The file with the certificates that the engine's certificate is checked against; not read here.
+    /// The file with the certificates that the engine's certificate is checked against; not read here. `None`: those of
+    /// the system.
     pub ca_file: Option<PathBuf>,
-    /// The files with the client certificate for the engine and with its private key; not read here.
+    /// The files with the client certificate for the engine and with its private key; not read here. `None`: no
+    /// certificate is shown.
     pub identity_files: Option<(PathBuf, PathBuf)>,
-    /// The prefix of all keys in the engine.
+    /// The prefix of all keys in the engine, the same on all nodes that share limits.
     pub prefix: String,
-    /// The most nodes that share the engine, 1 or more.
+    /// The most nodes that share the engine, 1 to 32,768.
     pub nodes: u64,
-    /// How long the engine has to answer.
+    /// How long the engine has to answer, 1 ms to 60 s; then `on_store_error` of each policy decides.
     pub deadline: Duration,
     /// Whether a node uses the policies that were put for all nodes ([`tidegate_cluster::policies`]) instead of those of
     /// its file, once there are some.
@@ -83,7 +85,7 @@ pub struct EngineSettings {
 pub struct RegionSettings {
     /// The name of the region, the same on all its nodes.
     pub name: String,
-    /// The most regions there are, 1 or more.
+    /// The most regions there are, 1 to 32,768.
     pub most: u64,
     /// How to connect to the etcd or ZooKeeper through which the nodes of all regions agree. Its `nodes`, `deadline`
     /// and `cluster_policies` have no meaning.

@@ -24,7 +24,7 @@ use tidegate_limits::visible::excerpt;
 pub struct Explanation {
     /// `allowed`, `delayed` or `denied`.
     pub decision: &'static str,
-    /// The policy that binds; absent if no policy limits the request, or if the list of the whole set refused it.
+    /// The policy that binds; absent if no policy limits the request, or if a list or a block for all policies refused it.
     pub policy: Option<String>,
     /// When the request is worth repeating: `after` a known wait, `unknown`, or `never`; absent if it passes.
     pub retry: Option<&'static str>,
@@ -77,7 +77,7 @@ pub struct Reason {
 pub struct BreakerState {
     /// The state in words, as `is forced open by a person`.
     pub words: String,
-    /// The share of calls that is admitted, 0 to 1, for a breaker that sheds.
+    /// The share of calls that is admitted, 0 to 1, for a breaker that sheds; `None` for others.
     pub admitted_share: Option<f64>,
 }
 

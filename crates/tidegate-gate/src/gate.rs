@@ -84,8 +84,9 @@ const LONGEST_ISSUER: usize = 128;
 
 /// Decides requests under a policy set.
 ///
-/// Share it in an `Arc`; every method takes `&self`. What is asked of it is a value that answers at once by `now()`, or is
-/// awaited, and then waits for engines too. A check usually allocates nothing, and holds no lock but the store's.
+/// Share it in an `Arc`; every method takes `&self`. Most methods that ask stores return a value that has asked nobody
+/// yet: its `now()` answers at once; awaited, it waits for engines too. A check usually allocates nothing, and holds no
+/// lock but the store's.
 #[derive(Debug)]
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
@@ -141,8 +142,8 @@ impl Gate {
         self
     }
 
-    /// Sets the store that decides policies with `share: local` (or `split`, `central`, `leased`). Policies without
-    /// `share` are decided by the store that the gate was created with. That store also decides `local` if it keeps the
+    /// Sets the store that decides policies with this word for `share`. Policies without `share` are decided by the
+    /// store that the gate was created with. That store also decides `local` if it keeps the
     /// keys of this process, or `central` if several nodes share it, unless that word gets another store here. Checks
     /// of a policy whose word has no store fail with [`StoreError::NoStore`]. If a
     /// word gets two stores, the later one decides and the earlier one is dropped.
@@ -156,7 +157,7 @@ impl Gate {
         self
     }
 
-    /// Makes the store that the gate was created with also decide policies with `share: leased` (or another word).
+    /// Makes the store that the gate was created with also decide policies with this word for `share`.
     ///
     /// Passing the same store to [`Gate::with_store`] would make it a second store for the gate: a request under
     /// policies with and without that word would take two steps instead of one, and a reset would be sent twice.
@@ -512,7 +513,8 @@ impl Gate {
     }
 
     /// Returns the refusal that a check would meet before any limit is asked: by a deny-list, a deadline, or a block of
-    /// its key or for all policies. For doors that let some requests pass without asking the limits.
+    /// its key or for all policies; `None` if there is none. For doors that let some requests pass without asking the
+    /// limits.
     #[must_use]
     pub fn refusal_before_limits(&self, check: &Check<'_, '_>) -> Option<Refusal> {
         self.refusal(&self.policies.load(), check)

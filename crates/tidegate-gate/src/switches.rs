@@ -84,9 +84,11 @@ pub enum SwitchesError {
 pub struct Standing {
     /// Its name.
     pub name: String,
-    /// What was set by hand, and its end: off, or on for all requests ([`Off::is_for_nobody`]).
+    /// What was set by hand, off or on for all requests ([`Off::is_for_nobody`]), and its end; no end: it lasts until it
+    /// is changed.
     pub by_hand: Option<(Off, Option<Tick>)>,
-    /// What was turned off by a signal or a trigger, and its end. It has no effect while something is set by hand.
+    /// What was turned off by a signal or a trigger, and its end, if it has one. It has no effect while something is set
+    /// by hand.
     pub by_signal: Option<(Off, Option<Tick>)>,
     /// What turns it off.
     pub triggers: Vec<Arc<Trigger>>,
@@ -193,8 +195,8 @@ impl Switches {
         self.turn(name, TurnedBy::Hand, Some(Off::below(Criticality::Sheddable, reason).lasting(lasting)))
     }
 
-    /// Turns a switch off or on by a signal, such as a latency that is too long. Of repeated signals the last one counts. A
-    /// switch that is set by hand stays as it is; one that a trigger has turned off stays off.
+    /// Turns a switch off by a signal, such as a latency that is too long, or on (`None`). Of repeated signals the last
+    /// one counts. A switch that is set by hand stays as it is; one that a trigger has turned off stays off.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if there is no switch of this name.

@@ -45,8 +45,8 @@ pub struct ServerOptions {
     /// The token with every scope. Binding anything but loopback needs this, a file of tokens, or client
     /// certificates.
     pub token: Option<Token>,
-    /// The file of tokens with scopes ([`crate::Tokens::from_file`]). Read at the start, when it changes and on every
-    /// reload. A refused file changes nothing.
+    /// The file of tokens with scopes ([`Tokens::from_file`](crate::Tokens::from_file)). Read at the start, when it changes and
+    /// on every reload. A refused file changes nothing.
     pub tokens_file: Option<PathBuf>,
     /// The TLS settings of the doors; none by default. Needs the feature `tls`. The files are read at the start, when
     /// they change and on every reload; unusable ones change nothing. Unix sockets are not encrypted. A `client_ca`
@@ -56,7 +56,7 @@ pub struct ServerOptions {
     /// kill a process.
     pub drain: Duration,
     /// The most connections at once, 1 or more; 10,000 by default. The limit of open files may lower it;
-    /// [`crate::Server::bind`] raises that limit as far as it may.
+    /// [`Server::bind`](crate::Server::bind) raises that limit as far as it may.
     ///
     /// Beyond it, a new connection takes the place of a waiting one: one that idles between requests, has not
     /// completed a request head, or does not read an answer. One address has three quarters of the places at most. If

@@ -68,9 +68,9 @@ pub struct Ready {
     pub addr: Address,
     /// The address for operations, with its port; `None`: the same as for decisions.
     pub admin: Option<Address>,
-    /// The address for Envoy's rate limit service, with its port.
+    /// The address for Envoy's rate limit service, with its port; `None`: not served.
     pub grpc: Option<Address>,
-    /// The address for Redis clients, with its port.
+    /// The address for Redis clients, with its port; `None`: not served.
     pub resp: Option<Address>,
     /// The doors that are encrypted.
     pub encrypted: Vec<DoorName>,

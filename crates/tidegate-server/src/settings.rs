@@ -153,7 +153,7 @@ pub struct SharedPolicies {
 }
 
 impl SharedPolicies {
-    /// Replaces the policies of a node's own file by these.
+    /// Replaces the policies of a node's own file by these. Returns the configuration and the warnings.
     ///
     /// # Errors
     /// [`Refused`] with every mistake in them. Positions refer to a file named `policies@` and the version.
@@ -184,8 +184,8 @@ impl Source {
 
     /// Makes a source from a config file, YAML or TOML, that reloads whenever its content changes.
     ///
-    /// Addresses and the store are read by the program that starts the server ([`crate::ServerOptions::of`]);
-    /// changing them needs a restart.
+    /// Addresses and the store are read by the program that starts the server
+    /// ([`ServerOptions::of`](crate::ServerOptions::of)); changing them needs a restart.
     pub fn file(path: impl AsRef<Path>) -> Self {
         let watched = path.as_ref().to_owned();
         let load = {

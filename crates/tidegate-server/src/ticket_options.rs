@@ -90,7 +90,7 @@ impl TicketOptions {
 
     /// Takes the ticket settings from a config file. The keys come from `TIDEGATE_TICKET_KEY`, or the file that
     /// `TIDEGATE_TICKET_KEY_FILE` names, otherwise from the file that the config file names: a regular file of at
-    /// most 64 KiB, one key a line, the current one first.
+    /// most 64 KiB, one key a line, the current one first. A lifetime out of range becomes the nearest in it.
     ///
     /// # Errors
     /// [`TicketKeyError`] if the keys cannot be read, or both variables are set.

@@ -1,9 +1,8 @@
-//! TLS for the doors, by rustls with the cryptography of ring: versions 1.2 and 1.3.
+//! TLS 1.2 and 1.3 for the doors, by rustls with the cryptography of ring, and its defaults for everything else.
 //!
 //! The files are read at the start, when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]).
 //! Unusable ones change nothing; the log, a metric and `readyz?verbose` report them. An open connection keeps the
-//! certificate that it began with. TLS 1.2 and 1.3 come from rustls with the cryptography of ring, and its defaults
-//! for everything else.
+//! certificate that it began with.
 
 #[cfg(feature = "tls")]
 mod certificates;

@@ -20,9 +20,8 @@ mod grpc {
 
     /// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` if the caller asked too often, `UNAVAILABLE` if
     /// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. If a wait is known, it adds `RetryInfo` for
-    /// people, and `grpc-retry-pushback-ms` for clients that retry; gRPC's own clients read only `grpc-retry-pushback-ms`. If
-    /// no retry can succeed, `grpc-retry-pushback-ms` is -1, which tells clients not to retry.
-    /// Adds `QuotaFailure` with the limit's name.
+    /// people, and `grpc-retry-pushback-ms`, the only one that gRPC's own clients read; if no retry can succeed, that is -1,
+    /// which tells clients not to retry. Adds `QuotaFailure` with the limit's name.
     ///
     /// # Source
     /// `google.rpc.Code` and `google/rpc/error_details.proto`; gRPC proposal A6.

@@ -26,7 +26,7 @@
 //!
 //! A layer that refuses a request does not call its inner service, and gives the reason in a [`Refused`]. Callers are
 //! [told](parameter::Answers) by a response with a problem ([`Problems`], for HTTP servers), by a gRPC status
-//! (`GrpcStatuses`, a feature), or by an error ([`Errors`] and [`OwnErrors`](parameter::OwnErrors), for clients). Layers
+//! (`GrpcStatuses`, feature `grpc`), or by an error ([`Errors`] and [`OwnErrors`](parameter::OwnErrors), for clients). Layers
 //! that judge how calls end tell the refusals of an inner layer from failures of the service
 //! ([`ByStatus`](classify::ByStatus)). Layers that refuse, retry, or change an answer can tell an
 //! [`Observer`](tidegate::observer::Observer).

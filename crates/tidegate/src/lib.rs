@@ -59,7 +59,7 @@ pub mod bulkhead {
     pub use tidegate_limits::{Enter, NoPlace, Permit, QueueOrder, Tenants, blocking_pool, coalesce};
 }
 
-/// Circuit breakers: they refuse calls to a failing service until it answers again. And answers in place of work that
+/// Circuit breakers, which refuse calls to a failing service until it answers again, and answers in place of work that
 /// was refused or failed.
 pub mod breaker {
     #[doc(inline)]
@@ -100,8 +100,8 @@ pub mod cluster {
     };
 }
 
-/// Executes lists of charges, each in one step, all or nothing: the trait, the store in memory, and stores around other
-/// stores.
+/// Stores, which execute lists of charges, each in one step, all or nothing: the trait, the store in memory, and stores
+/// around other stores.
 pub mod store {
     #[doc(inline)]
     pub use tidegate_cluster::{

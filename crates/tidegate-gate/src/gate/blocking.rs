@@ -129,12 +129,12 @@ impl<'g> Blocks<'g> {
     /// [`StoreError`] if a store that keeps the block did not answer.
     ///
     /// # Cancel safety
-    /// Nothing depends on the answer.
+    /// Changes nothing, so it may be dropped at any time.
     pub async fn find(self, policy: &str, key: &Descriptor<'_>) -> Result<Option<Arc<Block>>, StoreError> {
         self.0.block_of(policy, key).await
     }
 
-    /// Returns the blocks of a policy that have not ended, ordered by key.
+    /// Returns the blocks of a policy that this gate knows, by hand or by a limit, and that have not ended; ordered by key.
     #[must_use]
     pub fn list(self, policy: &str) -> Vec<Arc<Block>> {
         if !self.0.blocks.any() {
@@ -230,9 +230,9 @@ impl<'g> Blocks<'g> {
         counted.filter(|(_, keys)| *keys > 0).collect()
     }
 
-    /// Returns how many blocks by limits did not begin because there was no room: 100,000 are kept, and those of one
-    /// policy are fewer than all together leave. For programs that tell an operator that their `over: block` is not
-    /// whole; the limits themselves went on refusing.
+    /// Returns how many blocks by limits did not begin because there was no room; the limits themselves went on
+    /// refusing. There is room for 100,000 blocks of keys, also those by hand. A policy gets another one while it has
+    /// fewer than are left free, so one policy takes at most half.
     #[must_use]
     pub fn left_out(self) -> u64 {
         self.0.blocks.left_out()

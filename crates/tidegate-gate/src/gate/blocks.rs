@@ -1,4 +1,4 @@
-//! The table of manually blocked keys.
+//! The table of blocked keys.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::policy::{AccessEntry, AccessList, Block, Descriptor};
 pub(super) struct BlockTable {
     /// The number of blocks, including those that have ended.
     count: AtomicUsize,
-    /// How often a block was set or ended manually.
+    /// How often a block began or was ended.
     changes: AtomicU64,
     /// Before this tick, in nanoseconds, no room is made for blocks by limits: looking for blocks that have ended takes
     /// as long as there are blocks.

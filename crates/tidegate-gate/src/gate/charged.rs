@@ -15,12 +15,12 @@ use tidegate_core::{Cost, Quota, Receipt, Tick};
 use crate::policy::{LimitRules, Plan, policy_of_key};
 use tidegate_limits::store::{Charge, DecidedBy, Executed};
 
-/// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
+/// The charges of one allowed check, filled in by [`Gate::charge`](super::Gate::charge); empty for a refused one.
 ///
 /// Takes two allocations: the keys and, from the second charge on, a list with 104 bytes per charge. Each charge must
-/// be settled once, here or by one ticket. This value remembers which of its charges [`super::Gate::finish`] has settled,
-/// and settles none of them twice. A clone or a ticket does not see what happens to the original, and is not a second
-/// charge.
+/// be settled once, here or by one ticket. This value remembers which of its charges
+/// [`Gate::finish`](super::Gate::finish) has settled, and settles none of them twice. A clone or a ticket does
+/// not see what happens to the original, and is not a second charge.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,

@@ -33,7 +33,7 @@ pub struct Check<'a, 'd> {
     pub request: &'a Descriptor<'d>,
     /// The cost that the caller states. Set only by [`Check::cost`] and [`Check::maybe_cost`]; the last call counts.
     pub(super) cost: StatedCost,
-    /// The importance of the request: limits may reserve a part for requests of higher priority
+    /// The importance of the request: limits may keep a part back for requests of higher priority
     /// ([`KeepFor`](tidegate_limits::priority::KeepFor)). The priority decides which requests are refused first, so it should not
     /// be taken from callers.
     pub priority: Priority,
@@ -137,7 +137,7 @@ impl<'a, 'd> Check<'a, 'd> {
         Self { cost, ..self }
     }
 
-    /// Returns the stated cost; `None`: the policies decide.
+    /// Returns the stated cost; `None` if none was stated, or an invalid one.
     #[must_use]
     pub const fn stated_cost(&self) -> Option<Cost> {
         self.cost.stated()

@@ -64,9 +64,10 @@ pub struct GateDecision {
     /// not asked.
     pub limits: SmallVec<[LimitDecision; 4]>,
     /// Index into `limits` of the limit that binds: after a denial, the one whose refusal lasts longest; otherwise the
-    /// one with least remaining.
+    /// one with least remaining. `None` if no limit that can refuse was checked, or if only another check of the same
+    /// call refuses.
     pub binding: Option<usize>,
-    /// The refusal by a deny-list, a deadline or a block of the key; in that case no limit was checked.
+    /// The refusal by a deny-list, a deadline or a block; in that case no limit was checked.
     pub refusal: Option<Box<Refusal>>,
     /// What policies with [`ChargeOn::Always`](crate::policy::ChargeOn::Always) were charged although a limit refused;
     /// `None` if there was nothing of the kind to charge.
@@ -128,7 +129,8 @@ impl GateDecision {
         kept
     }
 
-    /// Returns the index of the policy that binds, if any limit matched.
+    /// Returns the index of the policy that binds, or that refused before any limit was checked; `None` if no limit
+    /// binds, and if a deny-list or a block for all policies refuses.
     #[must_use]
     pub fn policy(&self) -> Option<usize> {
         match &self.refusal {
@@ -137,13 +139,14 @@ impl GateDecision {
         }
     }
 
-    /// Returns the name of the policy that binds, if any limit matched.
+    /// Returns the name of the policy at [`GateDecision::policy`]; `None` as there.
     #[must_use]
     pub fn policy_name(&self) -> Option<&str> {
         self.policy().map(|at| self.policies.policies()[at].name.as_str())
     }
 
-    /// Returns when the same request is worth repeating; a zero wait if it was allowed.
+    /// Returns when the same request is worth repeating: a zero wait if it was allowed, the end of a block, never after a
+    /// deny-list or a deadline, unknown if only another check of the same call refuses.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.binding {

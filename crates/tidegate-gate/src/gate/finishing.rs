@@ -18,7 +18,8 @@ use crate::policy::CostError;
 use crate::policy::{PolicySet, RealCost, Usage};
 use tidegate_limits::store::StoreError;
 
-/// Says of each charge that as much was spent as was charged.
+/// What a [`Finishing`] goes by without [`used`](Finishing::used): as much was spent as was charged, and nothing if the
+/// work was cancelled.
 pub type AsCharged = fn(&ChargedLine<'_>) -> Option<u64>;
 
 /// The end of an admission, settled when that is asked for: at once by [`Finishing::now`], or awaited as a future, which

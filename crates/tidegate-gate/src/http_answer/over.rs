@@ -30,11 +30,11 @@ use crate::policy::Over;
 use tidegate_limits::Priority;
 use tidegate_limits::priority::header::TIDEGATE_PRIORITY;
 
-/// The names of the policies whose limits the request is over and that only mark it.
+/// The header with the names of the policies whose limits the request is over and that only mark it.
 pub const MARKED: HeaderName = HeaderName::from_static("x-tidegate-marked");
-/// The names of the policies that lowered the priority.
+/// The header with the names of the policies that lowered the priority.
 pub const DEMOTED: HeaderName = HeaderName::from_static("x-tidegate-demoted");
-/// The lowered priority, in the text form of [`Priority`]; only together with [`DEMOTED`]. [`Headers`]
+/// The header with the lowered priority, in the text form of [`Priority`]; only together with [`DEMOTED`]. [`Headers`]
 /// can have another name for it.
 pub const PRIORITY: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 /// The most bytes of a list of names, so that the whole head of an answer fits nginx's buffer of 4 KiB. Names that do

@@ -226,7 +226,7 @@ pub struct NamedLimit {
 }
 
 impl NamedLimit {
-    /// Creates it for a limit of `quota`, with status 429 for refusals (503 for guards). The window of a calendar limit
+    /// Describes a limit of `quota`, with status 429 for refusals (503 for guards). The window of a calendar limit
     /// is not shown, since months differ in length.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl NamedLimit {
         Ok(Self { name: name.into(), window, concurrent, deny })
     }
 
-    /// Creates it for a [`Bulkhead`](tidegate_limits::Bulkhead), with status 503 for refusals: the service is short of
+    /// Describes a [`Bulkhead`](tidegate_limits::Bulkhead), with status 503 for refusals: the service is short of
     /// capacity, and the caller did not ask too often.
     #[must_use]
     pub fn of_places(name: impl Into<String>) -> Self {

@@ -23,9 +23,9 @@ use tidegate_limits::visible::excerpt;
 /// One entry of a list: a network of `client.ip`, or a value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AccessEntry {
-    /// `10.0.0.0/8`, `203.0.113.9`
+    /// A network or an address of `client.ip`: `10.0.0.0/8`, `203.0.113.9`.
     Network(IpNet),
-    /// `user.id=42`
+    /// A value of an attribute: `user.id=42`.
     Attribute {
         /// The name of the attribute.
         name: String,
@@ -190,15 +190,15 @@ impl Default for Access {
 /// A refusal before any limit is checked: by a deny-list, by a deadline, or by a block of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Index of the policy that refuses; `None` for the deny-list of the whole set.
+    /// Index of the policy that refuses; `None` for the deny-list of the whole set, and for a block for all policies.
     pub policy: Option<usize>,
-    /// The entry that fits; for a deadline, the header with the time left; for a block, the policy.
+    /// The entry that fits; for a deadline, the header with the time left; for a block of a key, the policy.
     pub entry: AccessEntry,
     /// The HTTP status to answer with.
     pub status: u16,
     /// The time that a request of the policy needs, if the caller waits for less; otherwise `None`.
     pub needs: Option<Duration>,
-    /// The block, if the key is blocked.
+    /// The block, if the key or the caller is blocked.
     pub block: Option<Arc<Block>>,
 }
 

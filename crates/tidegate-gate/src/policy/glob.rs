@@ -174,7 +174,7 @@ impl PathGlob {
         Ok(Self { source: pattern.into(), alternatives })
     }
 
-    /// Reports whether a normalised path fits, see [`crate::policy`].
+    /// Reports whether a normalised path fits, see [`policy`](crate::policy).
     #[must_use]
     #[inline]
     pub fn matches(&self, path: &str) -> bool {

@@ -145,7 +145,7 @@ pub struct Limit {
     pub max_wait: Duration,
     /// How a changed limit takes over what was spent.
     pub replace: Replace,
-    /// The part that is reserved for requests of higher priority.
+    /// The part that is kept back for requests of higher priority.
     pub keep_for: KeepFor,
     /// The number that the rate follows; [`Limit::terms`] are then the terms at the ceiling. Tiers and overrides are
     /// ignored for such a limit.
@@ -216,7 +216,7 @@ impl Limit {
     }
 }
 
-/// One named policy, for a [`super::PolicySet`].
+/// One named policy, for a [`PolicySet`](super::PolicySet).
 ///
 /// # Examples
 /// ```
@@ -266,7 +266,8 @@ pub struct Policy {
     pub shed: Deny,
     /// The policy's allow-list and deny-list.
     pub access: Access,
-    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's service.
+    /// The share of a limit, in percent from 1 to 100, from which a key counts as near it; 80 by default, as in Envoy's
+    /// service.
     pub near_limit: u8,
     /// What happens to a request whose cost `cost` does not determine.
     pub on_cost_error: OnCostError,
@@ -339,8 +340,8 @@ impl Policy {
         self
     }
 
-    /// Returns the limit with the index of [`super::Line::limit`]: the policy's own limits first, then the shadow
-    /// limit. `None` if there is no such limit.
+    /// Returns the limit with the index of [`Line::limit`](super::Line::limit): the policy's own limits first, then
+    /// the shadow limit. `None` if there is no such limit.
     #[must_use]
     pub fn limit(&self, index: usize) -> Option<&Limit> {
         self.limits.iter().chain(&self.shadow_limit).nth(index)

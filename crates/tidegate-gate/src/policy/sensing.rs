@@ -24,7 +24,7 @@ pub struct SourceStanding {
     pub value: Option<f64>,
     /// The last reading, stale or not; `None`: there is no reading yet.
     pub last: Option<f64>,
-    /// The age of the last reading.
+    /// The age of the last reading; `None`: there is no reading yet.
     pub age: Option<Duration>,
 }
 

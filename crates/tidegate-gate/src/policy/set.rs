@@ -56,7 +56,7 @@ pub enum PolicySetError {
     /// Conditions or moving rates are invalid.
     #[error(transparent)]
     Conditions(#[from] ConditionsError),
-    /// A limit cannot reserve the part that `keep_for` states.
+    /// A limit cannot keep back the part that `keep_for` states.
     #[error("policy \"{name}\": {error} ({limit})")]
     KeepFor {
         /// The policy.
@@ -129,7 +129,7 @@ impl PolicySet {
     ///
     /// # Errors
     /// [`PolicySetError`] if a name is missing or repeated, a policy has no limits, a key names an attribute twice,
-    /// conditions or moving rates are invalid, or a limit cannot reserve a part.
+    /// conditions or moving rates are invalid, or a limit cannot keep a part back.
     pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
         Self::with(policies, Access::default(), 64)
     }
@@ -393,8 +393,8 @@ impl PolicySet {
         named
     }
 
-    /// Feeds the real cost of a request into the estimate of a policy, if it learns. Takes a short lock of the policy;
-    /// checks do not.
+    /// Feeds the real cost of a request, in units, into the estimate of a policy, if it learns; 0 counts as 1. Takes a
+    /// short lock of the policy; checks do not.
     pub fn learn(&self, policy: usize, real: u64) {
         // At least one unit, like any cost.
         let real = Cost::new(real).unwrap_or_default();
@@ -409,7 +409,7 @@ pub(super) fn demotes(policy: &Policy) -> bool {
     policy.lets_through() && matches!(policy.over, Over::Demote { .. })
 }
 
-/// Checks that a limit can reserve the parts of `keep_for`, under each of its terms.
+/// Checks that a limit can keep back the parts of `keep_for`, under each of its terms.
 fn check_keep_for(name: &str, limit: &Limit) -> Result<(), PolicySetError> {
     if limit.keep_for.is_nothing() {
         return Ok(());

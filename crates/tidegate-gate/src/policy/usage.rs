@@ -21,8 +21,8 @@ pub const LLM_USAGE: [&str; 3] = ["llm.input", "llm.output", "llm.cached"];
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage<'a> {
-    /// The real cost as the caller reports it; 0 if nothing was spent. Used where a `cost` stated with the check would
-    /// be used.
+    /// The real cost in units, as the caller reports it; 0 if nothing was spent, `None` if it reports none. Used where a
+    /// `cost` stated with the check would be used.
     pub cost: Option<u64>,
     values: SmallVec<[(Cow<'a, str>, UsageValue<'a>); 4]>,
 }

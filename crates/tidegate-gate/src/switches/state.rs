@@ -90,13 +90,13 @@ pub struct Off {
 }
 
 impl Off {
-    /// The switch is off for all requests. The reason is for people.
+    /// Turns a switch off for all requests. The reason is for people.
     #[must_use]
     pub fn for_all(reason: &str) -> Self {
         Self { on_from: None, reason: reason.into(), lasting: None }
     }
 
-    /// The switch is off for requests whose priority is below `level`, and stays on for the others. No request is below
+    /// Turns a switch off for requests whose priority is below `level`; it stays on for the others. No request is below
     /// [`Criticality::Sheddable`]: with that level the switch is on for all.
     #[must_use]
     pub fn below(level: Criticality, reason: &str) -> Self {
@@ -116,8 +116,8 @@ impl Off {
         &self.reason
     }
 
-    /// Returns the lowest level that the switch stays on for; `None` if it is off for all. The lowest of all levels: it
-    /// is on for all, see [`Switches::keep_on`](super::Switches::keep_on).
+    /// Returns the lowest level that the switch stays on for; `None` if it is off for all. The lowest of all levels means
+    /// that it is on for all, see [`Switches::keep_on`](super::Switches::keep_on).
     #[must_use]
     pub const fn on_from(&self) -> Option<Criticality> {
         self.on_from

@@ -145,7 +145,7 @@ async fn watch(file: &Path) -> Option<FileWatch> {
 
 impl ServerOptions {
     /// Checks whether the server could listen on its addresses. Call it before opening a store, which takes time, and
-    /// which a server at the same address may be using. [`crate::Server::bind`] detects an address that is taken
+    /// which a server at the same address may be using. [`Server::bind`](crate::Server::bind) detects an address that is taken
     /// later.
     ///
     /// # Errors

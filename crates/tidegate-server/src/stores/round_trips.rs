@@ -52,11 +52,11 @@ pub struct PolicyCost {
     /// Where its requests are decided.
     pub decided_in: DecidedIn,
     /// The round trips of a request that passes, if no other node writes the key. For [`DecidedIn::Leases`], of a draw;
-    /// most requests make none.
+    /// most requests make none. `None` if the engine's client is not built in.
     pub round_trips: Option<u32>,
-    /// For leases: the most units of a draw, if the most nodes are present, and all regions have equal parts.
+    /// For leases: the most units of a draw, if the most nodes are present, and all regions have equal parts; else `None`.
     pub lease_units: Option<u64>,
-    /// The part that no lease saves: the look for a block, if the policy blocks keys.
+    /// The part of `round_trips` that no lease saves: 1 for the look for a block if the policy blocks keys, else 0.
     pub at_least: u32,
     /// The round trips of the settlement after each request; 0 if none is expected.
     pub settling: u32,

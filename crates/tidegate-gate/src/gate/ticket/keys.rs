@@ -166,8 +166,8 @@ impl TicketKeys {
         self.looks_typed
     }
 
-    /// Returns a secret that follows from the current key and opens no ticket, by which the nodes of a deployment can make
-    /// the same digests of what they do not show, before and after a restart. 32 bytes.
+    /// Returns 32 bytes that are derived from the current key and open no ticket. With them as a secret, all nodes of a
+    /// deployment make the same digests of what they do not show, before and after a restart.
     ///
     /// # Examples
     /// ```

@@ -35,14 +35,15 @@ impl<'g> Tickets<'g> {
     /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
     ///
     /// Seal each charge only once, and do not settle it in another way: the store remembers that a ticket was settled,
-    /// so two tickets of one charge count as two. [`super::super::Admission::into_ticket`] ensures that; with this
-    /// method the caller must. The caller may keep `charged` to undo the charges if the ticket cannot be delivered.
+    /// so two tickets of one charge count as two.
+    /// [`Admission::into_ticket`](super::super::Admission::into_ticket) ensures that; with this method the caller
+    /// must. The caller may keep `charged` to undo the charges if the ticket cannot be delivered.
     ///
     /// `id` identifies the ticket among all others of the store; `None`: a random id. A given id must be new, such as
     /// the number of a decision: of two tickets with the same id, only one can be settled.
     ///
     /// If policies use `in-flight`, the ticket counts until its work ends: until the outcome is settled, or, if no
-    /// charge waits for one, either half; or until it expires. Each ticket ends once, whoever settles it how often. To
+    /// charge waits for one, either [`Part`]; or until it expires. Each ticket ends once, however often it is settled. To
     /// know that, the store keeps up to two more marks of a ticket while policies read `in-flight` or `latency`.
     ///
     /// # Errors
