@@ -187,8 +187,6 @@ pub(super) struct TokenBucket {
 /// A crate with all of Envoy's messages is the judge.
 #[cfg(test)]
 mod tests {
-    use std::fmt::Debug;
-
     use envoy_types::pb::envoy::config::core::v3 as config;
     use envoy_types::pb::envoy::extensions::common::ratelimit::v3 as common;
     use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor;
@@ -207,19 +205,8 @@ mod tests {
     use prost_types::Value;
     use prost_types::value::Kind;
 
+    use super::super::framing::are_one;
     use super::*;
-
-    /// Asserts that two messages are one: the same bytes, and those of each are read as the other.
-    fn are_one<O, T>(ours: &O, theirs: &T)
-    where
-        O: Message + Default + PartialEq + Debug,
-        T: Message + Default + PartialEq + Debug,
-    {
-        let (bytes, their_bytes) = (ours.encode_to_vec(), theirs.encode_to_vec());
-        assert_eq!(bytes, their_bytes);
-        assert_eq!(&O::decode(&*their_bytes).unwrap(), ours);
-        assert_eq!(&T::decode(&*bytes).unwrap(), theirs);
-    }
 
     fn entry() -> (Entry, rate_limit_descriptor::Entry) {
         let (key, value) = ("user".to_owned(), "anna".to_owned());

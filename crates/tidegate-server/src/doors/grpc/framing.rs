@@ -115,6 +115,20 @@ pub(super) fn close(mut out: BytesMut) -> Bytes {
     out.freeze()
 }
 
+/// Asserts that a message of ours and one of another crate are one: the same bytes, and those of each are read as the
+/// other.
+#[cfg(test)]
+pub(super) fn are_one<O, T>(ours: &O, theirs: &T)
+where
+    O: Message + Default + PartialEq + std::fmt::Debug,
+    T: Message + Default + PartialEq + std::fmt::Debug,
+{
+    let (bytes, their_bytes) = (ours.encode_to_vec(), theirs.encode_to_vec());
+    assert_eq!(bytes, their_bytes);
+    assert_eq!(O::decode(&*their_bytes).as_ref(), Ok(ours));
+    assert_eq!(T::decode(&*bytes).as_ref(), Ok(theirs));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

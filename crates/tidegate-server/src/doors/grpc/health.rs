@@ -4,14 +4,12 @@
 //! Then the call ends.
 //!
 //! # Source
-//! "gRPC Health Checking Protocol".
+//! "gRPC Health Checking Protocol"; `reflection/health.proto`.
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use prost::Message as _;
+use prost::Message;
 use tokio::time::Instant;
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::counts::OpenCall;
 use super::framing;
@@ -35,6 +33,28 @@ const SERVICES: [&str; 7] = [
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
 ];
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct HealthCheckResponse {
+    /// A [`ServingStatus`].
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// `HealthCheckResponse.ServingStatus`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+enum ServingStatus {
+    Serving = 1,
+    NotServing = 2,
+    ServiceUnknown = 3,
+}
 
 /// Answers whether a service takes calls.
 ///
@@ -100,4 +120,34 @@ fn status(app: &App, service: &str) -> ServingStatus {
 
 fn body(status: ServingStatus) -> Bytes {
     framing::body(&HealthCheckResponse { status: status as i32 })
+}
+
+/// A crate with the protocol's messages is the judge.
+#[cfg(test)]
+mod tests {
+    use tonic_health::pb;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_theirs() {
+        for service in SERVICES.map(str::to_owned) {
+            let ours = HealthCheckRequest { service: service.clone() };
+            framing::are_one(&ours, &pb::HealthCheckRequest { service });
+        }
+    }
+
+    #[test]
+    fn an_answer_is_theirs() {
+        use pb::health_check_response::ServingStatus as Theirs;
+
+        for (ours, theirs) in [
+            (ServingStatus::Serving, Theirs::Serving),
+            (ServingStatus::NotServing, Theirs::NotServing),
+            (ServingStatus::ServiceUnknown, Theirs::ServiceUnknown),
+        ] {
+            let theirs = pb::HealthCheckResponse { status: theirs as i32 };
+            framing::are_one(&HealthCheckResponse { status: ours as i32 }, &theirs);
+        }
+    }
 }

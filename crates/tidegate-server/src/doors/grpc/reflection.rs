@@ -10,7 +10,7 @@
 //! | until the server drains | | the call ends |
 //!
 //! # Source
-//! "gRPC Server Reflection Protocol", `grpc.reflection.v1`.
+//! "gRPC Server Reflection Protocol", `grpc.reflection.v1`; `reflection/reflection_v1.proto`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -18,15 +18,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use prost::Message as _;
+use prost::{Message, Oneof};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use tokio::time::{Instant, timeout};
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Question;
-use tonic_reflection::pb::v1::server_reflection_response::MessageResponse as Answer;
-use tonic_reflection::pb::v1::{
-    ErrorResponse, ExtensionNumberResponse, FileDescriptorResponse, ListServiceResponse,
-    ServerReflectionRequest, ServerReflectionResponse, ServiceResponse,
-};
 
 use super::counts::OpenCall;
 use super::framing;
@@ -47,6 +41,97 @@ const MOST: usize = 4096;
 
 /// Made on the first question, which takes a third of a millisecond.
 static FILES: LazyLock<Files> = LazyLock::new(Files::of_all);
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ServerReflectionRequest {
+    #[prost(string, tag = "1")]
+    host: String,
+    #[prost(oneof = "Question", tags = "3, 4, 5, 6, 7")]
+    message_request: Option<Question>,
+}
+
+/// `ServerReflectionRequest.message_request`
+#[derive(Clone, PartialEq, Eq, Oneof)]
+enum Question {
+    #[prost(string, tag = "3")]
+    FileByFilename(String),
+    #[prost(string, tag = "4")]
+    FileContainingSymbol(String),
+    #[prost(message, tag = "5")]
+    FileContainingExtension(ExtensionRequest),
+    #[prost(string, tag = "6")]
+    AllExtensionNumbersOfType(String),
+    #[prost(string, tag = "7")]
+    ListServices(String),
+}
+
+/// Each answer repeats its question, so the fields are kept.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ExtensionRequest {
+    #[prost(string, tag = "1")]
+    containing_type: String,
+    #[prost(int32, tag = "2")]
+    extension_number: i32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ServerReflectionResponse {
+    #[prost(string, tag = "1")]
+    valid_host: String,
+    #[prost(message, optional, tag = "2")]
+    original_request: Option<ServerReflectionRequest>,
+    #[prost(oneof = "Answer", tags = "4, 5, 6, 7")]
+    message_response: Option<Answer>,
+}
+
+/// `ServerReflectionResponse.message_response`
+#[derive(Clone, PartialEq, Eq, Oneof)]
+enum Answer {
+    #[prost(message, tag = "4")]
+    Files(FileDescriptorResponse),
+    #[prost(message, tag = "5")]
+    ExtensionNumbers(ExtensionNumberResponse),
+    #[prost(message, tag = "6")]
+    Services(ListServiceResponse),
+    #[prost(message, tag = "7")]
+    Error(ErrorResponse),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct FileDescriptorResponse {
+    /// Encoded files.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    file_descriptor_proto: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ExtensionNumberResponse {
+    #[prost(string, tag = "1")]
+    base_type_name: String,
+    #[prost(int32, repeated, tag = "2")]
+    extension_number: Vec<i32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ListServiceResponse {
+    #[prost(message, repeated, tag = "1")]
+    service: Vec<ServiceResponse>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ServiceResponse {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ErrorResponse {
+    /// A [`Code`].
+    #[prost(int32, tag = "1")]
+    error_code: i32,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
 
 /// Answers questions until either side ends the call; `may_go_on` is asked before each answer.
 #[allow(clippy::too_many_arguments, reason = "what the call brings, and how long it may last")]
@@ -110,7 +195,7 @@ fn answer(message: &[u8]) -> Result<Bytes, Status> {
     let answer = match question {
         Question::ListServices(_) => {
             let service = FILES.services().map(|name| ServiceResponse { name: name.to_owned() }).collect();
-            Answer::ListServicesResponse(ListServiceResponse { service })
+            Answer::Services(ListServiceResponse { service })
         }
         Question::FileByFilename(name) => file(FILES.named(name), "there is no such file here"),
         Question::FileContainingSymbol(name) => {
@@ -120,7 +205,7 @@ fn answer(message: &[u8]) -> Result<Bytes, Status> {
         Question::AllExtensionNumbersOfType(name) if FILES.that_declares(name).is_some() => {
             let base_type_name = name.clone();
             let numbers = ExtensionNumberResponse { base_type_name, extension_number: Vec::new() };
-            Answer::AllExtensionNumbersResponse(numbers)
+            Answer::ExtensionNumbers(numbers)
         }
         Question::AllExtensionNumbersOfType(_) => not_found("no file here declares this name"),
     };
@@ -136,7 +221,7 @@ fn file(found: Option<&[u8]>, otherwise: &str) -> Answer {
     match found {
         Some(file) => {
             let file_descriptor_proto = vec![file.to_vec()];
-            Answer::FileDescriptorResponse(FileDescriptorResponse { file_descriptor_proto })
+            Answer::Files(FileDescriptorResponse { file_descriptor_proto })
         }
         None => not_found(otherwise),
     }
@@ -144,12 +229,13 @@ fn file(found: Option<&[u8]>, otherwise: &str) -> Answer {
 
 fn not_found(message: &str) -> Answer {
     let (error_code, error_message) = (Code::NotFound as i32, message.to_owned());
-    Answer::ErrorResponse(ErrorResponse { error_code, error_message })
+    Answer::Error(ErrorResponse { error_code, error_message })
 }
 
-/// Envoy's files as far as they are served, Limitador's, and Google's that they import. Compiled in `reflection/` by
-/// `protoc -I . --include_imports --descriptor_set_out=services.binpb envoy/service/ratelimit/v3/rls.proto
-/// envoy/service/rate_limit_quota/v3/rlqs.proto kuadrantrls.proto`.
+/// Envoy's files as far as they are served, Limitador's, gRPC's, and Google's that they import. Compiled in
+/// `reflection/` by `protoc -I . --include_imports --descriptor_set_out=services.binpb
+/// envoy/service/ratelimit/v3/rls.proto envoy/service/rate_limit_quota/v3/rlqs.proto kuadrantrls.proto health.proto
+/// reflection_v1.proto reflection_v1alpha.proto`.
 const SERVICES: &[u8] = include_bytes!("reflection/services.binpb");
 
 /// All files, encoded, with the names that they declare.
@@ -163,17 +249,10 @@ struct Files {
 
 impl Files {
     fn of_all() -> Self {
-        let sets = [
-            SERVICES,
-            tonic_health::pb::FILE_DESCRIPTOR_SET,
-            tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
-            tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
-        ];
+        // Fixed; a test decodes it.
+        let set = FileDescriptorSet::decode(SERVICES).unwrap_or_default();
         let mut all = Self::default();
-        // Encoded when they were built; a test decodes all of them.
-        for set in sets.into_iter().filter_map(|set| FileDescriptorSet::decode(set).ok()) {
-            set.file.iter().for_each(|file| all.add(file));
-        }
+        set.file.iter().for_each(|file| all.add(file));
         all
     }
 
@@ -246,8 +325,13 @@ mod tests {
     use std::process::Command;
 
     use prost_types::FieldDescriptorProto;
+    use tonic_reflection::pb::{v1, v1alpha};
 
     use super::*;
+
+    /// The files that are not Envoy's, nor imported by those.
+    const OTHERS: [&str; 4] =
+        ["kuadrantrls.proto", "health.proto", "reflection_v1.proto", "reflection_v1alpha.proto"];
 
     /// Reads the descriptors from which the crate of Envoy's messages was built. They are in its sources, but not in its
     /// API.
@@ -309,8 +393,7 @@ mod tests {
     fn the_files_kept_here_say_what_envoys_say() {
         let originals = originals();
         let ours = FileDescriptorSet::decode(SERVICES).unwrap().file;
-        // Limitador's file is not among Envoy's.
-        for file in ours.iter().filter(|file| file.name() != "kuadrantrls.proto") {
+        for file in ours.iter().filter(|file| !OTHERS.contains(&file.name())) {
             let original = originals.file.iter().find(|original| original.name == file.name).unwrap();
             assert_eq!((&file.package, &file.syntax), (&original.package, &original.syntax));
             for message in &file.message_type {
@@ -328,6 +411,94 @@ mod tests {
                 methods.iter_mut().for_each(|method| method.options = None);
                 assert_eq!(service.method, methods);
             }
+        }
+    }
+
+    #[test]
+    fn the_files_kept_here_are_grpcs() {
+        let ours = FileDescriptorSet::decode(SERVICES).unwrap().file;
+        for theirs in
+            [tonic_health::pb::FILE_DESCRIPTOR_SET, v1::FILE_DESCRIPTOR_SET, v1alpha::FILE_DESCRIPTOR_SET]
+        {
+            let theirs = FileDescriptorSet::decode(theirs).unwrap().file;
+            let [theirs] = &*theirs else { panic!("{} files", theirs.len()) };
+            assert_eq!(ours.iter().find(|ours| ours.name == theirs.name), Some(theirs));
+        }
+    }
+
+    #[test]
+    fn both_versions_have_the_same_messages() {
+        let [new, old] = ["reflection_v1.proto", "reflection_v1alpha.proto"].map(|name| {
+            let file = Files::of_all().named(name).map(FileDescriptorProto::decode);
+            format!("{:?}", file.unwrap().unwrap().message_type)
+        });
+        assert_eq!(old.replace(".v1alpha.", ".v1."), new);
+    }
+
+    #[test]
+    fn a_question_is_theirs() {
+        use v1::server_reflection_request::MessageRequest as Theirs;
+
+        let name = || "envoy.type.v3.TokenBucket".to_owned();
+        let (containing_type, extension_number) = (name(), -7);
+        let ours = ExtensionRequest { containing_type: name(), extension_number };
+        let theirs = v1::ExtensionRequest { containing_type, extension_number };
+        for (ours, theirs) in [
+            (Question::FileByFilename(name()), Theirs::FileByFilename(name())),
+            (Question::FileContainingSymbol(name()), Theirs::FileContainingSymbol(name())),
+            (Question::FileContainingExtension(ours), Theirs::FileContainingExtension(theirs)),
+            (Question::AllExtensionNumbersOfType(name()), Theirs::AllExtensionNumbersOfType(name())),
+            (Question::ListServices(String::new()), Theirs::ListServices(String::new())),
+        ] {
+            let host = "gate.example".to_owned();
+            let ours = ServerReflectionRequest { host: host.clone(), message_request: Some(ours) };
+            framing::are_one(&ours, &v1::ServerReflectionRequest { host, message_request: Some(theirs) });
+        }
+    }
+
+    /// All kinds of answers.
+    fn answers() -> [(Answer, v1::server_reflection_response::MessageResponse); 4] {
+        use v1::server_reflection_response::MessageResponse as Theirs;
+
+        let file_descriptor_proto = vec![b"a file".to_vec(), Vec::new()];
+        let their_files = v1::FileDescriptorResponse { file_descriptor_proto: file_descriptor_proto.clone() };
+        let files = FileDescriptorResponse { file_descriptor_proto };
+        let (base_type_name, extension_number) = ("a.Type".to_owned(), vec![1, -2, i32::MAX]);
+        let their_numbers = v1::ExtensionNumberResponse {
+            base_type_name: base_type_name.clone(),
+            extension_number: extension_number.clone(),
+        };
+        let numbers = ExtensionNumberResponse { base_type_name, extension_number };
+        let names = ["a.Service", ""].map(str::to_owned);
+        let theirs = names.iter().map(|name| v1::ServiceResponse { name: name.clone() });
+        let their_list = v1::ListServiceResponse { service: theirs.collect() };
+        let list = ListServiceResponse { service: names.map(|name| ServiceResponse { name }).into() };
+        let (error_code, error_message) = (5, "no file".to_owned());
+        let their_error = v1::ErrorResponse { error_code, error_message: error_message.clone() };
+        let error = ErrorResponse { error_code, error_message };
+        [
+            (Answer::Files(files), Theirs::FileDescriptorResponse(their_files)),
+            (Answer::ExtensionNumbers(numbers), Theirs::AllExtensionNumbersResponse(their_numbers)),
+            (Answer::Services(list), Theirs::ListServicesResponse(their_list)),
+            (Answer::Error(error), Theirs::ErrorResponse(their_error)),
+        ]
+    }
+
+    #[test]
+    fn an_answer_is_theirs() {
+        for (ours, theirs) in answers() {
+            let host = "gate.example".to_owned();
+            let ours = ServerReflectionResponse {
+                valid_host: host.clone(),
+                original_request: Some(ServerReflectionRequest { host: host.clone(), message_request: None }),
+                message_response: Some(ours),
+            };
+            let theirs = v1::ServerReflectionResponse {
+                valid_host: host.clone(),
+                original_request: Some(v1::ServerReflectionRequest { host, message_request: None }),
+                message_response: Some(theirs),
+            };
+            framing::are_one(&ours, &theirs);
         }
     }
 
