@@ -41,8 +41,6 @@ mod denial_log;
 mod doors;
 mod events;
 mod files;
-#[cfg(feature = "fuzzing")]
-mod fuzzed_app;
 mod global_deny_list;
 mod json;
 mod metrics;

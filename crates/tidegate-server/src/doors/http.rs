@@ -289,9 +289,9 @@ pub(crate) mod fuzzing {
 
     pub use super::forward_auth::fuzzing::ForwardAuthDoor;
     use super::{HttpDoor, Serves};
+    use crate::app::fuzzed;
     use crate::body;
     use crate::connections::Handler as _;
-    use crate::fuzzed_app;
     use crate::options::ServerOptions;
 
     /// The most bytes read from an answer, more than any answer to a fuzzed request has.
@@ -316,8 +316,8 @@ pub(crate) mod fuzzing {
         /// If the file has errors.
         #[must_use]
         pub fn new(policies: &str) -> Self {
-            let runtime = fuzzed_app::runtime();
-            let app = runtime.block_on(fuzzed_app::app(policies, ServerOptions::default().clock));
+            let runtime = fuzzed::runtime();
+            let app = runtime.block_on(fuzzed::app(policies, ServerOptions::default().clock));
             Self { runtime, door: HttpDoor::new(app, Serves::All, false) }
         }
 

@@ -62,7 +62,7 @@ pub(crate) mod fuzzing {
     use super::reply::Replies;
     use super::session::{self, Disposition, RespDoor, Session};
     use super::{own, redis};
-    use crate::fuzzed_app;
+    use crate::app::fuzzed;
     use crate::options::ServerOptions;
 
     /// The words of a command, and how many bytes they took.
@@ -100,8 +100,8 @@ pub(crate) mod fuzzing {
         /// If the file has errors.
         #[must_use]
         pub fn new(policies: &str) -> Self {
-            let runtime = fuzzed_app::runtime();
-            let app = runtime.block_on(fuzzed_app::app(policies, ServerOptions::default().clock));
+            let runtime = fuzzed::runtime();
+            let app = runtime.block_on(fuzzed::app(policies, ServerOptions::default().clock));
             let session = Session::new(&app.access);
             Self { runtime, door: RespDoor::new(app, false, None), session }
         }

@@ -339,7 +339,7 @@ pub(crate) mod fuzzing {
     use super::super::counts::Turn;
     use super::super::framing;
     use super::super::service::Service;
-    use crate::fuzzed_app;
+    use crate::app::fuzzed;
 
     /// A door without its connections.
     pub struct RateLimitDoor {
@@ -360,8 +360,8 @@ pub(crate) mod fuzzing {
         /// If the file has errors.
         #[must_use]
         pub fn new(policies: &str, clock: Arc<dyn Clock>) -> Self {
-            let runtime = fuzzed_app::runtime();
-            let service = runtime.block_on(async { Service::new(fuzzed_app::app(policies, clock).await) });
+            let runtime = fuzzed::runtime();
+            let service = runtime.block_on(async { Service::new(fuzzed::app(policies, clock).await) });
             Self { runtime, service }
         }
 
