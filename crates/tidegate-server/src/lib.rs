@@ -53,7 +53,6 @@ mod reload;
 mod requests;
 mod server;
 mod settings;
-mod signals;
 mod span_attributes;
 mod stores;
 mod systemd;

@@ -17,7 +17,7 @@ use tidegate::gate::ticket::KeyError;
 use tidegate::store::CapacityError;
 use tokio::sync::watch;
 
-use self::background::Background;
+use self::background::{Background, Signals};
 use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::{Access, TokensError};
@@ -32,7 +32,6 @@ use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::{OtlpError, Spans};
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
-use crate::signals::Signals;
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::ticket_options::TicketKeyError;

@@ -1,18 +1,21 @@
 //! The background work of a server: signals, watched files and periodic tasks.
 
 use std::convert::Infallible;
+#[cfg(not(unix))]
+use std::io;
 use std::path::Path;
 
 use futures_util::future::join_all;
 use tidegate::config::{Address, DoorName, TlsSettings};
 use tokio::sync::Notify;
 
+#[cfg(unix)]
+pub(crate) use self::unix::Signals;
 use super::{ServeError, ServerHandle};
 use crate::connections::Listener;
 use crate::decider::{LEASES_EVERY, WATCHED_EVERY};
 use crate::files::FileWatch;
 use crate::options::ServerOptions;
-use crate::signals::{Signal, Signals};
 use crate::systemd;
 use crate::tls::TlsError;
 
@@ -201,5 +204,73 @@ impl ServerOptions {
             of(DoorName::Resp, self.resp.as_ref()),
         ];
         doors.into_iter().flatten()
+    }
+}
+
+// The signals that the server handles: stop and reload.
+
+/// The request that a signal makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Stop; holds the name of the signal.
+    Stop(&'static str),
+    /// Read the configuration again.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "only Unix has a signal for it"))]
+    Reload,
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::io;
+
+    use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+    use super::Signal;
+
+    /// Receives `SIGHUP`, `SIGTERM` and `SIGINT`, from the moment that it is made.
+    #[derive(Debug)]
+    pub(crate) struct Signals {
+        hangup: Stream,
+        terminate: Stream,
+        interrupt: Stream,
+    }
+
+    impl Signals {
+        pub(crate) fn listen() -> io::Result<Self> {
+            Ok(Self {
+                hangup: signal(SignalKind::hangup())?,
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+            })
+        }
+
+        /// Waits for the next signal. Cancel safe.
+        pub(crate) async fn next(&mut self) -> Signal {
+            tokio::select! {
+                _ = self.terminate.recv() => Signal::Stop("SIGTERM"),
+                _ = self.interrupt.recv() => Signal::Stop("SIGINT"),
+                _ = self.hangup.recv() => Signal::Reload,
+            }
+        }
+    }
+}
+
+/// Receives Ctrl-C.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub(crate) struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    /// Waits for the next signal. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Signal {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => Signal::Stop("Ctrl-C"),
+            Err(_) => std::future::pending().await,
+        }
     }
 }
