@@ -15,7 +15,7 @@ use tidegate_core::Standing;
 use super::Base;
 use super::breakers::{Breakers, ListedBreaker, charge_of};
 use crate::active_config::ActiveConfig;
-use crate::global_deny_list;
+use crate::refusals;
 
 /// The spending of a key was not reset.
 #[derive(Debug, thiserror::Error)]
@@ -195,7 +195,7 @@ impl PolicyKeys {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let (now, text) = (self.base.now(), global_deny_list::key(&entry));
+        let (now, text) = (self.base.now(), refusals::entry_key(&entry));
         let block = Block::new(&text, now, now.after(lasts), reason);
         self.base.gate.blocks().add_everywhere(entry, block.clone())?;
         self.tell_key(None, &text, "blocked");
@@ -273,7 +273,7 @@ impl PolicyKeys {
             }
             gauges.show_blocks(&policy.name, blocked.get(&policy.name).copied().unwrap_or(0));
         }
-        gauges.show_blocks(global_deny_list::BLOCKS, self.base.gate.blocks().list_everywhere().len());
+        gauges.show_blocks(refusals::BLOCKS, self.base.gate.blocks().list_everywhere().len());
     }
 }
 

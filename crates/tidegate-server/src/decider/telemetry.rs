@@ -22,10 +22,9 @@ pub(crate) use self::denials::REMEMBERED;
 use self::denials::REMEMBERED_BYTES;
 use super::{Base, Conclusion};
 use crate::active_config::{ActiveConfig, Facts};
-use crate::denial_log::DenialLog;
-use crate::global_deny_list::{self, GlobalDenyList};
 use crate::metrics::peer_names::{PeerNames, show_envoy};
 use crate::metrics::{Decided, RequestOutcome, Tally, Transport, Used, count_units};
+use crate::refusals::{self, DenialLog, GlobalDenyList};
 use crate::refused_requests::RefusedRequests;
 use crate::span_attributes;
 use crate::uncovered_requests::Misdirected;
@@ -49,14 +48,14 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     pub(super) fn new(base: Arc<Base>, metrics_names: Option<Peer>, grpc: Option<Address>) -> Self {
-        let file_list = GlobalDenyList::new(global_deny_list::NAME);
+        let file_list = GlobalDenyList::new(refusals::DENY_LIST);
         file_list.show(&base.metrics);
         Self {
             base,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             denials: DenialLog::of_all(),
             file_list,
-            blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
+            blocked: GlobalDenyList::new(refusals::BLOCKS),
             peer_names: PeerNames::of(metrics_names),
             hasher: RandomState::default(),
             grpc,

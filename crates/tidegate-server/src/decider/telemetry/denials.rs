@@ -16,9 +16,8 @@ use ulid::Ulid;
 use super::Telemetry;
 use crate::active_config::ActiveConfig;
 use crate::decider::Conclusion;
-use crate::global_deny_list;
 use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
-use crate::span_attributes;
+use crate::{refusals, span_attributes};
 
 /// The log target: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns these lines off.
 const TARGET: &str = "tidegate_server::denials";
@@ -123,7 +122,7 @@ impl Telemetry {
             record.key = Some(if key.len() > RECORDED_KEY { excerpt(&key) } else { key }.into());
         }
         if let (DeniedBy::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
-            record.key = Some(global_deny_list::key(entry).into());
+            record.key = Some(refusals::entry_key(entry).into());
         }
         if let Some(refusal) = &decision.refusal {
             record.cause = match &refusal.block {
@@ -144,7 +143,7 @@ impl Telemetry {
         let (log, policy, key) = match refuser.source {
             DeniedBy::GlobalDenyList(entry) => {
                 let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
-                (&list.denials, list.name, global_deny_list::key(entry))
+                (&list.denials, list.name, refusals::entry_key(entry))
             }
             DeniedBy::Policy(at) => {
                 let policy = &decision.policies.policies()[at];

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::body::{Body, Response};
 use crate::decider::LetGo;
 use crate::problem::Problem;
-use crate::{json, requests, top_keys};
+use crate::{json, refusals, requests};
 
 /// The default number of keys listed.
 const LISTED: usize = 20;
@@ -40,8 +40,8 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     let most = match query.get("limit") {
         None => LISTED,
         Some(text) => match text.parse::<usize>() {
-            Ok(most @ 1..=top_keys::KEYS) => most,
-            _ => return Err(query.wrong("limit", text, &format!("1 to {}", top_keys::KEYS))),
+            Ok(most @ 1..=refusals::KEYS) => most,
+            _ => return Err(query.wrong("limit", text, &format!("1 to {}", refusals::KEYS))),
         },
     };
     let live = app.decider.live();
