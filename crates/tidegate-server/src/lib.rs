@@ -59,11 +59,11 @@ mod text;
 mod ticket_options;
 mod tls;
 mod uncovered_requests;
-mod unreported_signals;
 
 pub use auth::{Token, TokenError, Tokens, TokensError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use otlp::{OtlpError, otlp_of};
+pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use stores::{
@@ -71,7 +71,6 @@ pub use stores::{
 };
 pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use tls::{TlsError, check_tls};
-pub use unreported_signals::unknown_numbers;
 
 /// Functions for the fuzz targets; not part of the API.
 #[cfg(feature = "fuzzing")]

@@ -4,7 +4,7 @@
 //! A refusal changes only a gauge and `readyz?verbose`.
 
 mod api_policies;
-mod counter_warnings;
+mod warnings;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tidegate::gate::KeyedView;
 use tokio::sync::Mutex as Turn;
 
 pub(crate) use self::api_policies::{Changed, NotChanged};
+pub use self::warnings::unknown_numbers;
 use crate::api_policies::{ApiPolicies, SavedPolicies};
 use crate::blocking_jobs::BlockingJobs;
 use crate::decider::Decider;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
-use crate::unreported_signals::unknown_numbers;
 
 /// The longest wait for reading a configuration: far longer than a disk takes, and short for an operator who waits.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -144,8 +144,8 @@ impl Reload {
                 warnings.extend(unknown_numbers(&settings.policies));
                 warnings.extend(settings.without_policies());
                 let forced = |policy: &str| decider.breakers.forced_of(policy);
-                warnings.extend(counter_warnings::of(&decider.live().set, &settings.policies, forced));
-                warnings.extend(counter_warnings::of_blocks(
+                warnings.extend(warnings::of_counters(&decider.live().set, &settings.policies, forced));
+                warnings.extend(warnings::of_blocks(
                     &decider.live().set,
                     &settings.policies,
                     &decider.keys.blocked_keys(),

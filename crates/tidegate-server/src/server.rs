@@ -30,13 +30,12 @@ use crate::doors::resp::RespDoor;
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::{OtlpError, Spans};
-use crate::reload::Reload;
+use crate::reload::{Reload, unknown_numbers};
 use crate::settings::{Refused, Source};
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::ticket_options::TicketKeyError;
 use crate::tls::{Certificates, TlsError};
-use crate::unreported_signals::unknown_numbers;
 
 /// A server that is listening and ready to run.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
-//! Warns of reloads that reset counters or breakers, or carry them over otherwise than `replace` says: another
-//! algorithm has other counters, and another `by` other keys. Without a warning, operators would learn of that from
-//! their callers.
+//! What a server warns of when it takes policies: what a reload resets, and numbers that are never known.
+//!
+//! A reload may reset counters or breakers, or carry them over otherwise than `replace` says: another algorithm has
+//! other counters, and another `by` other keys. Without a warning, operators would learn of that from their callers.
 
 use std::mem::discriminant;
 
 use tidegate::Quota;
 use tidegate::limiter::Replace;
-use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
+use tidegate::policy::{Limit, Mode, Policy, PolicySet, Source, Terms, Trigger};
 
 /// The most warnings of one reload: a screen or two. Further ones are only counted.
 const MOST: usize = 100;
@@ -15,7 +16,11 @@ const COMPARED: usize = 500;
 
 /// Warns of each limit whose counters are not carried over unchanged. `forced` counts the breakers of a policy that a
 /// person has forced.
-pub(super) fn of(before: &PolicySet, after: &PolicySet, forced: impl Fn(&str) -> usize) -> Vec<String> {
+pub(super) fn of_counters(
+    before: &PolicySet,
+    after: &PolicySet,
+    forced: impl Fn(&str) -> usize,
+) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut more = 0usize;
     let kept = after.policies().iter().filter_map(|new| Some((before.find(&new.name)?.1, new)));
@@ -157,4 +162,71 @@ pub(super) fn of_blocks(before: &PolicySet, after: &PolicySet, blocked: &[(Strin
         ))
     });
     ended.take(MOST).collect()
+}
+
+// Numbers that policies depend on and this server never knows: a condition on an unknown number does not hold, and a
+// rate that follows one stays at its ceiling, so the policy would silently do nothing.
+
+/// Returns a warning for each policy or switch and each number that it depends on and that a server never knows: the
+/// machine's numbers, on systems that do not report them, which is all but Linux. There is no warning about signals
+/// that nobody reports, `in-flight` and `latency` if nobody asks for tickets, and `policy NAME` if an engine keeps the
+/// counters: that shows only while the server runs.
+///
+/// # Examples
+/// ```
+/// use tidegate::Quota;
+/// use tidegate::policy::{Limit, Policy, PolicySet};
+///
+/// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+///     .when("cpu above 80%".parse()?);
+/// let warnings = tidegate_server::unknown_numbers(&PolicySet::new(vec![careful])?);
+/// assert_eq!(warnings.is_empty(), cfg!(target_os = "linux"), "{warnings:?}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn unknown_numbers(policies: &PolicySet) -> Vec<String> {
+    let of_triggers = policies.triggers().iter().filter_map(unknown_in_trigger);
+    policies.policies().iter().flat_map(unknown_in_policy).chain(of_triggers).collect()
+}
+
+fn unknown_in_trigger(trigger: &Trigger) -> Option<String> {
+    let (name, condition) = (trigger.switch(), trigger.off_when());
+    let (source, instead) = (condition.source(), instead_of(condition.source())?);
+    Some(format!(
+        "switch \"{name}\": the server does not know {source}, so `off_when: {condition}` never turns it off there; {instead}"
+    ))
+}
+
+fn unknown_in_policy(policy: &Policy) -> Vec<String> {
+    let name = &policy.name;
+    let mut found: Vec<String> = Vec::new();
+    for condition in &policy.when {
+        if let Some(instead) = instead_of(condition.source()) {
+            let source = condition.source();
+            found.push(format!(
+                "policy \"{name}\": the server does not know {source}, so `when: {condition}` never holds there; {instead}"
+            ));
+        }
+    }
+    for follows in policy.limits.iter().chain(&policy.shadow_limit).filter_map(|limit| limit.follows.as_ref())
+    {
+        if let Some(instead) = instead_of(follows.source()) {
+            let source = follows.source();
+            found.push(format!(
+                "policy \"{name}\": the server does not know {source}, so the rate that follows it stays as it is; {instead}"
+            ));
+        }
+    }
+    found.dedup();
+    found
+}
+
+/// Suggests what to use in place of a number that the server never knows; `None` for all others.
+fn instead_of(source: &Source) -> Option<&'static str> {
+    match source {
+        Source::Cpu | Source::Memory | Source::Load if !cfg!(target_os = "linux") => {
+            Some("this system does not tell it; report it as a signal")
+        }
+        _ => None,
+    }
 }
