@@ -29,7 +29,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tidegate::config::{OtlpProtocol, OtlpSettings, read_file};
 use tokio::runtime::Handle;
 
-use super::environment::{OtlpError, variable};
+use super::{OtlpError, variable};
 use crate::metrics::otlp::{self, Fate, Fates};
 
 /// Sends batches to the collector, and counts the fate of their spans.

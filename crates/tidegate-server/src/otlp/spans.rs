@@ -15,9 +15,8 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use prometheus_client::registry::Registry;
 use tidegate::config::OtlpSettings;
 
-use super::CallEnd;
-use super::environment::OtlpError;
 use super::exporter::{self, Bounded, Counted, QUEUE, Tally};
+use super::{CallEnd, OtlpError};
 use crate::span_attributes::{self, Notes};
 
 /// How long a span waits for others.
