@@ -7,14 +7,11 @@
 mod bodies;
 mod connection;
 mod handshake;
-mod inherited;
 mod listen;
 mod places;
 mod protocol_errors;
 mod stream;
 mod threads;
-#[cfg(unix)]
-mod unix_socket;
 mod wire;
 
 use std::future::poll_fn;
@@ -27,8 +24,7 @@ use std::time::Duration;
 pub(crate) use bodies::TooSlow;
 pub(crate) use handshake::{NotEncrypted, Tls};
 use http::Request;
-pub(crate) use inherited::unclaimed;
-pub(crate) use listen::Listener;
+pub(crate) use listen::{Listener, unclaimed};
 use places::Places;
 pub(crate) use places::{ConnectionPlace, ConnectionStage, NEVER, Order, after, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
