@@ -33,7 +33,6 @@ mod active_config;
 mod api_policies;
 mod app;
 mod auth;
-mod blocking_jobs;
 mod body;
 mod connections;
 mod decider;

@@ -17,8 +17,8 @@ use tokio::sync::Mutex as Turn;
 pub(crate) use self::api_policies::{Changed, NotChanged};
 pub use self::warnings::unknown_numbers;
 use crate::api_policies::{ApiPolicies, SavedPolicies};
-use crate::blocking_jobs::BlockingJobs;
 use crate::decider::Decider;
+use crate::files::BlockingJobs;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as Turn, watch};
 
 use super::Scope;
 use super::tokens::{Token, Tokens, TokensError};
-use crate::blocking_jobs::BlockingJobs;
+use crate::files::BlockingJobs;
 use crate::problem::Problem;
 
 /// For proxies that cannot set `Authorization` without overwriting their caller's.

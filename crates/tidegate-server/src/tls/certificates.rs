@@ -22,8 +22,7 @@ use tidegate::config::{TlsSettings, read_file};
 use tokio::sync::Mutex as Turn;
 
 use super::TlsError;
-use crate::blocking_jobs::BlockingJobs;
-use crate::files;
+use crate::files::{self, BlockingJobs};
 use crate::metrics::Transport;
 use crate::metrics::tls::{self, Failures};
 
