@@ -16,7 +16,6 @@ mod rate_limit;
 mod reading;
 mod reflection;
 mod service;
-mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::counts::{CallCounts, Guesses, Memory, Turn, WAITING_CALL};
+use super::framing::{self, CONTENT, Code, Status};
 use super::methods::Method;
 use super::reading::{self, Messages, head_bytes, pieces};
 use super::service::Service;
-use super::status::{self, CONTENT, Code, Status};
-use super::{framing, health, quota, rate_limit, reflection};
+use super::{health, quota, rate_limit, reflection};
 use crate::auth::Access;
 use crate::connections::{ConnectionPlace, now};
 use crate::metrics::Transport;
@@ -204,7 +204,7 @@ async fn send(calls: &Calls, mut respond: SendResponse<Bytes>, message: Bytes) -
     }
     calls.queued.fetch_add(message.len(), Ordering::Relaxed);
     body.send_data(message, false)?;
-    body.send_trailers(status::ok())
+    body.send_trailers(framing::ok_trailers())
 }
 
 /// Sends an answer as the peer makes room; resets the call if that takes too long. Meanwhile it counts as held for
@@ -213,7 +213,7 @@ async fn send_later(calls: &Calls, mut body: SendStream<Bytes>, message: Bytes) 
     let _held = calls.memory.holding(WAITING_CALL + message.len());
     let _silent = calls.counts.silent();
     match timeout(calls.timeouts.unread, pieces(&mut body, message)).await {
-        Ok(sent) => sent.and_then(|()| body.send_trailers(status::ok())),
+        Ok(sent) => sent.and_then(|()| body.send_trailers(framing::ok_trailers())),
         Err(_) => {
             body.send_reset(Reason::CANCEL);
             Ok(())

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::status::{Code, Status};
+use super::framing::{Code, Status};
 use crate::app::App;
 use crate::connections::ConnectionPlace;
 

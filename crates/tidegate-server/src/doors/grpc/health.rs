@@ -12,9 +12,8 @@ use prost::Message;
 use tokio::time::Instant;
 
 use super::counts::OpenCall;
-use super::framing;
+use super::framing::{self, Code, Status};
 use super::reading::{Answers, over};
-use super::status::{Code, Status};
 use crate::app::App;
 use crate::connections::Phase;
 use crate::options::Timeouts;

@@ -5,10 +5,10 @@ use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::counts::Turn;
-use super::rate_limit::limitador;
+use super::framing::{Code, Status};
+use super::rate_limit::{self, limitador};
 use super::service::Service;
-use super::status::{Code, Status};
-use super::{health, quota, rate_limit, reflection};
+use super::{health, quota, reflection};
 use crate::auth::Scope;
 use crate::metrics::Transport;
 

@@ -31,9 +31,9 @@ use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
 use super::counts::OpenCall;
+use super::framing::{Code, Status};
 use super::reading::{Answers, Holding, Messages, over};
 use super::service::Service;
-use super::status::{Code, Status};
 
 pub(super) const PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";

@@ -12,8 +12,7 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::counts::{Holding as HeldMemory, Memory, WAITING_CALL};
-use super::framing;
-use super::status::{self, CONTENT, Code, Status};
+use super::framing::{self, CONTENT, Code, Status};
 use crate::app::App;
 use crate::connections::now;
 
@@ -233,7 +232,7 @@ impl Answers {
     /// Ends the call with its trailers.
     pub(super) fn end(mut self, ended: Result<(), Status>) {
         let trailers = match ended {
-            Ok(()) => status::ok(),
+            Ok(()) => framing::ok_trailers(),
             Err(status) => status.trailers(),
         };
         // An error means that the caller is gone.

@@ -23,9 +23,8 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, Fil
 use tokio::time::{Instant, timeout};
 
 use super::counts::OpenCall;
-use super::framing;
+use super::framing::{self, Code, Status};
 use super::reading::{Answers, Messages, over};
-use super::status::{Code, Status};
 use crate::app::App;
 use crate::options::Timeouts;
 

@@ -13,10 +13,9 @@ use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use super::super::envoy::Entry;
-use super::super::framing;
+use super::super::framing::{self, Code, Status};
 use super::super::rate_limit::descriptors::{self, CallDescriptor};
 use super::super::service::Service;
-use super::super::status::{Code, Status};
 use super::assignment::Assignment;
 use super::bucket::Bucket;
 use super::reports::Report;

@@ -12,7 +12,7 @@ use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, bytes, decode_key, skip_field, string, uint64};
 
 use super::super::envoy::Entry;
-use super::super::status::{Code, Status};
+use super::super::framing::{Code, Status};
 
 /// Fields of `RateLimitQuotaUsageReports`.
 const DOMAIN: u32 = 1;

@@ -13,7 +13,7 @@ use tidegate::visible::excerpt;
 use tidegate::{Cost, Quota};
 
 use super::super::envoy::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
-use super::super::status::{Code, Status};
+use super::super::framing::{Code, Status};
 use crate::active_config::ActiveConfig;
 use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 

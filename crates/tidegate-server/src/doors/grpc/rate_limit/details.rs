@@ -12,7 +12,7 @@ use tidegate::limiter::Retry;
 use tidegate::visible::excerpt;
 
 use super::super::envoy::{Entry, HeaderValue, RateLimitRequest, RateLimitResponse};
-use super::super::status::{Code, Status};
+use super::super::framing::{Code, Status};
 use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
 use crate::active_config::ActiveConfig;

@@ -20,9 +20,8 @@ use tidegate::gate::{Charged, Check, Part};
 use tidegate::policy::Usage;
 
 use super::super::envoy::{RateLimitCode, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use super::super::framing;
+use super::super::framing::{self, Code, Status};
 use super::super::service::Service;
-use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::response;
