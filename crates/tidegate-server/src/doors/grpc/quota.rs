@@ -14,7 +14,6 @@
 //! | booking the requests that a report allowed | a report's interval | they are booked after the next report |
 //! | until the server drains, or needs the place while the proxy is silent | | the call ends; the proxy calls again, here or elsewhere |
 
-mod assignment;
 mod bucket;
 mod buckets;
 pub(super) mod pools;
