@@ -5,7 +5,6 @@
 //! request pass on an error, so no error may depend on what a client sends.
 
 pub(super) mod descriptors;
-mod details;
 pub(super) mod limitador;
 mod response;
 
@@ -24,7 +23,7 @@ use tidegate::deadline::header::read_grpc_timeout;
 use tidegate::gate::{Charged, Check};
 
 use self::descriptors::{CallDescriptor, Units};
-use self::details::Details;
+use self::response::Details;
 use super::counts::Turn;
 use super::envoy::{RateLimitRequest, RateLimitResponse};
 use super::framing::{self, Code, Status};

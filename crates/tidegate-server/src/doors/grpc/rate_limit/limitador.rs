@@ -23,8 +23,7 @@ use super::super::envoy::{RateLimitCode, RateLimitDescriptor, RateLimitRequest, 
 use super::super::framing::{self, Code, Status};
 use super::super::service::Service;
 use super::descriptors::{self, CallDescriptor, Units};
-use super::details::Details;
-use super::response;
+use super::response::{self, Details};
 use crate::active_config::ActiveConfig;
 use crate::decider::{Committed, Conclusion, Decider, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::doors::HungUp;
