@@ -12,12 +12,10 @@
 //! Commands of one read are decided in turn and answered with one write. A wrong command gets an error; only bytes
 //! that are no command close the connection.
 
-mod command;
 mod connection;
-
 mod own;
+mod protocol;
 mod redis;
-mod reply;
 mod session;
 mod throttle;
 
@@ -58,8 +56,7 @@ pub(crate) mod fuzzing {
 
     use tokio::runtime::Runtime;
 
-    use super::command::{Next, next};
-    use super::reply::Replies;
+    use super::protocol::{Next, Replies, next};
     use super::session::{self, Disposition, RespDoor, Session};
     use super::{own, redis};
     use crate::app::fuzzed;

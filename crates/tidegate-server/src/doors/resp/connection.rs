@@ -15,8 +15,7 @@ use std::pin::{Pin, pin};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use super::command::{MAX_BYTES, Next, next};
-use super::reply::Replies;
+use super::protocol::{MAX_BYTES, Next, Replies, next};
 use super::session::{self, Disposition, RespDoor, Session};
 use super::{own, redis};
 use crate::connections::{

@@ -14,7 +14,7 @@ use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::{Descriptor, Usage};
 use tidegate::visible::excerpt;
 
-use super::reply::Replies;
+use super::protocol::Replies;
 use super::session::{RespDoor, Session};
 use super::{redis, throttle};
 use crate::auth::Scope;

@@ -1,6 +1,6 @@
 //! The commands of Redis itself that clients send.
 
-use super::reply::Replies;
+use super::protocol::Replies;
 use super::session::{RespDoor, Session, Shown};
 use crate::metrics::Transport;
 use crate::uncovered_requests::Misdirected;

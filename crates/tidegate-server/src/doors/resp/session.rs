@@ -5,9 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate::Quota;
 
-use super::command::MAX_BYTES;
+use super::protocol::{MAX_BYTES, Replies};
 use super::redis;
-use super::reply::Replies;
 use crate::app::App;
 use crate::auth::{Access, Grant, Scope, Tokens};
 use crate::connections::Tls;

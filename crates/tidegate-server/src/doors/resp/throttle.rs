@@ -8,8 +8,8 @@ use tidegate::policy::CALLER_LIMIT;
 use tidegate::store::{Charge, Executed, Op};
 use tidegate::visible::excerpt;
 
+use super::protocol::Replies;
 use super::redis;
-use super::reply::Replies;
 use super::session::{RespDoor, Session, Written};
 use crate::metrics::{Decided, RequestOutcome, Transport};
 use crate::requests::InlineLimit;

@@ -8,7 +8,7 @@ use tidegate::limiter::Retry;
 use tidegate::policy::{self, Descriptor};
 use tidegate::priority::Priority;
 
-use super::super::reply::Replies;
+use super::super::protocol::Replies;
 use super::super::session::{RespDoor, Session};
 use super::{Refusal, add, cost, once, shown, text, too_few};
 use crate::decider::{Conclusion, TicketFor, Want};
