@@ -7,9 +7,7 @@
 pub(crate) mod admitted_share;
 mod busiest_keys;
 pub(crate) mod conditions;
-mod decision_times;
 mod labels;
-
 pub(crate) mod peer_names;
 mod policy_series;
 mod protection;
@@ -36,7 +34,6 @@ use tidegate::store::Occupancy;
 
 pub(crate) use self::busiest_keys::Used;
 use self::conditions::SwitchSeries;
-use self::decision_times::DecisionTimes;
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
     SwitchedByLabel, Transport,
@@ -50,7 +47,7 @@ pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};
-use self::requests::Throttled;
+use self::requests::{DecisionTimes, Throttled};
 pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::stores::{StoreOp, StoreState, StoreTimes};
 use crate::span_attributes;
