@@ -5,7 +5,6 @@
 //! ([`crate::active_config::ActiveConfig`]).
 
 pub(crate) mod admitted_share;
-mod busiest_keys;
 pub(crate) mod conditions;
 mod labels;
 pub(crate) mod peer_names;
@@ -32,7 +31,6 @@ use tidegate::Tick;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::Occupancy;
 
-pub(crate) use self::busiest_keys::Used;
 use self::conditions::SwitchSeries;
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
@@ -43,7 +41,7 @@ use self::labels::{
     StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
 };
 use self::policy_series::Limits;
-pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
+pub(crate) use self::policy_series::{PolicySeries, Tally, Used, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};
