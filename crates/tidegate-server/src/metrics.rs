@@ -5,11 +5,10 @@
 //! ([`crate::active_config::ActiveConfig`]).
 
 pub(crate) mod admitted_share;
-pub(crate) mod conditions;
 mod labels;
 pub(crate) mod peer_names;
 mod policy_series;
-mod protection;
+pub(crate) mod protection;
 #[cfg(feature = "grpc")]
 mod quota;
 mod requests;
@@ -31,7 +30,6 @@ use tidegate::Tick;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::Occupancy;
 
-use self::conditions::SwitchSeries;
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
     SwitchedByLabel, Transport,
@@ -42,7 +40,7 @@ use self::labels::{
 };
 use self::policy_series::Limits;
 pub(crate) use self::policy_series::{PolicySeries, Tally, Used, count_units};
-use self::protection::Protection;
+use self::protection::{Protection, SwitchSeries};
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};
 use self::requests::{DecisionTimes, Throttled};

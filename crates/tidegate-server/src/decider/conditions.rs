@@ -27,7 +27,7 @@ pub(crate) use self::switches::{Setting, SwitchedBy};
 use self::warnings::LastTold;
 use super::Base;
 use crate::active_config::{ActiveConfig, most_of};
-use crate::metrics::conditions::{self, FollowedRate};
+use crate::metrics::protection::{self, FollowedRate};
 
 /// How often a running server looks.
 pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(1);
@@ -205,9 +205,9 @@ impl Conditions {
             live.set.policies().iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let conditions =
             conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
-        conditions::show(registry, conditions, &rates);
+        protection::show_conditions(registry, conditions, &rates);
         let costs = live.set.policies().iter().enumerate().filter(|(_, policy)| policy.cost_may_be_unknown());
-        conditions::show_unknown_costs(
+        protection::show_unknown_costs(
             registry,
             costs.map(|(at, policy)| (policy.name.as_str(), live.set.cost_errors(at))),
         );

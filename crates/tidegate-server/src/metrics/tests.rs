@@ -64,7 +64,7 @@ mod page {
     use super::super::peer_names::{LimitadorCalls, UnknownDomains, show_envoy};
     use super::super::*;
     use crate::metrics::admitted_share::Judge;
-    use crate::metrics::conditions::FollowedRate;
+    use crate::metrics::protection::FollowedRate;
 
     /// Returns the text of all metrics that a server can have.
     fn everything() -> String {
@@ -107,10 +107,10 @@ mod page {
             [true, false].into_iter().for_each(|of_region| stores::show_part(registry, &status, of_region));
             stores::show_membership(registry, &status);
             stores::show_policies(registry, &MemberReport::default());
-            conditions::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
+            protection::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
             admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
             let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
-            conditions::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
+            protection::show_conditions(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
             tls::show(registry, Some(1), true, &tls::Failures::default());
             otlp::show(registry, &otlp::Fates::default());
         };
